@@ -1,0 +1,45 @@
+"""Differential privacy inside Polars and DuckDB, with one budget that cannot overspend.
+
+>>> import dp_polars as dp
+>>> session = dp.Session(epsilon=1.0, unit="user_id")
+>>> session.remaining.epsilon
+1.0
+"""
+
+from __future__ import annotations
+
+from dp_polars import composition, mechanisms
+from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
+from dp_polars.accounting.pricing import gaussian_cost, pure_cost
+from dp_polars.errors import (
+    BudgetExceeded,
+    DPError,
+    DPWarning,
+    InvalidDataError,
+    InvalidParameterError,
+    LedgerError,
+    LedgerMismatch,
+)
+
+__all__ = [
+    "ROW",
+    "Budget",
+    "BudgetExceeded",
+    "Cost",
+    "DPError",
+    "DPWarning",
+    "InvalidDataError",
+    "InvalidParameterError",
+    "LedgerError",
+    "LedgerMismatch",
+    "Release",
+    "Reservation",
+    "Session",
+    "Terms",
+    "composition",
+    "gaussian_cost",
+    "mechanisms",
+    "pure_cost",
+]
+
+__version__ = "0.1.0.dev0"

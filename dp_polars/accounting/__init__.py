@@ -1,0 +1,13 @@
+"""What releases cost, whether a session can afford them, and the record that it was charged.
+
+`terms` is what was agreed, `cost` what a release declares, `pricing` how a spend becomes a cost, `filters` the rule
+that accepts or refuses, `ledger` the record (SQLite, in memory or in a file), `session` the door to all of them.
+Nothing here reads data or draws noise.
+"""
+
+from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.reservation import Release, Reservation
+from dp_polars.accounting.session import Budget, Session
+from dp_polars.accounting.terms import ROW, Terms
+
+__all__ = ["ROW", "Budget", "Cost", "Release", "Reservation", "Session", "Terms"]

@@ -1,0 +1,84 @@
+"""How a spend becomes a cost: what each kind of release declares to the filter.
+
+Prices come from the mechanism's parameters and the session's terms, never from data. The conversions round a price up
+and an allowance down; noise that is derived from a price uses the very number that is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.terms import Terms
+from dp_polars.composition import approximate_to_zcdp, pure_to_zcdp
+from dp_polars.errors import InvalidParameterError
+from dp_polars.quantities import Number, delta_of, epsilon_of, positive
+
+_NO_DELTA = Fraction(0)
+
+
+def pure_cost(epsilon: Number, *, delta: Number = _NO_DELTA) -> Cost:
+    """Return the cost of a pure release, or with `delta` of any (epsilon, delta) release or batch.
+
+    A pure release is epsilon * tanh(epsilon / 2)-zCDP, the value that randomized response attains. An
+    (epsilon, delta) one splits off bad events of probability delta and is pure otherwise (Kairouz, Oh, Viswanath 2015).
+    """
+    loss = epsilon_of(epsilon)
+    return Cost(epsilon=loss, rho=Fraction(pure_to_zcdp(loss)), delta=delta_of(delta, zero=True))
+
+
+def gaussian_cost(
+    terms: Terms,
+    *,
+    epsilon: Number | None = None,
+    rho: Number | None = None,
+    delta: Number = _NO_DELTA,
+) -> Cost:
+    """Return the cost of Gaussian noise, given by its own epsilon in this session or by its rho.
+
+    In an approximate session a Gaussian of epsilon e is allowed the part e / session.epsilon of `gaussian_delta`, so
+    that releases whose epsilons sum to the session's always fit. `delta` is for keys discovered with the same noise.
+    """
+    if terms.measure == "pure":
+        raise InvalidParameterError(
+            "A pure session (epsilon without delta) has no Gaussian noise: open it with a delta, or use Laplace noise."
+        )
+    if (epsilon is None) == (rho is None):
+        raise InvalidParameterError("Give the spend of a Gaussian release as epsilon= or as rho=.")
+    native = delta_of(delta, zero=True)
+    if rho is not None:
+        concentrated = positive(rho, "rho")
+        own = _epsilon_of_rho(terms, concentrated)
+        part = Fraction(0) if own == math.inf else _part(terms, Fraction(own))
+        return Cost(epsilon=own, rho=concentrated, delta=native, gaussian_delta=part)
+    if terms.measure == "zcdp" or epsilon is None:
+        raise InvalidParameterError("In a zCDP session a Gaussian release is given by rho=, not by epsilon=.")
+    own = epsilon_of(epsilon)
+    return Cost(epsilon=own, rho=_rho_of_epsilon(terms, own), delta=native, gaussian_delta=_part(terms, own))
+
+
+def _part(terms: Terms, epsilon: Fraction) -> Fraction:
+    if terms.epsilon is None:
+        return Fraction(0)
+    return min(terms.gaussian_delta * epsilon / terms.epsilon, Fraction(1, 2))
+
+
+def _rho_of_epsilon(terms: Terms, epsilon: Fraction) -> Fraction:
+    return Fraction(approximate_to_zcdp(epsilon, _part(terms, epsilon)))
+
+
+def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
+    """Return the least epsilon at which Gaussian noise of this rho counts in the basic arm, infinity if none fits."""
+    if terms.epsilon is None or _rho_of_epsilon(terms, terms.epsilon) < rho:
+        return math.inf
+    low, high = 0.0, float(terms.epsilon)
+    if Fraction(high) > terms.epsilon:
+        high = math.nextafter(high, 0.0)
+    if _rho_of_epsilon(terms, Fraction(high)) < rho:
+        return terms.epsilon
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        enough = middle > 1e-9 and _rho_of_epsilon(terms, Fraction(middle)) >= rho
+        low, high = (low, middle) if enough else (middle, high)
+    return Fraction(high)

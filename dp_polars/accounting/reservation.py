@@ -1,0 +1,82 @@
+"""A charge that waits for its release, and releases that are kept to be found again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from types import TracebackType
+
+import polars as pl
+
+from dp_polars.accounting.ledger import Entry, Ledger
+from dp_polars.errors import LedgerError
+
+
+@dataclass(frozen=True)
+class Release:
+    """A released frame and its row in the ledger."""
+
+    frame: pl.DataFrame
+    entry: Entry
+    stored: bool
+    """Whether it was released earlier and found again, which cost nothing."""
+
+
+class Reservation:
+    """A charge in the ledger that waits for its release. It can be finished once and never given back."""
+
+    def __init__(self, ledger: Ledger, identifier: int) -> None:
+        self._ledger, self.id = ledger, identifier
+        self._open = True
+
+    def commit(self, frame: pl.DataFrame) -> Release:
+        """Store the released frame; only what this returns may be handed out."""
+        self._close()
+        self._ledger.finish(self.id, "committed", to_ipc(frame))
+        return Release(frame, self._ledger.entry(self.id), stored=False)
+
+    def fail(self) -> None:
+        """Mark the release as failed. The charge stays: what happened after it may have touched data."""
+        self._close()
+        self._ledger.finish(self.id, "failed")
+
+    def _close(self) -> None:
+        if not self._open:
+            raise LedgerError("This reservation is finished already; a release happens once.")
+        self._open = False
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open:
+            self.fail()
+
+
+def release_key(query: bytes, source: bytes) -> bytes:
+    """Return the key of a stored release: the same query on the same source has the same one.
+
+    Both are canonical bytes of public descriptions; neither is ever computed from rows.
+    """
+    digest = hashlib.sha256(len(query).to_bytes(8, "big"))
+    digest.update(query)
+    digest.update(source)
+    return digest.digest()
+
+
+def to_ipc(frame: pl.DataFrame) -> bytes:
+    """Return a frame as Arrow IPC."""
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def from_ipc(stored: bytes) -> pl.DataFrame:
+    """Return the frame that `to_ipc` wrote."""
+    return pl.read_ipc(io.BytesIO(stored))

@@ -1,0 +1,292 @@
+"""A session: one budget, the door through which every release is charged and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from dp_polars.accounting.affordable import Mechanism, largest_affordable
+from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
+from dp_polars.accounting.filters import accepts, share_of
+from dp_polars.accounting.ledger import Entry, Ledger
+from dp_polars.accounting.reservation import Release, Reservation, from_ipc
+from dp_polars.accounting.terms import Adjacency, Terms, _Row, agree
+from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
+from dp_polars.quantities import Number
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of privacy in every measure that a session accounts.
+
+    Attributes
+    ----------
+    epsilon, rho, delta
+        In each measure, as floats; None where the session has no bound in it. `delta` is the part for keys.
+    share
+        As a part of the whole budget, by the measure in which it is least.
+    """
+
+    epsilon: float | None
+    rho: float | None
+    delta: float
+    share: float
+
+
+class Session:
+    """One privacy budget, agreed once and never overspent.
+
+    Parameters
+    ----------
+    epsilon
+        The total privacy loss. Alone: a pure session. With `delta`: an approximate one.
+    delta
+        The probability with which the guarantee may fail; keep it far below one over the number of people.
+    rho
+        Instead of epsilon: a zero-concentrated session (with a `delta` for discovering keys).
+    unit
+        Who is protected: the column that identifies a person, several columns, or `dp.ROW`.
+    adjacency
+        "add_remove": all rows of one unit appear or vanish. "replace": they are swapped for another unit's.
+    group_size
+        How many units are protected together.
+    per_unit
+        Columns that are constant for each unit.
+    max_groups, max_rows_per_group
+        Default contribution bounds: groups per unit, rows per unit and group ("auto" to estimate them).
+    queries
+        How many queries the session is planned for; each then spends a share of 1/queries by default.
+    key_delta
+        The part of delta for discovering keys; a quarter if not given.
+    ledger
+        A path keeps the session in a file that several processes can share; without it, in memory.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> session = dp.Session(epsilon=1.0, unit="user_id")
+    >>> with session.reserve(dp.pure_cost(0.1), label="my own mechanism") as reservation:
+    ...     noisy = dp.mechanisms.laplace(1_000, sensitivity=1, epsilon=0.1)
+    ...     release = reservation.commit(pl.DataFrame({"count": [noisy]}))
+    >>> session.spent.epsilon, session.remaining.epsilon
+    (0.1, 0.9)
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        rho: Number | None = None,
+        unit: str | Sequence[str] | _Row,
+        adjacency: Adjacency = "add_remove",
+        group_size: int = 1,
+        per_unit: str | Sequence[str] = (),
+        max_groups: Cap = None,
+        max_rows_per_group: Cap = None,
+        queries: int | None = None,
+        key_delta: Number | None = None,
+        ledger: str | Path | None = None,
+    ) -> None:
+        terms = agree(
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            unit=unit,
+            adjacency=adjacency,
+            group_size=group_size,
+            key_delta=key_delta,
+        )
+        defaults = read_defaults(
+            per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
+        )
+        if ledger is None:
+            opened = Ledger.in_memory(terms, defaults.to_json())
+        else:
+            opened = Ledger.at(Path(ledger), terms, defaults.to_json())
+        self._start(terms, defaults, opened)
+
+    def _start(self, terms: Terms, defaults: Defaults, ledger: Ledger) -> None:
+        self._terms, self._defaults, self._ledger = terms, defaults, ledger
+
+    @classmethod
+    def from_ledger(cls, path: str | Path) -> Session:
+        """Open the session kept in a ledger file, with its own terms and defaults."""
+        ledger = Ledger.open(Path(path))
+        terms, defaults = ledger.agreement()
+        session = cls.__new__(cls)
+        session._start(terms, Defaults.from_json(defaults), ledger)
+        return session
+
+    # ------------------------------------------------------------------ what was agreed and what is left
+
+    @property
+    def terms(self) -> Terms:
+        """What was agreed at opening."""
+        return self._terms
+
+    @property
+    def defaults(self) -> Defaults:
+        """The session's default bounds and spend."""
+        return self._defaults
+
+    @property
+    def spent(self) -> Budget:
+        """What all charges sum to."""
+        return self._budget(self._ledger.spent())
+
+    @property
+    def remaining(self) -> Budget:
+        """What is left in each measure. A release fits if it fits one of epsilon and rho, and delta."""
+        terms, spent = self._terms, self._ledger.spent()
+        epsilon = None if terms.epsilon is None else max(0.0, float(terms.epsilon - spent.epsilon))
+        rho = None if terms.measure == "pure" else max(0.0, float(terms.rho_allowed - spent.rho))
+        return Budget(
+            epsilon=epsilon,
+            rho=rho,
+            delta=max(0.0, float(terms.native_delta - spent.delta)),
+            share=max(0.0, 1 - share_of(terms, spent)),
+        )
+
+    def _budget(self, cost: Cost) -> Budget:
+        return Budget(
+            epsilon=None if self._terms.epsilon is None else float(cost.epsilon),
+            rho=None if self._terms.measure == "pure" else float(cost.rho),
+            delta=float(cost.delta),
+            share=share_of(self._terms, cost),
+        )
+
+    def can_afford(self, cost: Cost) -> bool:
+        """Whether a release of this cost would be accepted now. Charges nothing."""
+        return accepts(self._terms, self._ledger.spent() + cost)
+
+    def largest_affordable(
+        self, *, mechanism: Mechanism = "laplace", measure: Literal["epsilon", "rho"] = "epsilon"
+    ) -> float:
+        """Return the largest spend that would be accepted now, as the epsilon or rho of one release (0: none)."""
+        return largest_affordable(self._terms, self._ledger.spent(), mechanism, measure)
+
+    # ------------------------------------------------------------------ charging
+
+    def reserve(self, cost: Cost, *, label: str, key: bytes | None = None) -> Reservation:
+        """Charge `cost` before data are read, or raise `BudgetExceeded` and charge nothing.
+
+        Parameters
+        ----------
+        cost
+            What the release declares; see `dp.pure_cost` and `dp.gaussian_cost`.
+        label
+            A public description for the ledger. It must not hold anything that was read from the data.
+        key
+            Identifies (query, source), see `release_key`; a committed release is found again by it.
+
+        Returns
+        -------
+        Reservation
+            To be committed with the released frame. Whatever happens, the charge stays.
+        """
+        if not (cost.epsilon and cost.rho):
+            raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")
+        identifier = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
+        if identifier is None:
+            raise self._refusal(cost)
+        return Reservation(self._ledger, identifier)
+
+    def stored(self, key: bytes) -> Release | None:
+        """Return the newest release kept under a key, or None. Charges nothing."""
+        found = self._ledger.find(key)
+        if found is None:
+            return None
+        entry, frame = found
+        return Release(from_ipc(frame), entry, stored=True)
+
+    def _refusal(self, cost: Cost) -> BudgetExceeded:
+        remaining = self.remaining
+        parts = {
+            "epsilon": remaining.epsilon,
+            "rho": remaining.rho,
+            "delta for keys": remaining.delta,
+        }
+        kind: Mechanism = "gaussian" if cost.gaussian_delta or self._terms.measure == "zcdp" else "laplace"
+        measure: Literal["epsilon", "rho"] = "rho" if self._terms.measure == "zcdp" else "epsilon"
+        largest = self.largest_affordable(mechanism=kind, measure=measure)
+        fitting = f"{measure} {largest:.12g} ({kind})" if largest else "nothing"
+        if cost.delta:
+            fitting += f" with at most {remaining.delta:.6g} of delta for keys"
+        return BudgetExceeded(
+            requested=str(cost),
+            remaining=", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None),
+            largest_affordable=fitting,
+        )
+
+    # ------------------------------------------------------------------ showing
+
+    @property
+    def releases(self) -> tuple[Entry, ...]:
+        """Every charge so far, in order, with its state."""
+        return tuple(self._ledger.entries())
+
+    def export(self) -> pl.DataFrame:
+        """Return the ledger as a frame: one row per charge."""
+        return pl.DataFrame(
+            [
+                {
+                    "id": entry.id,
+                    "label": entry.label,
+                    "state": entry.state,
+                    "epsilon": float(entry.cost.epsilon),
+                    "rho": float(entry.cost.rho),
+                    "delta": float(entry.cost.delta),
+                    "share": share_of(self._terms, entry.cost),
+                    "reserved_at": entry.reserved_at,
+                    "finished_at": entry.finished_at,
+                }
+                for entry in self.releases
+            ],
+            schema={
+                "id": pl.Int64, "label": pl.String, "state": pl.String, "epsilon": pl.Float64, "rho": pl.Float64,
+                "delta": pl.Float64, "share": pl.Float64, "reserved_at": pl.String, "finished_at": pl.String,
+            },
+        )  # fmt: skip
+
+    def describe(self) -> str:
+        """Return what was agreed, spent and is left, as text."""
+        spent, remaining = self.spent, self.remaining
+        lines = [f"dp_polars session ({self._terms.measure})"]
+        lines += [f"  {name}: {text}" for name, text in self._terms.described().items() if text != "none"]
+        lines.append(f"  ledger: {self._ledger.path or 'in memory'}")
+        lines.append(f"  releases: {len(self.releases)}, {spent.share:.1%} of the budget used")
+        for name in ("epsilon", "rho", "delta"):
+            used, left = getattr(spent, name), getattr(remaining, name)
+            if left is not None and (used or left):
+                lines.append(f"  {name}: spent {used:.6g}, left {left:.6g}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        terms = self._terms.described()
+        bound = "rho" if self._terms.measure == "zcdp" else "epsilon"
+        delta = f", delta={terms['delta']}" if self._terms.delta else ""
+        return f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {self.spent.share:.1%} used>"
+
+    def close(self) -> None:
+        """Close the ledger; the budget of a session in memory is gone with it."""
+        self._ledger.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._ledger.path is None:
+            raise DPError(
+                "A session in memory can't be copied to another process: its budget could be spent twice. Use "
+                "Session(..., ledger='budget.db')."
+            )
+        return Session.from_ledger, (str(self._ledger.path.resolve()),)
+
+    def __copy__(self) -> Session:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        return self

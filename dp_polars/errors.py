@@ -1,0 +1,58 @@
+"""Every error and warning of the library, under one base class.
+
+A message says what went wrong, why it matters and how to fix it, in the user's own words. It never quotes a
+private value: no cell of a frame, no exact aggregate, no engine's own message.
+"""
+
+from __future__ import annotations
+
+
+class DPError(Exception):
+    """Base class of every error that dp_polars raises on purpose."""
+
+
+class InvalidParameterError(DPError, ValueError):
+    """A parameter (epsilon, delta, sensitivity, scale, ...) has no meaning or no proof for its value."""
+
+
+class InvalidDataError(DPError, ValueError):
+    """The values have a type or content that a mechanism cannot protect (NaN, null, text, empty)."""
+
+
+class BudgetExceeded(DPError):  # noqa: N818 - the contract's name
+    """The session's filter refused a release; nothing was charged and nothing was released.
+
+    Attributes
+    ----------
+    requested, remaining, largest_affordable
+        Short texts for the message: what was asked, what is left, and the largest spend that would fit.
+    """
+
+    def __init__(self, *, requested: str, remaining: str, largest_affordable: str) -> None:
+        self.requested = requested
+        self.remaining = remaining
+        self.largest_affordable = largest_affordable
+        super().__init__(
+            f"This release does not fit the session's budget: requested {requested}; remaining {remaining}; "
+            f"the largest spend that fits is {largest_affordable}. Nothing was charged. Ask with a smaller "
+            "spend, reuse an earlier release, or agree on a new budget with the owner of the data."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_budget_exceeded, (self.requested, self.remaining, self.largest_affordable)
+
+
+def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str) -> BudgetExceeded:
+    return BudgetExceeded(requested=requested, remaining=remaining, largest_affordable=largest)
+
+
+class LedgerError(DPError):
+    """The ledger could not be read or written, so nothing may be released."""
+
+
+class LedgerMismatch(LedgerError):  # noqa: N818 - the contract's name
+    """The ledger was opened with other terms than it was created with."""
+
+
+class DPWarning(UserWarning):
+    """A legal choice that weakens what people usually expect from the guarantee."""

@@ -1,0 +1,257 @@
+"""Accuracy both ways: the error from the spend, and the spend from a wanted error.
+
+Errors are of the privacy noise alone, from the exact tails of the discrete distributions, and hold for all `count`
+answers at once. They depend on public parameters only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms.additive import sqrt_fraction
+from dp_polars.mechanisms.grid import grid_exponent, in_steps, sqrt_above
+from dp_polars.quantities import Number, count_of, epsilon_of, exact, positive, probability_of
+
+_SUM_SIGMA = 4096.0
+
+
+def laplace_error(
+    *,
+    sensitivity: Number,
+    epsilon: Number,
+    confidence: Number = 0.95,
+    count: int = 1,
+    integers: bool = True,
+) -> float:
+    """Return the error that `laplace` stays within, for `count` answers at once, with this confidence.
+
+    Parameters
+    ----------
+    sensitivity, epsilon
+        As for `laplace`.
+    confidence
+        The probability with which no answer is off by more.
+    count
+        How many answers are released together.
+    integers
+        Whether the values are whole numbers; floats add the rounding to their grid.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.mechanisms.laplace_error(sensitivity=1, epsilon=0.1, confidence=0.95)
+    30.0
+    """
+    reach, spend, answers = (
+        positive(sensitivity, "sensitivity"),
+        epsilon_of(epsilon),
+        count_of(count, "count"),
+    )
+    miss = _miss_each(confidence, answers)
+    if integers:
+        return float(_laplace_steps(reach / spend, miss))
+    exponent = grid_exponent(reach, reach / spend, answers)
+    steps = _laplace_steps((in_steps(reach, exponent) + answers) / spend, miss)
+    return math.ldexp(steps + 0.5, exponent)
+
+
+def gaussian_error(
+    *,
+    sensitivity: Number,
+    rho: Number,
+    confidence: Number = 0.95,
+    count: int = 1,
+    integers: bool = True,
+) -> float:
+    """Return the error that `gaussian` stays within, for `count` answers at once, with this confidence.
+
+    Parameters are those of `laplace_error`, with the spend as `rho`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.mechanisms.gaussian_error(sensitivity=1, rho=0.005, confidence=0.95)
+    20.0
+    """
+    reach, spend, answers = (
+        positive(sensitivity, "sensitivity"),
+        positive(rho, "rho"),
+        count_of(count, "count"),
+    )
+    miss = _miss_each(confidence, answers)
+    if integers:
+        return float(_gaussian_steps(math.sqrt(reach**2 / (2 * spend)), miss))
+    exponent = grid_exponent(reach, reach * sqrt_fraction(1 / (2 * spend)), answers)
+    sigma = math.sqrt((in_steps(reach, exponent) + sqrt_above(answers)) ** 2 / (2 * spend))
+    return math.ldexp(_gaussian_steps(sigma, miss) + 0.5, exponent)
+
+
+def laplace_epsilon(
+    *,
+    within: Number,
+    sensitivity: Number,
+    confidence: Number = 0.95,
+    count: int = 1,
+    integers: bool = True,
+) -> float:
+    """Return the least epsilon with which `laplace` stays within an error; the reverse of `laplace_error`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> epsilon = dp.mechanisms.laplace_epsilon(within=30, sensitivity=1)
+    >>> dp.mechanisms.laplace_error(sensitivity=1, epsilon=epsilon)
+    30.0
+    """
+    return _least_spend(
+        lambda spend: laplace_error(
+            sensitivity=sensitivity,
+            epsilon=spend,
+            confidence=confidence,
+            count=count,
+            integers=integers,
+        ),
+        within,
+        1e-9,
+        1e6,
+    )
+
+
+def gaussian_rho(
+    *,
+    within: Number,
+    sensitivity: Number,
+    confidence: Number = 0.95,
+    count: int = 1,
+    integers: bool = True,
+) -> float:
+    """Return the least rho with which `gaussian` stays within an error; the reverse of `gaussian_error`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> rho = dp.mechanisms.gaussian_rho(within=20, sensitivity=1)
+    >>> dp.mechanisms.gaussian_error(sensitivity=1, rho=rho)
+    20.0
+    """
+    return _least_spend(
+        lambda spend: gaussian_error(
+            sensitivity=sensitivity,
+            rho=spend,
+            confidence=confidence,
+            count=count,
+            integers=integers,
+        ),
+        within,
+        1e-18,
+        1e12,
+    )
+
+
+def exponential_regret(
+    *,
+    candidates: int,
+    sensitivity: Number,
+    epsilon: Number,
+    confidence: Number = 0.95,
+    optimal: int = 1,
+    monotone: bool = False,
+) -> float:
+    """Return how far below the best score the choice of `exponential` lies at most, with this confidence.
+
+    Parameters
+    ----------
+    candidates
+        How many candidates there are.
+    sensitivity, epsilon, monotone
+        As for `exponential`; `permute_and_flip` never does worse.
+    optimal
+        How many candidates share the best score.
+
+    Notes
+    -----
+    (2 sensitivity / epsilon) (ln(candidates / optimal) + ln(1 / (1 - confidence))): McSherry and Talwar 2007.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> regret = dp.mechanisms.exponential_regret(candidates=1000, sensitivity=1, epsilon=0.5, confidence=0.99)
+    >>> round(regret, 1)
+    46.1
+    """
+    best = count_of(optimal, "optimal")
+    total = count_of(candidates, "candidates", least=best)
+    factor = (1 if monotone else 2) * positive(sensitivity, "sensitivity") / epsilon_of(epsilon)
+    return float(factor) * math.log(total / best / (1 - probability_of(confidence, "confidence")))
+
+
+def laplace_tail(scale: Fraction | float, least: int) -> float:
+    """Return P(X >= least) of the discrete Laplace, for least >= 1: q**least / (1 + q) with q = exp(-1/scale)."""
+    rate = 1 / float(scale)
+    return math.exp(-least * rate) / (1 + math.exp(-rate))
+
+
+def gaussian_tail(sigma: float, least: int) -> float:
+    """Return P(X >= least) of the discrete Gaussian, for least >= 0; above a sigma of 4096 a near upper bound."""
+    if sigma > _SUM_SIGMA:
+        # Beyond sigma the density is convex, so each point weighs less than the integral around it; the normaliser
+        # is at least that of the continuous Gaussian. Nearer the centre, the sum is at most one point more.
+        z = (least - 0.5) / sigma
+        tail = 0.5 * math.erfc(z * math.sqrt(0.5))
+        return tail if z >= 1 else tail + 0.5 / sigma
+    tails = _gaussian_tails(sigma)
+    return float(tails[least]) if least < len(tails) else 0.0
+
+
+@lru_cache(maxsize=8)
+def _gaussian_tails(sigma: float) -> NDArray[np.float64]:
+    """Return P(X >= m) of the discrete Gaussian for m = 0, 1, ..., 40 sigma: one pass for a whole search over m."""
+    x = np.arange(math.ceil(40 * sigma) + 2, dtype=np.float64)
+    weights = np.exp(x * x * (-0.5 / sigma**2))
+    tails: NDArray[np.float64] = np.cumsum(weights[::-1])[::-1]
+    tails /= 2 * tails[0] - weights[0]
+    return tails
+
+
+def least_threshold(tail: Callable[[int], float], miss: float, guess: float) -> int:
+    """Return the least m >= 1 with tail(m) <= miss, for a falling tail."""
+    low, high = 0, max(1, int(guess))
+    while tail(high) > miss:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tail(middle) > miss else (low, middle)
+    return high
+
+
+def _miss_each(confidence: Number, count: int) -> float:
+    """Return the probability with which one of `count` independent answers may be off."""
+    return -math.expm1(math.log(probability_of(confidence, "confidence")) / count)
+
+
+def _laplace_steps(scale: Fraction, miss: float) -> int:
+    guess = float(scale) * math.log(2 / miss)
+    return least_threshold(lambda m: 2 * laplace_tail(scale, m), miss, guess) - 1
+
+
+def _gaussian_steps(sigma: float, miss: float) -> int:
+    return least_threshold(lambda m: 2 * gaussian_tail(sigma, m), miss, 2 * sigma) - 1
+
+
+def _least_spend(error_of: Callable[[float], float], within: Number, low: float, high: float) -> float:
+    wanted = exact(within, "within")
+    if wanted < 0 or error_of(high) > wanted:
+        raise InvalidParameterError(f"No spend up to {high:g} stays within {within}; ask for a larger error.")
+    if error_of(low) <= wanted:
+        return low
+    while high > low * (1 + 1e-12):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if error_of(middle) <= wanted else (middle, high)
+    return high

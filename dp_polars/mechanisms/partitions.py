@@ -1,0 +1,232 @@
+"""Which groups may be shown at all, when the groups themselves come from the data.
+
+What one unit can change: the unit count of up to `max_groups` groups by one each, and so whether a group exists. The
+counts must be of units after each unit was cut to `max_groups` groups. A group without a unit is never shown. These
+functions charge no budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars.errors import InvalidDataError, InvalidParameterError
+from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
+from dp_polars.mechanisms.calibration import (
+    continuous_bound,
+    discrete_gaussian_delta,
+    least_variance,
+)
+from dp_polars.mechanisms.grid import add_saturating
+from dp_polars.mechanisms.values import read_numbers
+from dp_polars.quantities import MAX_MAGNITUDE, Number, count_of, delta_of, epsilon_of, rounded_down
+from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
+from dp_polars.sampling.lazy import enclose_exp
+from dp_polars.sampling.noise import MAX_SCALE
+
+Strategy = Literal["auto", "optimal", "laplace", "gaussian"]
+Adjacency = Literal["add_remove", "replace"]
+
+_LONGEST_TABLE = 1 << 20
+_WORD = 1 << 64
+_MOST_UNITS = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class PartitionRule:
+    """A fixed rule for showing groups: its strategy, and how many units give a group an even chance."""
+
+    strategy: str
+    even_chance: float
+    threshold: int
+    noise: Fraction
+    """The Laplace scale or the Gaussian variance; 0 for the optimal rule."""
+    table: NDArray[np.uint64] | None = None
+    """For the optimal rule: 2**64 times the chance of a group with 1, 2, ... units; one more unit: shown."""
+
+
+def select_partitions(
+    unit_counts: Any,
+    *,
+    epsilon: Number,
+    delta: Number,
+    max_groups: int,
+    min_units: int = 1,
+    strategy: Strategy = "auto",
+    adjacency: Adjacency = "add_remove",
+) -> Any:
+    """Decide for each group, privately, whether it may be shown.
+
+    Charges no budget: the caller accounts for (`epsilon`, `delta`).
+
+    Parameters
+    ----------
+    unit_counts
+        How many different units each group has, with each unit in at most `max_groups` groups.
+    epsilon, delta
+        The spend of the whole selection.
+    max_groups
+        The most groups that one unit is part of; enforced before, not here.
+    min_units
+        Groups with fewer units are suppressed too, up to the noise of the mechanism.
+    strategy
+        "optimal" (Desfontaines, Voss, Gipson, Mandayam 2022), "laplace" or "gaussian" (noisy count above a
+        threshold), or "auto": the one that needs the fewest units, from the parameters alone.
+    adjacency
+        "add_remove", or "replace", where a unit leaves `max_groups` groups and enters as many others.
+
+    Returns
+    -------
+    numpy.ndarray or polars.Series
+        True for the groups that may be shown.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> import numpy as np
+    >>> counts = np.array([0, 1, 1_000])
+    >>> dp.mechanisms.select_partitions(counts, epsilon=1.0, delta=1e-9, max_groups=1).tolist()
+    [False, False, True]
+    """
+    least = count_of(min_units, "min_units")
+    rule = partition_rule(
+        epsilon_of(epsilon),
+        delta_of(delta),
+        count_of(max_groups, "max_groups"),
+        strategy=strategy,
+        adjacency=adjacency,
+    )
+    if not isinstance(unit_counts, np.ndarray | pl.Series):
+        unit_counts = np.asarray(unit_counts, dtype=None if np.size(unit_counts) else np.int64)
+    counts = read_numbers(unit_counts, "unit_counts").array
+    if counts.dtype != np.int64 or (len(counts) and counts.min() < 0):
+        raise InvalidDataError("unit_counts must be whole numbers of at least 0.")
+    shown = apply_rule(rule, counts, least, SYSTEM_BITS)
+    if isinstance(unit_counts, pl.Series):
+        return pl.Series(unit_counts.name, shown)
+    return shown.reshape(unit_counts.shape)
+
+
+def apply_rule(rule: PartitionRule, counts: NDArray[np.int64], min_units: int, source: BitSource) -> NDArray[np.bool_]:
+    """Return which groups are shown; the core of `select_partitions` with its bits handed in."""
+    shift = min(min_units - 1, _MOST_UNITS)
+    if rule.table is not None:
+        units = np.maximum(counts - shift, 0)
+        chance = rule.table[np.minimum(np.maximum(units, 1), len(rule.table)) - 1]
+        drawn = source.words(len(counts), np.uint64) < chance
+        chosen: NDArray[np.bool_] = (drawn | (units > len(rule.table))) & (units > 0)
+        return chosen
+    draw = discrete_laplace if rule.strategy == "laplace" else discrete_gaussian
+    noise = draw(rule.noise, len(counts), source)
+    shown: NDArray[np.bool_] = (add_saturating(counts, noise) >= rule.threshold + shift) & (counts > 0)
+    return shown
+
+
+def partition_rule(
+    epsilon: Fraction, delta: Fraction, max_groups: int, *, strategy: Strategy, adjacency: Adjacency
+) -> PartitionRule:
+    """Return the rule for public parameters; "auto" takes the one that needs the fewest units."""
+    if strategy not in get_args(Strategy):
+        raise InvalidParameterError(f"strategy must be one of {', '.join(get_args(Strategy))}, got {strategy!r}.")
+    if adjacency not in get_args(Adjacency):
+        raise InvalidParameterError(f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}.")
+    if max_groups > MAX_MAGNITUDE:
+        raise InvalidParameterError("max_groups lies beyond 1e18: no unit is part of so many groups.")
+    touched = max_groups * (2 if adjacency == "replace" else 1)
+    # 1 - (1 - delta)**(1 / touched): each of the touched groups may appear against the odds, independently.
+    likely = min(float(delta), math.nextafter(1.0, 0.0))
+    each = rounded_down(-math.expm1(math.log1p(-likely) / touched), 64)
+    if strategy == "optimal":
+        return _optimal(epsilon / touched, each)
+    rules = []
+    if strategy != "gaussian":
+        rules.append(_laplace(epsilon, each, touched))
+    if strategy != "laplace":
+        rules.append(_gaussian(epsilon, delta, touched))
+    if strategy == "auto" and _has_table(epsilon / touched, each):
+        rules.append(_optimal(epsilon / touched, each))
+    rule = min(rules, key=lambda rule: rule.even_chance)
+    if rule.noise > (MAX_SCALE**2 if rule.strategy == "gaussian" else MAX_SCALE):
+        raise InvalidParameterError("The noise would not fit 64 bits: use a larger epsilon or a smaller max_groups.")
+    return rule
+
+
+def _has_table(epsilon: Fraction, delta: Fraction) -> bool:
+    length = 2 + 2 / float(epsilon) * math.log1p(math.expm1(min(float(epsilon), 50.0)) / (2 * float(delta)))
+    return length <= _LONGEST_TABLE and delta * _WORD >= 1
+
+
+@lru_cache(maxsize=16)
+def _optimal(epsilon: Fraction, delta: Fraction) -> PartitionRule:
+    """Return the largest chances that satisfy the guarantee, rounded down to multiples of 2**-64.
+
+    pi(n) = min(e^eps pi(n-1) + delta, 1 - e^-eps (1 - pi(n-1) - delta), 1). The recursion runs in integers from the
+    rounded pi(n-1), with e^eps taken too small and e^-eps too large, so both inequalities hold exactly for the chances
+    that are used. They never fall, which covers the other direction.
+    """
+    if not _has_table(epsilon, delta):
+        raise InvalidParameterError(
+            "The optimal strategy has no table for so small a spend per group (over a million entries, or delta "
+            "below 2**-64); use strategy='auto', 'gaussian' or 'laplace'."
+        )
+    bits = 128
+    _, high = enclose_exp(epsilon, bits)  # of e^-eps
+    step = int(delta * _WORD)
+    chances: list[int] = []
+    chance = 0
+    while chance < _WORD:
+        grown = (chance << bits) // high + step
+        closing = _WORD - max(0, -(-(_WORD - chance - step) * high >> bits))
+        chance = max(chance, min(grown, closing, _WORD))
+        chances.append(chance)
+    table = np.array(chances[:-1], dtype=np.uint64)
+    even = int(np.searchsorted(table, np.uint64(_WORD // 2))) + 1
+    return PartitionRule("optimal", float(even), 0, Fraction(0), table)
+
+
+def _laplace(epsilon: Fraction, each: Fraction, touched: int) -> PartitionRule:
+    """Return: noisy count >= 1 + m, with P(noise >= m) at most `each`, so that a lone unit stays hidden."""
+    scale = touched / epsilon
+    miss = float(each)
+    m = least_threshold(lambda least: laplace_tail(scale, least), miss, float(scale) * math.log(1 / miss))
+    # One step on top pays for the rounding of the float tail.
+    m += laplace_tail(scale, m) * (1 + 1e-9) > miss
+    return PartitionRule("laplace", m + 0.5, m + 1, scale)
+
+
+@lru_cache(maxsize=64)
+def _gaussian(epsilon: Fraction, delta: Fraction, touched: int) -> PartitionRule:
+    """Return the same with Gaussian noise; half of delta for the noise, half for a lone unit's group.
+
+    A unit shifts up to L = `touched` counts by one. The privacy loss depends on the noise through the sum of L
+    discrete Gaussians, which is a discrete Gaussian of variance L * variance up to a factor (1 + eta) / (1 - eta): the
+    cosets of the lattice of vectors that sum to zero have equal Gaussian mass up to eta <= (1 + 2 sum_k
+    exp(-2 pi^2 variance (k - 1/2)^2))^L - 1 (Poisson summation; every dual vector has a representative z - c with
+    |c| <= 1/2). So it is one number of that variance with the shift L.
+    """
+    half = delta / 2
+
+    def delta_of_sum(shift: float, sigma: float, loss: float) -> float:
+        if touched == 1:
+            return discrete_gaussian_delta(shift, sigma, loss)
+        # From here on the bound grows with the number of counts that move, so L covers fewer.
+        if loss * sigma**2 / shift - shift / 2 <= shift / math.e:
+            return 1.0
+        single = sigma**2 / touched
+        mass = 2.001 * sum(math.exp(-2 * math.pi**2 * single * (k - 0.5) ** 2) for k in range(1, 9))
+        eta = math.expm1(touched * math.log1p(mass))
+        return continuous_bound(shift, sigma, loss) * (1 + eta) / (1 - eta) if eta < 0.5 else 1.0
+
+    variance = least_variance(Fraction(touched), epsilon, half, delta_of_sum) / touched
+    miss = float(rounded_down(-math.expm1(math.log1p(-float(half)) / touched), 64))
+    sigma = math.sqrt(variance)
+    m = least_threshold(lambda least: gaussian_tail(sigma, least), miss, 5 * sigma)
+    m += gaussian_tail(sigma, m) * (1 + 1e-9) > miss
+    return PartitionRule("gaussian", m + 0.5, m + 1, variance)

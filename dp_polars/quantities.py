@@ -1,0 +1,104 @@
+"""Privacy parameters as exact numbers: what a user writes is what is priced and what scales the noise.
+
+A float becomes the decimal it prints as (`Fraction(repr(x))`), so ten releases of 0.1 are exactly 1.0 and the
+noise of a release is calibrated to the very number that is charged. Floats that come out of a formula are turned
+back into exact numbers with a stated rounding direction: prices up, allowances down.
+
+Never touches data.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from dp_polars.errors import InvalidParameterError
+
+Number = int | float | Fraction | Decimal
+"""What a user may write for a privacy parameter."""
+
+# Outside these, a number is a slip of the keyboard: no guarantee worth the name, or no noise that fits 64 bits.
+MAX_EPSILON = 10**6
+MIN_EPSILON = Fraction(1, 10**9)
+MIN_DELTA = Fraction(1, 10**100)
+MAX_MAGNITUDE = 10**18
+
+
+def exact(value: Number, name: str) -> Fraction:
+    """Return `value` as the exact rational number that its written form denotes.
+
+    >>> exact(0.1, "epsilon")
+    Fraction(1, 10)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction | Decimal):
+        raise InvalidParameterError(
+            f"{name} must be a number, got {type(value).__name__}; pass for example {name}=0.5."
+        )
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise InvalidParameterError(f"{name} must be finite, got {value}.")
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def positive(value: Number, name: str) -> Fraction:
+    """Return `value` exactly, refusing zero, negative and absurdly large or small numbers."""
+    number = exact(value, name)
+    if number <= 0:
+        raise InvalidParameterError(f"{name} must be greater than 0, got {value}.")
+    if not Fraction(1, MAX_MAGNITUDE) <= number <= MAX_MAGNITUDE:
+        raise InvalidParameterError(f"{name}={value} lies outside 1e-18 to 1e18; check its unit.")
+    return number
+
+
+def epsilon_of(value: Number, name: str = "epsilon") -> Fraction:
+    """Return an epsilon exactly; refuses what cannot be a privacy loss anyone means."""
+    number = positive(value, name)
+    if not MIN_EPSILON <= number <= MAX_EPSILON:
+        raise InvalidParameterError(
+            f"{name}={value} lies outside 1e-9 to 1e6: below, noise drowns every answer; above, nothing is "
+            "protected. Usual values lie between 0.01 and 10."
+        )
+    return number
+
+
+def delta_of(value: Number, name: str = "delta", *, zero: bool = False) -> Fraction:
+    """Return a delta exactly: a probability below 1, greater than 0 unless `zero` is allowed."""
+    number = exact(value, name)
+    if number == 0 and zero:
+        return number
+    if not MIN_DELTA <= number < 1:
+        low = "0 or between 1e-100 and 1" if zero else "between 1e-100 and 1"
+        raise InvalidParameterError(
+            f"{name} must be {low}, got {value}: it is the probability with which the guarantee may fail."
+        )
+    return number
+
+
+def probability_of(value: Number, name: str) -> float:
+    """Return a probability strictly between 0 and 1 as a float."""
+    number = float(exact(value, name))
+    if not 0.0 < number < 1.0:
+        raise InvalidParameterError(f"{name} must lie strictly between 0 and 1, got {value}.")
+    return number
+
+
+def count_of(value: int, name: str, *, least: int = 1) -> int:
+    """Return a whole number that is at least `least`."""
+    if isinstance(value, np.integer):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParameterError(f"{name} must be a whole number, got {type(value).__name__}.")
+    if value < least:
+        raise InvalidParameterError(f"{name} must be at least {least}, got {value}.")
+    return value
+
+
+def rounded_down(value: float, ulps: int = 8) -> Fraction:
+    """Return an exact number that is surely no larger than the real number behind a computed allowance."""
+    for _ in range(ulps):
+        value = math.nextafter(value, 0.0)
+    return Fraction(value)

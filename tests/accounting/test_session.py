@@ -1,0 +1,344 @@
+"""Sessions: what can be agreed, what is accepted, what is shown; in memory and in a file with the same code."""
+
+import copy
+import os
+import pickle
+import threading
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import dp_polars as dp
+from dp_polars.accounting.reservation import release_key
+
+FRAME = pl.DataFrame({"region": ["a", None], "count": [3, -1], "x": [0.5, float("nan")]})
+
+
+@pytest.fixture(params=["memory", "file"])
+def place(request, tmp_path):
+    return None if request.param == "memory" else tmp_path / "budget.db"
+
+
+def spend(session, epsilon, label="q", key=None):
+    with session.reserve(dp.pure_cost(epsilon), label=label, key=key) as reservation:
+        return reservation.commit(FRAME)
+
+
+# ---------------------------------------------------------------- accepting and refusing
+
+
+def test_ten_tenths_fit_into_one_and_an_eleventh_does_not(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    for _ in range(10):
+        spend(session, 0.1)
+    assert session.remaining.epsilon == 0
+    with pytest.raises(dp.BudgetExceeded) as refused:
+        spend(session, 0.1)
+    assert refused.value.largest_affordable == "nothing"
+    assert len(session.releases) == 10
+
+
+def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit_and_costs_nothing(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    spend(session, 0.7)
+    with pytest.raises(
+        dp.BudgetExceeded, match=r"requested epsilon 0\.5.*remaining epsilon 0\.3.*epsilon 0\.3 "
+    ) as refused:
+        spend(session, 0.5)
+    assert "Nothing was charged" in str(refused.value)
+    assert session.spent.epsilon == 0.7
+    assert len(session.releases) == 1
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert str(again) == str(refused.value)
+    spend(session, 0.3)  # what it named fits
+
+
+def test_an_approximate_session_accepts_458_small_releases(place):
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", ledger=place)
+    for _ in range(458):
+        session.reserve(dp.pure_cost(0.01), label="q")
+    with pytest.raises(dp.BudgetExceeded):
+        session.reserve(dp.pure_cost(0.01), label="q")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-6}, {"rho": 0.05, "delta": 1e-6}],
+    ids=["pure", "approximate", "zcdp"],
+)
+def test_the_largest_affordable_spend_fits_and_hardly_more_does(words):
+    session = dp.Session(**words, unit="user")
+    for spent in (0, 0.013, 0.2):
+        if spent:
+            session.reserve(dp.pure_cost(spent), label="q")
+        largest = session.largest_affordable()
+        assert session.can_afford(dp.pure_cost(largest))
+        assert not session.can_afford(dp.pure_cost(largest * 1.00001))
+        if "delta" in words:
+            measure = "rho" if "rho" in words else "epsilon"
+            largest = session.largest_affordable(mechanism="gaussian", measure=measure)
+            assert session.can_afford(dp.gaussian_cost(session.terms, **{measure: largest}))
+            assert not session.can_afford(dp.gaussian_cost(session.terms, **{measure: largest * 1.00001}))
+
+
+def test_native_delta_runs_out_on_its_own():
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user")
+    session.reserve(dp.pure_cost(0.01, delta=2e-7), label="keys")
+    cost = dp.pure_cost(0.01, delta=1e-7)
+    assert not session.can_afford(cost)
+    with pytest.raises(dp.BudgetExceeded, match="of delta for keys"):
+        session.reserve(cost, label="keys")
+    session.reserve(dp.pure_cost(0.01), label="no keys")
+
+
+def test_a_cost_that_says_it_is_free_is_refused():
+    session = dp.Session(epsilon=1.0, unit="user")
+    with pytest.raises(dp.InvalidParameterError, match="free"):
+        session.reserve(dp.Cost(epsilon=Fraction(0), rho=Fraction(0)), label="q")
+
+
+# ---------------------------------------------------------------- reserve, commit, fail
+
+
+def test_a_charge_stays_whatever_happens_after_it(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    with pytest.raises(ZeroDivisionError), session.reserve(dp.pure_cost(0.2), label="breaks"):
+        1 / 0  # noqa: B018
+    session.reserve(dp.pure_cost(0.2), label="left open")
+    with session.reserve(dp.pure_cost(0.2), label="forgotten"):
+        pass
+    assert [entry.state for entry in session.releases] == ["failed", "reserved", "failed"]
+    assert session.spent.epsilon == pytest.approx(0.6)
+
+
+def test_a_reservation_is_finished_once(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    reservation = session.reserve(dp.pure_cost(0.1), label="q")
+    reservation.commit(FRAME)
+    for again in (lambda: reservation.commit(FRAME), reservation.fail):
+        with pytest.raises(dp.LedgerError, match="once"):
+            again()
+
+
+def test_a_stored_release_is_found_again_and_costs_nothing(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    key = release_key(b"count by region", b"visits v1")
+    assert session.stored(key) is None
+    spend(session, 0.1, key=key)
+    spent = session.spent
+    found = session.stored(key)
+    assert found.stored
+    assert_frame_equal(found.frame, FRAME)
+    assert found.entry.reserved_at <= found.entry.finished_at
+    assert session.spent == spent
+    assert session.stored(release_key(b"count by region", b"visits v2")) is None
+
+
+def test_only_committed_releases_are_found_and_the_newest_wins(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    key = release_key(b"q", b"s")
+    session.reserve(dp.pure_cost(0.1), label="open", key=key)
+    session.reserve(dp.pure_cost(0.1), label="failed", key=key).fail()
+    assert session.stored(key) is None
+    for n in (1, 2):
+        with session.reserve(dp.pure_cost(0.1), label="q", key=key) as reservation:
+            reservation.commit(pl.DataFrame({"n": [n]}))
+    assert session.stored(key).frame["n"].to_list() == [2]
+
+
+def test_keys_keep_query_and_source_apart():
+    assert release_key(b"ab", b"c") != release_key(b"a", b"bc")
+    assert release_key(b"", b"abc") != release_key(b"abc", b"")
+
+
+def test_stored_frames_keep_their_types(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    frame = pl.DataFrame(
+        {
+            "enum": pl.Series(["b", "a"], dtype=pl.Enum(["a", "b"])),
+            "date": pl.Series([1, None], dtype=pl.Date),
+            "list": [[1], []],
+            "decimal": pl.Series(["1.50", "2"]).cast(pl.Decimal(10, 2)),
+            "empty": pl.Series([None, None], dtype=pl.Null),
+        }
+    )
+    with session.reserve(dp.pure_cost(0.1), label="q", key=b"k") as reservation:
+        assert not reservation.commit(frame).stored
+    assert_frame_equal(session.stored(b"k").frame, frame)
+    with session.reserve(dp.pure_cost(0.1), label="q", key=b"e") as reservation:
+        reservation.commit(frame.head(0))
+    assert_frame_equal(session.stored(b"e").frame, frame.head(0))
+
+
+# ---------------------------------------------------------------- what can be agreed
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({}, "needs its budget"),
+        ({"epsilon": 1, "rho": 1}, "needs its budget"),
+        ({"delta": 1e-6}, "needs its budget"),
+        ({"epsilon": 0}, "greater than 0"),
+        ({"epsilon": -1}, "greater than 0"),
+        ({"epsilon": float("nan")}, "finite"),
+        ({"epsilon": float("inf")}, "finite"),
+        ({"epsilon": 1e9}, "1e-9 to 1e6"),
+        ({"epsilon": "1"}, "must be a number"),
+        ({"epsilon": True}, "must be a number"),
+        ({"epsilon": 1, "delta": 1}, "between 1e-100 and 1"),
+        ({"epsilon": 1, "delta": -1e-9}, "between 1e-100 and 1"),
+        ({"epsilon": 1, "delta": float("nan")}, "finite"),
+        ({"rho": 0}, "greater than 0"),
+        ({"rho": 1e30}, "outside"),
+        ({"epsilon": 1, "adjacency": "swap"}, "add_remove"),
+        ({"epsilon": 1, "group_size": 0}, "at least 1"),
+        ({"epsilon": 1, "group_size": 1.5}, "whole number"),
+        ({"epsilon": 1, "max_groups": 0}, "at least 1"),
+        ({"epsilon": 1, "max_rows_per_group": "many"}, "whole number"),
+        ({"epsilon": 1, "queries": 0}, "at least 1"),
+        ({"epsilon": 1, "key_delta": 1e-7}, "approximate"),
+        ({"epsilon": 1, "delta": 1e-6, "key_delta": 1e-6}, "smaller than delta"),
+        ({"epsilon": 1, "unit": []}, "who is protected"),
+        ({"epsilon": 1, "unit": ["a", "a"]}, "twice"),
+        ({"epsilon": 1, "unit": 7}, "who is protected"),
+        ({"epsilon": 1, "per_unit": [3]}, "names of columns"),
+    ],
+)
+def test_words_without_meaning_are_refused_with_the_way_out(words, text):
+    with pytest.raises(dp.InvalidParameterError, match=text):
+        dp.Session(**{"unit": "user", **words})
+
+
+def test_a_unit_is_required():
+    with pytest.raises(TypeError, match="unit"):
+        dp.Session(epsilon=1.0)
+
+
+def test_weak_promises_warn_and_usual_ones_do_not():
+    with pytest.warns(dp.DPWarning, match="epsilon=20"):
+        dp.Session(epsilon=20, unit="user")
+    with pytest.warns(dp.DPWarning, match=r"delta=0\.001"):
+        dp.Session(epsilon=1, delta=1e-3, unit="user")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dp.Session(epsilon=10, delta=1e-6, unit="user")
+
+
+@pytest.mark.parametrize("epsilon", [1, 1.0, Fraction(1), Decimal("1.0")])
+def test_any_kind_of_number_means_the_same(epsilon):
+    assert dp.Session(epsilon=epsilon, unit="user").terms == dp.Session(epsilon=1, unit=["user"]).terms
+
+
+def test_delta_is_split_in_half_a_quarter_a_quarter_or_as_key_delta_says():
+    terms = dp.Session(epsilon=1, delta=1e-6, unit="user").terms
+    assert (terms.conversion_delta, terms.native_delta, terms.gaussian_delta) == (
+        Fraction("5e-7"),
+        Fraction("2.5e-7"),
+        Fraction("2.5e-7"),
+    )
+    terms = dp.Session(epsilon=1, delta=1e-6, unit="user", key_delta=4e-7).terms
+    assert (terms.conversion_delta, terms.native_delta, terms.gaussian_delta) == (
+        Fraction("4e-7"),
+        Fraction("4e-7"),
+        Fraction("2e-7"),
+    )
+    assert terms.delta == Fraction("1e-6")
+    terms = dp.Session(rho=0.1, delta=1e-6, unit="user").terms
+    assert terms.native_delta == terms.delta == Fraction("1e-6")
+
+
+# ---------------------------------------------------------------- showing
+
+
+def test_descriptions_show_the_agreement_and_what_is_left(place):
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit=["user", "day"], ledger=place, group_size=2)
+    spend(session, 0.25, label="count by region")
+    text = session.describe()
+    for part in (
+        "approximate",
+        "epsilon: 1",
+        "unit: user, day",
+        "group_size: 2",
+        "spent 0.25, left 0.75",
+        "releases: 1",
+    ):
+        assert part in text
+    assert repr(session).startswith("<dp.Session epsilon=1, delta=1e-06, unit=user, day, ")
+    assert "dp.ROW" in repr(dp.Session(rho=0.5, unit=dp.ROW))
+
+
+def test_the_ledger_exports_as_a_frame(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    assert session.export().height == 0
+    spend(session, 0.25, label="count by region")
+    session.reserve(dp.pure_cost(0.5), label="open")
+    frame = session.export()
+    assert frame.select("label", "state", "epsilon", "share").rows() == [
+        ("count by region", "committed", 0.25, 0.25),
+        ("open", "reserved", 0.5, 0.5),
+    ]
+    assert frame.schema == dp.Session(epsilon=1.0, unit="user").export().schema
+
+
+# ---------------------------------------------------------------- one budget, never two
+
+
+def test_copies_share_the_budget_and_a_session_in_memory_cannot_be_pickled():
+    session = dp.Session(epsilon=1.0, unit="user")
+    assert copy.copy(session) is session
+    assert copy.deepcopy({"s": session})["s"] is session
+    with pytest.raises(dp.DPError, match="spent twice"):
+        pickle.dumps(session)
+
+
+def test_a_session_in_a_file_travels_by_its_path(tmp_path):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")
+    twin = pickle.loads(pickle.dumps(session))
+    spend(twin, 0.4)
+    assert session.spent.epsilon == 0.4
+
+
+def test_a_forked_child_cannot_spend_a_copy_of_the_budget(tmp_path):
+    in_memory = dp.Session(epsilon=1.0, unit="user")
+    in_file = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child only charges and exits
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            in_file.reserve(dp.pure_cost(0.3), label="child")
+            in_memory.reserve(dp.pure_cost(0.3), label="child")
+        except dp.LedgerError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert in_file.spent.epsilon == 0.3
+    assert in_memory.spent.epsilon == 0
+
+
+def test_threads_share_one_budget(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    accepted = []
+
+    def work():
+        for _ in range(10):
+            try:
+                session.reserve(dp.pure_cost(0.05), label="t").commit(FRAME)
+                accepted.append(1)
+            except dp.BudgetExceeded:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(accepted) == 20
+    assert session.spent.epsilon == 1.0

@@ -1,0 +1,82 @@
+"""The package itself: what it imports, what it needs, what nobody can reach."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dp_polars as dp
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "dp_polars").rglob("*.py"))
+
+
+def test_importing_loads_neither_duckdb_nor_an_extra():
+    program = "import sys, dp_polars; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = ast.literal_eval(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    )
+    assert not {"duckdb", "scipy", "dp_accounting", "altair", "pyspark", "hypothesis", "pytest"} & set(loaded)
+
+
+def test_the_required_four_are_the_only_requirements():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(name.split(">")[0] for name in project["dependencies"]) == ["duckdb", "numpy", "polars", "pyarrow"]
+    assert (ROOT / "dp_polars" / "py.typed").exists()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_draws_randomness_but_from_the_system(path):
+    """numpy's generators and Python's `random` are for tests; `secrets` names files, `bits` reads the system's."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            assert not (node.attr == "random" and getattr(node.value, "id", "") in {"np", "numpy"}), path
+            assert node.attr != "urandom" or path.name == "bits.py"
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            assert not {"random", "numpy.random"} & set(modules), path
+
+
+def test_no_public_function_takes_a_seed_or_a_source_of_bits():
+    public = [
+        *(getattr(dp.mechanisms, name) for name in dp.mechanisms.__all__),
+        *(getattr(dp.composition, name) for name in dp.composition.__all__),
+        *(getattr(dp, name) for name in dp.__all__),
+        *(member for _, member in inspect.getmembers(dp.Session, inspect.isfunction)),
+    ]
+    forbidden = {"seed", "source", "bits", "rng", "random_state", "generator", "debug", "noise_off", "no_noise"}
+    for thing in public:
+        if callable(thing) and not (inspect.isclass(thing) and issubclass(thing, Exception)):
+            assert not forbidden & set(inspect.signature(thing).parameters), thing
+
+
+def test_every_public_name_has_a_docstring_with_an_example():
+    for module in (dp.mechanisms, dp.composition):
+        for name in module.__all__:
+            if callable(getattr(module, name)):
+                assert ">>>" in (inspect.getdoc(getattr(module, name)) or ""), name
+    for name in dp.mechanisms.__all__:
+        documentation = getattr(dp.mechanisms, name).__doc__
+        assert (
+            "harges no" in documentation
+            or "error" in name
+            or "regret" in name
+            or name.endswith(("epsilon", "rho", "frequencies"))
+        )
+
+
+def test_no_module_is_longer_than_a_few_screens():
+    long = {str(path.relative_to(ROOT)): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 400}
+    assert not long
+
+
+def test_every_error_is_a_dp_error():
+    for name in dp.__all__:
+        thing = getattr(dp, name)
+        if inspect.isclass(thing) and issubclass(thing, Exception) and thing is not dp.DPWarning:
+            assert issubclass(thing, dp.DPError)
