@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from dp_polars.composition._convolution import MAX_ATOMS, Atoms, convolve, merged
 from dp_polars.composition._distributions import Distribution, log_ratios, paired
-from dp_polars.composition._floats import SLACK, decreasing_root, nonnegative, real, upward
+from dp_polars.composition._floats import (
+    SLACK,
+    UNIT_ROUNDOFF,
+    decreasing_root,
+    nonnegative,
+    real,
+    upward,
+)
 from dp_polars.composition._normal import gaussian_excess, upper_tail
 from dp_polars.errors import InvalidParameterError
 from dp_polars.quantities import Number, count_of, delta_of, epsilon_of, positive
@@ -25,6 +32,8 @@ Array = NDArray[np.float64]
 
 # What products of probabilities may have lost to underflow; far below any delta (at least 1e-100).
 _UNDERFLOW = 1e-300
+# What a constructor's few operations may have lost of each probability.
+_INITIAL_ROUNDING = 8.0 * UNIT_ROUNDOFF
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,7 +106,8 @@ class PrivacyLoss:
         losses, masses = log_ratios(*paired(p, q))
         finite = np.isfinite(losses)
         atoms, weights = merged(losses[finite], masses[finite])
-        return cls(atoms, weights, infinite=min(1.0, math.fsum(masses[~finite])))
+        infinite = min(1.0, math.fsum(masses[~finite]))
+        return cls(atoms, weights, infinite=infinite, rounding=_INITIAL_ROUNDING)
 
     @classmethod
     def gaussian(cls, sigma: Number, sensitivity: Number = 1) -> PrivacyLoss:
@@ -122,7 +132,8 @@ class PrivacyLoss:
         """
         loss = float(epsilon_of(epsilon))
         flip = math.exp(-loss) / (1.0 + math.exp(-loss))
-        return cls(np.array([-loss, loss]), np.array([flip, 1.0 / (1.0 + math.exp(-loss))]))
+        masses = np.array([flip, 1.0 / (1.0 + math.exp(-loss))])
+        return cls(np.array([-loss, loss]), masses, rounding=_INITIAL_ROUNDING)
 
     @classmethod
     def discrete_laplace(cls, scale: Number, sensitivity: int = 1) -> PrivacyLoss:
@@ -151,11 +162,19 @@ class PrivacyLoss:
         ends = 1.0 / (1.0 + ratio), math.exp(-shift * rate) / (1.0 + ratio)
         masses = np.concatenate(([ends[0]], middle, [ends[1]]))
         losses = (shift - 2.0 * np.arange(shift + 1, dtype=np.float64)) / float(width)
-        return cls(losses[::-1], masses[::-1])
+        # The exponents are rounded before they are exponentiated.
+        rounding = _INITIAL_ROUNDING * (1.0 + shift * rate)
+        return cls(losses[::-1], masses[::-1], rounding=rounding)
 
     @property
     def mean(self) -> float:
-        """The mean loss, which is the Kullback-Leibler divergence; infinite once some mass is."""
+        """The mean loss, which is the Kullback-Leibler divergence; infinite once some mass is.
+
+        Examples
+        --------
+        >>> PrivacyLoss.gaussian(sigma=1).mean
+        0.5...
+        """
         if self.infinite > 0.0:
             return math.inf
         return math.fsum(self.losses * self.probabilities) + 0.5 * self.mu * self.mu

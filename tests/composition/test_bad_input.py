@@ -18,22 +18,22 @@ LOSS = c.PrivacyLoss.randomized_response(1)
 HALF = [0.5, 0.5]
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "basic scalar": (lambda: c.basic(0.1), "list"),  # type: ignore[arg-type]
-    "basic text": (lambda: c.basic("0.1"), "list"),  # type: ignore[arg-type]
+    "basic scalar": (lambda: c.basic(0.1), "list"),
+    "basic text": (lambda: c.basic("0.1"), "list"),
     "basic negative": (lambda: c.basic([-0.1]), "at least 0"),
     "basic negative delta": (lambda: c.basic([0.1], [-1e-6]), "at least 0"),
     "basic nan": (lambda: c.basic([math.nan]), "finite"),
     "advanced zero epsilon": (lambda: c.advanced(0, 5, slack=1e-6), "greater than 0"),
     "advanced zero slack": (lambda: c.advanced(0.1, 5, slack=0), "slack"),
     "advanced count": (lambda: c.advanced(0.1, 0, slack=1e-6), "count"),
-    "advanced fractional count": (lambda: c.advanced(0.1, 2.5, slack=1e-6), "whole"),  # type: ignore[arg-type]
-    "advanced form": (lambda: c.advanced(0.1, 5, slack=1e-6, form="tight"), "form"),  # type: ignore[arg-type]
+    "advanced fractional count": (lambda: c.advanced(0.1, 2.5, slack=1e-6), "whole"),
+    "advanced form": (lambda: c.advanced(0.1, 5, slack=1e-6, form="tight"), "form"),
     "optimal slack": (lambda: c.optimal(0.1, 5, slack=1), "slack"),
     "optimal delta": (lambda: c.optimal(0.1, 5, slack=1e-6, delta=-0.1), "delta"),
     "group size": (lambda: c.group_privacy(0.1, 0, 0), "size"),
     "group rho": (lambda: c.group_zcdp(0, 2), "rho"),
     "pure": (lambda: c.pure_to_zcdp(-1), "epsilon"),
-    "exponential": (lambda: c.zcdp_of_exponential_mechanism("1"), "number"),  # type: ignore[arg-type]
+    "exponential": (lambda: c.zcdp_of_exponential_mechanism("1"), "number"),
     "gaussian sigma": (lambda: c.zcdp_of_gaussian(1, 0), "sigma"),
     "zcdp rho": (lambda: c.zcdp_to_delta(-1, 1), "rho"),
     "zcdp epsilon": (lambda: c.zcdp_to_delta(1, -1), "negative"),
@@ -55,10 +55,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "empty": (lambda: c.max_divergence([], []), "non-empty"),
     "empty dicts": (lambda: c.max_divergence({}, {}), "non-empty"),
     "two dimensions": (lambda: c.max_divergence(np.eye(2), np.eye(2)), "one-dimensional"),
-    "ragged": (lambda: c.max_divergence([[1], [1, 2]], HALF), "flat"),  # type: ignore[list-item]
-    "text": (lambda: c.max_divergence(["a", "b"], HALF), "probabilities"),  # type: ignore[list-item]
+    "ragged": (lambda: c.max_divergence([[1], [1, 2]], HALF), "flat"),
+    "text": (lambda: c.max_divergence(["a", "b"], HALF), "probabilities"),
     "truth values": (lambda: c.max_divergence([True, False], HALF), "probabilities"),
-    "none": (lambda: c.max_divergence({"a": None}, {"a": 1}), "number"),  # type: ignore[dict-item]
+    "none": (lambda: c.max_divergence({"a": None}, {"a": 1}), "number"),
     "approximate delta": (lambda: c.approximate_max_divergence(HALF, HALF, 1), "delta"),
     "hockey epsilon": (lambda: c.hockey_stick(HALF, HALF, math.inf), "finite"),
     "order": (lambda: c.renyi_divergence(HALF, HALF, 0.5), "order"),
@@ -71,8 +71,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "conversion nothing": (lambda: c.renyi_to_epsilon([], [], 1e-6), "pair up"),
     "conversion negative": (lambda: c.renyi_to_epsilon([2], [-0.1], 1e-6), "at least 0"),
     "conversion nan": (lambda: c.renyi_to_epsilon([2], [math.nan], 1e-6), "at least 0"),
-    "conversion text": (lambda: c.renyi_to_epsilon([2], ["a"], 1e-6), "numbers"),  # type: ignore[list-item]
-    "accountant curve": (lambda: c.RenyiAccountant().compose(0.1), "function"),  # type: ignore[arg-type]
+    "conversion text": (lambda: c.renyi_to_epsilon([2], ["a"], 1e-6), "numbers"),
+    "accountant curve": (lambda: c.RenyiAccountant().compose(0.1), "function"),
     "accountant count": (lambda: c.RenyiAccountant().compose(lambda _: 0.1, 0), "count"),
     "accountant bad curve": (lambda: c.RenyiAccountant().compose(lambda _: -1.0), "at least 0"),
     "accountant delta": (lambda: c.RenyiAccountant().epsilon(0), "delta"),
@@ -80,23 +80,23 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "guarantee epsilon": (lambda: c.Guarantee(-1.0, 0.0), "epsilon"),
     "guarantee nan": (lambda: c.Guarantee(math.nan, 0.0), "epsilon"),
     "guarantee delta": (lambda: c.Guarantee(1.0, 2.0), "delta"),
-    "guarantee text": (lambda: c.Guarantee("1", 0.0), "numbers"),  # type: ignore[arg-type]
-    "loss shapes": (lambda: c.PrivacyLoss([0, 1], [1]), "equal length"),  # type: ignore[arg-type]
-    "loss text": (lambda: c.PrivacyLoss("ab", [1]), "numbers"),  # type: ignore[arg-type]
-    "loss order": (lambda: c.PrivacyLoss([1, 0], HALF), "increasing"),  # type: ignore[arg-type]
-    "loss infinite": (lambda: c.PrivacyLoss([math.inf], [1]), "finite"),  # type: ignore[arg-type]
-    "loss negative": (lambda: c.PrivacyLoss([0, 1], [1.5, -0.5]), "negative"),  # type: ignore[arg-type]
-    "loss mass": (lambda: c.PrivacyLoss([0, 1], [0.5, 0.4]), "sum to"),  # type: ignore[arg-type]
-    "loss infinite mass": (lambda: c.PrivacyLoss([0], [1], infinite=0.5), "sum to"),  # type: ignore[arg-type]
-    "loss mu": (lambda: c.PrivacyLoss([0], [1], mu=-1), "mu"),  # type: ignore[arg-type]
+    "guarantee text": (lambda: c.Guarantee("1", 0.0), "numbers"),
+    "loss shapes": (lambda: c.PrivacyLoss([0, 1], [1]), "equal length"),
+    "loss text": (lambda: c.PrivacyLoss("ab", [1]), "numbers"),
+    "loss order": (lambda: c.PrivacyLoss([1, 0], HALF), "increasing"),
+    "loss infinite": (lambda: c.PrivacyLoss([math.inf], [1]), "finite"),
+    "loss negative": (lambda: c.PrivacyLoss([0, 1], [1.5, -0.5]), "negative"),
+    "loss mass": (lambda: c.PrivacyLoss([0, 1], [0.5, 0.4]), "sum to"),
+    "loss infinite mass": (lambda: c.PrivacyLoss([0], [1], infinite=0.5), "sum to"),
+    "loss mu": (lambda: c.PrivacyLoss([0], [1], mu=-1), "mu"),
     "loss gaussian": (lambda: c.PrivacyLoss.gaussian(0), "sigma"),
     "loss response": (lambda: c.PrivacyLoss.randomized_response(0), "epsilon"),
-    "loss laplace": (lambda: c.PrivacyLoss.discrete_laplace(1, 2.5), "sensitivity"),  # type: ignore[arg-type]
+    "loss laplace": (lambda: c.PrivacyLoss.discrete_laplace(1, 2.5), "sensitivity"),
     "loss wide laplace": (lambda: c.PrivacyLoss.discrete_laplace(1, 2**18), "upper bound"),
     "loss epsilon": (lambda: LOSS.delta(math.nan), "finite"),
     "loss delta": (lambda: LOSS.epsilon(1), "delta"),
-    "loss tail": (lambda: LOSS.tail("1"), "number"),  # type: ignore[arg-type]
-    "loss compose": (lambda: LOSS.compose(1.0), "PrivacyLoss"),  # type: ignore[arg-type]
+    "loss tail": (lambda: LOSS.tail("1"), "number"),
+    "loss compose": (lambda: LOSS.compose(1.0), "PrivacyLoss"),
     "loss count": (lambda: LOSS.self_compose(0), "count"),
 }
 
@@ -109,9 +109,9 @@ def test_refused_with_an_explanation(case: str) -> None:
 
 
 def test_numpy_numbers_are_welcome() -> None:
-    assert c.pure_to_zcdp(np.float64(0.5)) == c.pure_to_zcdp(0.5)  # type: ignore[arg-type]
-    assert c.optimal(0.1, np.int64(9), slack=1e-6) == c.optimal(0.1, 9, slack=1e-6)  # type: ignore[arg-type]
-    assert c.basic(np.full(10, 0.1)).epsilon == 1.0  # type: ignore[arg-type]
+    assert c.pure_to_zcdp(np.float64(0.5)) == c.pure_to_zcdp(0.5)
+    assert c.optimal(0.1, np.int64(9), slack=1e-6) == c.optimal(0.1, 9, slack=1e-6)
+    assert c.basic(np.full(10, 0.1)).epsilon == 1.0
 
 
 def test_results_are_plain_floats() -> None:

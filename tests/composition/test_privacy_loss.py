@@ -86,7 +86,7 @@ def test_mean_is_the_kl_divergence_and_adds_up(pair: Pair) -> None:
     expected = kl_divergence(*pair)
     assert loss.mean == pytest.approx(expected, rel=1e-9, abs=1e-12)
     three = loss.self_compose(3).compose(PrivacyLoss.gaussian(2))
-    assert three.mean == pytest.approx(3 * expected + 1 / 8, rel=1e-9)
+    assert three.mean == pytest.approx(3 * expected + 1 / 8, rel=1e-9, abs=0)
 
 
 def test_mean_is_infinite_when_some_outcome_is_excluded() -> None:
@@ -112,15 +112,15 @@ def test_composition_of_fractions_by_enumeration() -> None:
         exact += max(Fraction(0), mine - factor * theirs)
     composed = PrivacyLoss.of(p, q).self_compose(count)
     assert exact <= composed.delta(math.log(factor)) * (1 + 1e-15)
-    assert composed.delta(math.log(factor)) == pytest.approx(float(exact), rel=1e-11)
+    assert composed.delta(math.log(factor)) == pytest.approx(float(exact), rel=1e-11, abs=0)
     # Equal losses merge: a sum of six of three losses has at most 28 values, not 729.
     assert composed.losses.size == math.comb(8, 2)
 
 
 def test_randomized_response_and_discrete_laplace_are_one_at_sensitivity_one() -> None:
     response, laplace = PrivacyLoss.randomized_response(0.5), PrivacyLoss.discrete_laplace(2)
-    assert laplace.losses == pytest.approx(response.losses, rel=1e-15)
-    assert laplace.probabilities == pytest.approx(response.probabilities, rel=1e-15)
+    assert laplace.losses == pytest.approx(response.losses, rel=1e-15, abs=0)
+    assert laplace.probabilities == pytest.approx(response.probabilities, rel=1e-15, abs=0)
 
 
 @pytest.mark.parametrize(("scale", "sensitivity"), [(1, 1), (3, 2), (2.5, 7)])
@@ -130,7 +130,7 @@ def test_discrete_laplace_against_its_probabilities(scale: float, sensitivity: i
     q = stats.dlaplace.pmf(outcomes - sensitivity, 1 / scale)
     loss = PrivacyLoss.discrete_laplace(scale, sensitivity)
     assert loss.losses.size == sensitivity + 1
-    assert loss.probabilities.sum() == pytest.approx(1, rel=1e-14)
+    assert loss.probabilities.sum() == pytest.approx(1, rel=1e-14, abs=0)
     for epsilon in np.linspace(0, sensitivity / scale, 9):
         expected = hockey_stick(p / p.sum(), q / q.sum(), float(epsilon))
         assert loss.delta(float(epsilon)) == pytest.approx(expected, rel=1e-9, abs=1e-14)
@@ -140,11 +140,11 @@ def test_discrete_laplace_against_its_probabilities(scale: float, sensitivity: i
 def test_gaussian_curve_is_that_of_balle_and_wang() -> None:
     loss = PrivacyLoss.gaussian(sigma=3, sensitivity=2)
     for epsilon in (0.0, 0.1, 1.0, 5.0):
-        assert loss.delta(epsilon) == pytest.approx(gaussian_delta(epsilon, sensitivity=2, sigma=3), rel=1e-11)
+        assert loss.delta(epsilon) == pytest.approx(gaussian_delta(epsilon, sensitivity=2, sigma=3), rel=1e-11, abs=0)
     # k compositions are one release of √k times the sensitivity.
     four = PrivacyLoss.gaussian(sigma=3).self_compose(4)
-    assert four.delta(0.7) == pytest.approx(loss.delta(0.7), rel=1e-11)
-    assert four.mean == pytest.approx(2 / 9, rel=1e-12)
+    assert four.delta(0.7) == pytest.approx(loss.delta(0.7), rel=1e-11, abs=0)
+    assert four.mean == pytest.approx(2 / 9, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.5, 3.0])
@@ -164,13 +164,13 @@ def test_curve_and_tail_with_a_gaussian_part_against_the_integral(mu: float, eps
         expected += mass * area
         tail += mass * normal.sf(rest)
     assert loss.delta(epsilon) == pytest.approx(expected, rel=1e-8, abs=1e-12)
-    assert loss.tail(epsilon) == pytest.approx(tail, rel=1e-9)
+    assert loss.tail(epsilon) == pytest.approx(tail, rel=1e-9, abs=0)
 
 
 def test_tail_is_the_probability_of_a_larger_loss() -> None:
     loss = PrivacyLoss.randomized_response(1.0)
     assert loss.tail(1.0) == 0.0
-    assert loss.tail(0.999) == pytest.approx(1 / (1 + math.exp(-1)), rel=1e-11)
+    assert loss.tail(0.999) == pytest.approx(1 / (1 + math.exp(-1)), rel=1e-11, abs=0)
     assert loss.tail(-1.001) == 1.0
 
 
@@ -181,7 +181,7 @@ def test_epsilon_at_the_ends() -> None:
     assert PrivacyLoss.gaussian(1).epsilon(0) == math.inf
     partial = PrivacyLoss.of([0.8, 0.1, 0.1], [0.5, 0.5, 0.0])
     assert partial.epsilon(0.05) == math.inf
-    assert partial.epsilon(0.1) == pytest.approx(math.log(1.6), rel=1e-9)
+    assert partial.epsilon(0.1) == pytest.approx(math.log(1.6), rel=1e-9, abs=0)
     assert partial.compose(PrivacyLoss.gaussian(1)).epsilon(0.1) == math.inf
     assert PrivacyLoss.of([1, 0], [0, 1]).epsilon(0.5) == math.inf
     assert PrivacyLoss.of([1, 0], [0, 1]).self_compose(3).delta(9) == 1.0
@@ -200,7 +200,7 @@ def test_arrays_are_read_only_and_sorted() -> None:
     with pytest.raises(ValueError, match="read-only"):
         loss.losses[0] = 0.0
     with pytest.raises(AttributeError):
-        loss.mu = 1.0  # type: ignore[misc]
+        loss.mu = 1.0
     given_array = np.array([0.0])
     PrivacyLoss(given_array, np.array([1.0]))
     given_array[0] = 1.0  # the caller's own array stays writable
@@ -208,7 +208,7 @@ def test_arrays_are_read_only_and_sorted() -> None:
 
 def test_infinite_masses_compose() -> None:
     loss = PrivacyLoss.of([0.9, 0.1], [1, 0])
-    assert loss.self_compose(3).infinite == pytest.approx(1 - 0.9**3, rel=1e-11)
+    assert loss.self_compose(3).infinite == pytest.approx(1 - 0.9**3, rel=1e-11, abs=0)
     assert loss.self_compose(3).infinite >= 1 - Fraction(9, 10) ** 3
 
 
@@ -219,7 +219,7 @@ def test_repeated_squaring_equals_one_at_a_time() -> None:
         slowly = slowly.compose(loss)
     quickly = loss.self_compose(13)
     for epsilon in (0.0, 1.0, 3.0):
-        assert quickly.delta(epsilon) == pytest.approx(slowly.delta(epsilon), rel=1e-10)
+        assert quickly.delta(epsilon) == pytest.approx(slowly.delta(epsilon), rel=1e-10, abs=0)
 
 
 def test_thousand_responses_compose_fast() -> None:
@@ -237,7 +237,7 @@ def test_even_convolution_equals_its_slow_reference(count: int, monkeypatch: pyt
     assert quickly.losses.size == slowly.losses.size == 4 * count + 1
     assert quickly.losses == pytest.approx(slowly.losses, abs=1e-12 * slowly.losses[-1])
     likely = slowly.probabilities > 1e-290
-    assert quickly.probabilities[likely] == pytest.approx(slowly.probabilities[likely], rel=1e-11)
+    assert quickly.probabilities[likely] == pytest.approx(slowly.probabilities[likely], rel=1e-11, abs=0)
     # Rounding goes up: no loss lies below the exact multiple of 1/15.
     exact = [Fraction(2 * i - 4 * count, 30) for i in range(4 * count + 1)]
     step = Fraction(float(once.losses[-1])) / 4
@@ -245,7 +245,7 @@ def test_even_convolution_equals_its_slow_reference(count: int, monkeypatch: pyt
         assert all(
             Fraction(float(found)) >= (2 * i - 4 * count) * step - Fraction(1, 10**15) for i, found in enumerate(losses)
         )
-        assert losses[-1] == pytest.approx(float(exact[-1]), rel=1e-12)
+        assert losses[-1] == pytest.approx(float(exact[-1]), rel=1e-12, abs=0)
 
 
 def test_equal_losses_merge_into_the_largest() -> None:
@@ -260,8 +260,8 @@ def test_trimming_loses_no_mass_and_lowers_no_loss(monkeypatch: pytest.MonkeyPat
     (kept, weights), cut = _convolution._trimmed((losses, masses))
     # −3 and −2 move up to the next loss; 3 counts as infinite, 2 together with it would be too much to cut.
     assert kept.tolist() == [0.0, 2.0]
-    assert weights == pytest.approx([0.94, 0.02], rel=1e-15)
-    assert 0.04 <= cut == pytest.approx(0.04, rel=1e-8)
+    assert weights == pytest.approx([0.94, 0.02], rel=1e-15, abs=0)
+    assert 0.04 <= cut == pytest.approx(0.04, rel=1e-8, abs=0)
 
 
 @pytest.mark.parametrize("count", [5, 20])
@@ -281,7 +281,7 @@ def test_the_grid_is_pessimistic_and_close(count: int, monkeypatch: pytest.Monke
         assert true <= gridded.delta(epsilon) <= true * (1 + 1e-4) + 1e-12
     for delta in (1e-2, 1e-5):
         assert gridded.epsilon(delta) >= exact.epsilon(delta) * (1 - 1e-11)
-        assert gridded.epsilon(delta) == pytest.approx(exact.epsilon(delta), rel=1e-4)
+        assert gridded.epsilon(delta) == pytest.approx(exact.epsilon(delta), rel=1e-4, abs=0)
 
 
 def test_the_grid_stays_safe_over_a_hundred_thousand_compositions() -> None:
@@ -302,7 +302,7 @@ def test_many_uneven_atoms_go_onto_the_grid_and_stay_below_zcdp() -> None:
     assert composed.epsilon(1e-6) <= optimal(largest, 2000, slack=1e-6).epsilon
     # By the central limit theorem the loss is close to the Gaussian of the same mean.
     mu = math.sqrt(2 * 2000 * loss.mean)
-    assert composed.epsilon(1e-6) == pytest.approx(PrivacyLoss.gaussian(1 / mu).epsilon(1e-6), rel=0.02)
+    assert composed.epsilon(1e-6) == pytest.approx(PrivacyLoss.gaussian(1 / mu).epsilon(1e-6), rel=0.02, abs=0)
 
 
 @reproducible

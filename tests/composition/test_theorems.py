@@ -63,8 +63,8 @@ def test_advanced_forms_are_their_formulas() -> None:
         "loose": 2 * count * epsilon**2,
     }
     for form, second in expected.items():
-        total = advanced(epsilon, count, slack=slack, delta=1e-8, form=form)  # type: ignore[arg-type]
-        assert total.epsilon == pytest.approx(root + second, rel=1e-11)
+        total = advanced(epsilon, count, slack=slack, delta=1e-8, form=form)
+        assert total.epsilon == pytest.approx(root + second, rel=1e-11, abs=0)
         assert total.epsilon >= root + second
         assert total.delta == 1.04e-5
 
@@ -118,14 +118,14 @@ def test_optimal_for_many_releases_against_the_binomial_distribution(epsilon: fl
     outside = stats.binom.logcdf(flips, count, 1 / (1 + math.exp(-epsilon)))
     eligible = inside > slack
     expected = np.max(np.log(inside[eligible] - slack) - outside[eligible])
-    assert optimal(epsilon, count, slack=slack).epsilon == pytest.approx(expected, rel=1e-8)
+    assert optimal(epsilon, count, slack=slack).epsilon == pytest.approx(expected, rel=1e-8, abs=0)
 
 
 def test_optimal_agrees_with_the_privacy_loss_of_a_thousand_responses() -> None:
     loss = PrivacyLoss.randomized_response(0.01).self_compose(1000)
     for slack in (1e-3, 1e-6, 1e-12, 1e-60):
         total = optimal(0.01, 1000, slack=slack)
-        assert loss.epsilon(slack) == pytest.approx(total.epsilon, rel=1e-9)
+        assert loss.epsilon(slack) == pytest.approx(total.epsilon, rel=1e-9, abs=0)
         # Just below, the curve still exceeds the slack; at the result it does not (up to its own rounding up).
         assert loss.delta(total.epsilon * (1 - 1e-9)) > slack
         assert loss.delta(total.epsilon) <= slack * (1 + 1e-9)
@@ -135,14 +135,14 @@ def test_optimal_total_delta() -> None:
     total = optimal(0.1, 20, slack=1e-6, delta=1e-4)
     expected = 1 - (1 - Fraction(1, 10**4)) ** 20 * (1 - Fraction(1, 10**6))
     assert total.delta >= expected
-    assert total.delta == pytest.approx(float(expected), rel=1e-11)
+    assert total.delta == pytest.approx(float(expected), rel=1e-11, abs=0)
     assert total.epsilon == optimal(0.1, 20, slack=1e-6).epsilon
 
 
 def test_optimal_at_the_ends_of_its_range() -> None:
     assert optimal(0.01, 3, slack=0.4).epsilon == 0.0
-    assert optimal(1e6, 3, slack=1e-100).epsilon == pytest.approx(3e6, rel=1e-11)
-    assert optimal(1e-9, 1, slack=1e-100).epsilon == pytest.approx(1e-9, rel=1e-11)
+    assert optimal(1e6, 3, slack=1e-100).epsilon == pytest.approx(3e6, rel=1e-11, abs=0)
+    assert optimal(1e-9, 1, slack=1e-100).epsilon == pytest.approx(1e-9, rel=1e-11, abs=0)
     assert 0 < optimal(0.5, 10**9, slack=1e-6).epsilon < 0.5e9
     with pytest.raises(InvalidParameterError, match="zCDP"):
         optimal(0.01, 10**11, slack=1e-6)
@@ -169,10 +169,10 @@ def test_group_privacy_is_attained_by_a_chain_of_neighbours(epsilon: float, delt
         for p, q in (([y, 1 - y], [x, 1 - x]), ([x, 1 - x], [y, 1 - y])):
             assert hockey_stick(p, q, epsilon) <= delta * (1 + 1e-9)
     promised = group_privacy(epsilon, delta, size)
-    assert promised.epsilon == pytest.approx(size * epsilon, rel=1e-15)
+    assert promised.epsilon == pytest.approx(size * epsilon, rel=1e-15, abs=0)
     first, last = [chain[0], 1 - chain[0]], [chain[-1], 1 - chain[-1]]
     attained = hockey_stick(last, first, promised.epsilon)
-    assert attained == pytest.approx(promised.delta, rel=1e-9)
+    assert attained == pytest.approx(promised.delta, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -188,7 +188,7 @@ def test_group_privacy_of_a_pure_chain(size: int) -> None:
     p, q = shifted(0), shifted(size)
     p[-1], q[-1] = 1 - sum(p), 1 - sum(q)
     attained = max(abs(math.log(a / b)) for a, b in zip(p[:-1], q[:-1], strict=True))
-    assert attained == pytest.approx(group_privacy(rate, 0, size).epsilon, rel=1e-12)
+    assert attained == pytest.approx(group_privacy(rate, 0, size).epsilon, rel=1e-12, abs=0)
 
 
 def test_group_privacy_stops_at_one_and_keeps_a_single_unit() -> None:
@@ -200,7 +200,7 @@ def test_group_privacy_stops_at_one_and_keeps_a_single_unit() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_group_zcdp_is_attained_by_the_gaussian(size: int) -> None:
     promised = group_zcdp(zcdp_of_gaussian(1, 3), size)
-    assert promised == pytest.approx(renyi_of_gaussian(5, sensitivity=size, sigma=3) / 5, rel=1e-11)
+    assert promised == pytest.approx(renyi_of_gaussian(5, sensitivity=size, sigma=3) / 5, rel=1e-11, abs=0)
     assert promised >= Fraction(size**2, 18)
 
 
