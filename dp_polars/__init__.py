@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dp_polars import composition, mechanisms
 from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
-from dp_polars.accounting.pricing import gaussian_cost, pure_cost
+from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -37,6 +37,7 @@ __all__ = [
     "Session",
     "Terms",
     "composition",
+    "exponential_cost",
     "gaussian_cost",
     "mechanisms",
     "pure_cost",

@@ -18,6 +18,18 @@ Spend = Literal["epsilon", "rho"]
 _TINY_RHO = 1e-18
 
 
+def affordable_count(terms: Terms, spent: Cost, cost: Cost, most: int) -> int:
+    """Return how often the filter would accept a cost in a row, at most `most` times."""
+    low, high = 0, 1
+    while high <= most and accepts(terms, spent + cost * high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if accepts(terms, spent + cost * middle) else (low, middle)
+    return low
+
+
 def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure: Spend) -> float:
     """Return the largest epsilon or rho of one release of this kind that the filter accepts; 0 if none."""
     if mechanism not in get_args(Mechanism) or measure not in get_args(Spend):

@@ -11,13 +11,16 @@ import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
+from dp_polars.errors import InvalidParameterError
+from dp_polars.quantities import exact
+
 Amount = Fraction | float
 """An exact number, or math.inf."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Cost:
-    """The price of one release, or the sum of several.
+    """The price of one release, or the sum of several. Use `dp.pure_cost` and its siblings to make one.
 
     Attributes
     ----------
@@ -39,8 +42,11 @@ class Cost:
     def __post_init__(self) -> None:
         for field in fields(self):
             amount = getattr(self, field.name)
-            if not (isinstance(amount, Fraction) or amount == math.inf) or amount < 0:
-                raise ValueError(f"{field.name} of a cost must be a Fraction of at least 0, or infinity")
+            if amount != math.inf:
+                amount = exact(amount, field.name)
+                if amount < 0:
+                    raise InvalidParameterError(f"{field.name} of a cost must be at least 0, got {float(amount):g}.")
+                object.__setattr__(self, field.name, amount)
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -61,6 +67,9 @@ class Cost:
     def __str__(self) -> str:
         named = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
         return ", ".join(f"{name} {float(x):.6g}" for name, x in named.items() if name == "epsilon" or x)
+
+    def __repr__(self) -> str:
+        return f"<dp.Cost {self}>"
 
 
 NOTHING = Cost(epsilon=Fraction(0), rho=Fraction(0))

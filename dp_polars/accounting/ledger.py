@@ -48,6 +48,7 @@ class Ledger:
         self._connection = connection
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self._closed = False
 
     @classmethod
     def in_memory(cls, terms: Terms, defaults: str) -> Ledger:
@@ -152,6 +153,13 @@ class Ledger:
             stored = connection.execute("SELECT frame FROM result WHERE release_id = ?", (row[0],)).fetchone()
         return None if stored is None else (_entry(row), stored[0])
 
+    def result(self, identifier: int) -> tuple[Entry, bytes] | None:
+        """Return a committed release with its stored frame by its number."""
+        with self._reading() as connection:
+            row = connection.execute(_SELECT_ENTRY + " WHERE id = ? AND state = 'committed'", (identifier,)).fetchone()
+            stored = connection.execute("SELECT frame FROM result WHERE release_id = ?", (identifier,)).fetchone()
+        return None if row is None or stored is None else (_entry(row), stored[0])
+
     # ------------------------------------------------------------------ writing
 
     def reserve(self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool]) -> int | None:
@@ -189,6 +197,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file. A ledger in memory is gone then."""
         with self._lock:
+            self._closed = True
             if self._process == os.getpid():
                 self._connection.close()
 
@@ -237,6 +246,8 @@ class Ledger:
 
     def _follow_fork(self) -> None:
         """Reopen the file in a forked child; a child of a session in memory has no budget of its own."""
+        if self._closed:
+            raise LedgerError("This session was closed. Open its ledger again with Session.from_ledger(path).")
         if self._process == os.getpid():
             return
         if self.path is None:

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Protocol
 
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.terms import Terms
-from dp_polars.composition import approximate_to_zcdp, pure_to_zcdp
+from dp_polars.composition import approximate_to_zcdp, pure_to_zcdp, zcdp_of_exponential_mechanism
 from dp_polars.errors import InvalidParameterError
 from dp_polars.quantities import Number, delta_of, epsilon_of, positive
 
 _NO_DELTA = Fraction(0)
+
+
+class HasTerms(Protocol):
+    """A session, as far as prices are concerned."""
+
+    @property
+    def terms(self) -> Terms:
+        """What was agreed."""
+        ...
 
 
 def pure_cost(epsilon: Number, *, delta: Number = _NO_DELTA) -> Cost:
@@ -23,13 +33,41 @@ def pure_cost(epsilon: Number, *, delta: Number = _NO_DELTA) -> Cost:
 
     A pure release is epsilon * tanh(epsilon / 2)-zCDP, the value that randomized response attains. An
     (epsilon, delta) one splits off bad events of probability delta and is pure otherwise (Kairouz, Oh, Viswanath 2015).
+
+    Parameters
+    ----------
+    epsilon
+        The epsilon of the release.
+    delta
+        The delta of the release, charged to the part of the session's delta that is for keys (`key_delta`).
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.pure_cost(0.1)
+    <dp.Cost epsilon 0.1, rho 0.00499584>
     """
     loss = epsilon_of(epsilon)
     return Cost(epsilon=loss, rho=Fraction(pure_to_zcdp(loss)), delta=delta_of(delta, zero=True))
 
 
+def exponential_cost(epsilon: Number) -> Cost:
+    """Return the cost of a choice by the exponential mechanism (also as Gumbel noise), monotone or not.
+
+    Its bounded range makes it epsilon**2 / 8-zCDP; permute-and-flip and Laplace noise pay `pure_cost`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.exponential_cost(1.0)
+    <dp.Cost epsilon 1, rho 0.125>
+    """
+    loss = epsilon_of(epsilon)
+    return Cost(epsilon=loss, rho=Fraction(zcdp_of_exponential_mechanism(loss)))
+
+
 def gaussian_cost(
-    terms: Terms,
+    session: Terms | HasTerms,
     *,
     epsilon: Number | None = None,
     rho: Number | None = None,
@@ -38,8 +76,27 @@ def gaussian_cost(
     """Return the cost of Gaussian noise, given by its own epsilon in this session or by its rho.
 
     In an approximate session a Gaussian of epsilon e is allowed the part e / session.epsilon of `gaussian_delta`, so
-    that releases whose epsilons sum to the session's always fit. `delta` is for keys discovered with the same noise.
+    that releases whose epsilons sum to the session's always fit. The noise is that of the cost's `rho`.
+
+    Parameters
+    ----------
+    session
+        The session that will pay, or its terms.
+    epsilon, rho
+        The spend, in one of the two.
+    delta
+        For keys discovered with the same noise.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> session = dp.Session(epsilon=1.0, delta=1e-6, unit="user_id")
+    >>> cost = dp.gaussian_cost(session, epsilon=0.5)
+    >>> noisy = dp.mechanisms.gaussian([10, 20, 30], sensitivity=1, rho=cost.rho)
+    >>> session.can_afford(cost)
+    True
     """
+    terms = session if isinstance(session, Terms) else session.terms
     if terms.measure == "pure":
         raise InvalidParameterError(
             "A pure session (epsilon without delta) has no Gaussian noise: open it with a delta, or use Laplace noise."

@@ -10,30 +10,44 @@ from types import TracebackType
 import polars as pl
 
 from dp_polars.accounting.ledger import Entry, Ledger
-from dp_polars.errors import LedgerError
+from dp_polars.errors import InvalidDataError, LedgerError
 
 
 @dataclass(frozen=True)
 class Release:
-    """A released frame and its row in the ledger."""
+    """A released frame and its row in the ledger.
+
+    Attributes
+    ----------
+    frame
+        What was released.
+    entry
+        Its row: number, label, state, cost, and when it was reserved and finished.
+    stored
+        Whether it was released earlier and found again, which cost nothing.
+    """
 
     frame: pl.DataFrame
     entry: Entry
     stored: bool
-    """Whether it was released earlier and found again, which cost nothing."""
 
 
 class Reservation:
-    """A charge in the ledger that waits for its release. It can be finished once and never given back."""
+    """A charge in the ledger that waits for its release. It can be finished once and never given back.
+
+    Use it in a `with` block: if the block ends without `commit`, the charge is marked as failed. `id` is its number.
+    """
 
     def __init__(self, ledger: Ledger, identifier: int) -> None:
         self._ledger, self.id = ledger, identifier
         self._open = True
 
-    def commit(self, frame: pl.DataFrame) -> Release:
-        """Store the released frame; only what this returns may be handed out."""
+    def commit(self, frame: pl.DataFrame | pl.Series) -> Release:
+        """Store the released frame (or Series); only what this returns may be handed out."""
+        frame = frame.to_frame() if isinstance(frame, pl.Series) else frame
+        stored = to_ipc(frame)
         self._close()
-        self._ledger.finish(self.id, "committed", to_ipc(frame))
+        self._ledger.finish(self.id, "committed", stored)
         return Release(frame, self._ledger.entry(self.id), stored=False)
 
     def fail(self) -> None:
@@ -72,8 +86,13 @@ def release_key(query: bytes, source: bytes) -> bytes:
 
 def to_ipc(frame: pl.DataFrame) -> bytes:
     """Return a frame as Arrow IPC."""
+    if not isinstance(frame, pl.DataFrame):
+        raise InvalidDataError(f"A release is a Polars DataFrame or Series, got {type(frame).__name__}.")
     buffer = io.BytesIO()
-    frame.write_ipc(buffer, compression="zstd")
+    try:
+        frame.write_ipc(buffer, compression="zstd")
+    except pl.exceptions.PolarsError:
+        raise InvalidDataError("This frame has a type that Arrow can't store; cast it before the release.") from None
     return buffer.getvalue()
 
 

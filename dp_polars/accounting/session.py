@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars.accounting.affordable import Mechanism, largest_affordable
+from dp_polars.accounting.affordable import Mechanism, affordable_count, largest_affordable
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.filters import accepts, share_of
@@ -62,13 +62,15 @@ class Session:
     queries
         How many queries the session is planned for; each then spends a share of 1/queries by default.
     key_delta
-        The part of delta for discovering keys; a quarter if not given.
+        The part of delta for discovering keys (`select_partitions`) and other (epsilon, delta) mechanisms; a quarter
+        if not given. The rest is for Gaussian noise and concentrated accounting.
     ledger
         A path keeps the session in a file that several processes can share; without it, in memory.
 
     Examples
     --------
     >>> import dp_polars as dp
+    >>> import polars as pl
     >>> session = dp.Session(epsilon=1.0, unit="user_id")
     >>> with session.reserve(dp.pure_cost(0.1), label="my own mechanism") as reservation:
     ...     noisy = dp.mechanisms.laplace(1_000, sensitivity=1, epsilon=0.1)
@@ -83,7 +85,7 @@ class Session:
         epsilon: Number | None = None,
         delta: Number | None = None,
         rho: Number | None = None,
-        unit: str | Sequence[str] | _Row,
+        unit: str | Sequence[str] | _Row | None = None,
         adjacency: Adjacency = "add_remove",
         group_size: int = 1,
         per_unit: str | Sequence[str] = (),
@@ -105,6 +107,8 @@ class Session:
         defaults = read_defaults(
             per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
         )
+        if ledger == ":memory:":
+            raise InvalidParameterError("Without ledger= a session is in memory; ':memory:' is not a path.")
         if ledger is None:
             opened = Ledger.in_memory(terms, defaults.to_json())
         else:
@@ -163,7 +167,20 @@ class Session:
 
     def can_afford(self, cost: Cost) -> bool:
         """Whether a release of this cost would be accepted now. Charges nothing."""
-        return accepts(self._terms, self._ledger.spent() + cost)
+        return self.affordable_count(cost, most=1) == 1
+
+    def affordable_count(self, cost: Cost, *, most: int = 10**9) -> int:
+        """Return how many releases of this cost would be accepted now, up to `most`. Charges nothing.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, delta=1e-6, unit="user_id")
+        >>> session.affordable_count(dp.pure_cost(0.1)), session.affordable_count(dp.pure_cost(0.01))
+        (10, 458)
+        """
+        _check_cost(cost)
+        return affordable_count(self._terms, self._ledger.spent(), cost, most)
 
     def largest_affordable(
         self, *, mechanism: Mechanism = "laplace", measure: Literal["epsilon", "rho"] = "epsilon"
@@ -183,15 +200,18 @@ class Session:
         label
             A public description for the ledger. It must not hold anything that was read from the data.
         key
-            Identifies (query, source), see `release_key`; a committed release is found again by it.
+            Any bytes that stand for one query on one version of the data; `stored(key)` finds the release again.
 
         Returns
         -------
         Reservation
             To be committed with the released frame. Whatever happens, the charge stays.
         """
-        if not (cost.epsilon and cost.rho):
-            raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")
+        _check_cost(cost)
+        if not isinstance(label, str) or not label:
+            raise InvalidParameterError("label= describes the release for the ledger: a text that is not empty.")
+        if key is not None and not isinstance(key, bytes):
+            raise InvalidParameterError("key= must be bytes, the same for the same query on the same source.")
         identifier = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
         if identifier is None:
             raise self._refusal(cost)
@@ -207,11 +227,8 @@ class Session:
 
     def _refusal(self, cost: Cost) -> BudgetExceeded:
         remaining = self.remaining
-        parts = {
-            "epsilon": remaining.epsilon,
-            "rho": remaining.rho,
-            "delta for keys": remaining.delta,
-        }
+        keys = remaining.delta if cost.delta else None
+        parts = {"epsilon": remaining.epsilon, "rho": remaining.rho, "delta for keys": keys}
         kind: Mechanism = "gaussian" if cost.gaussian_delta or self._terms.measure == "zcdp" else "laplace"
         measure: Literal["epsilon", "rho"] = "rho" if self._terms.measure == "zcdp" else "epsilon"
         largest = self.largest_affordable(mechanism=kind, measure=measure)
@@ -219,10 +236,18 @@ class Session:
         if cost.delta:
             fitting += f" with at most {remaining.delta:.6g} of delta for keys"
         return BudgetExceeded(
-            requested=str(cost),
+            requested=f"epsilon {float(cost.epsilon):.6g}" if self._terms.measure == "pure" else str(cost),
             remaining=", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None),
             largest_affordable=fitting,
         )
+
+    def release(self, identifier: int) -> Release:
+        """Return a committed release by its number in the ledger, as `releases` and `export` show it."""
+        found = self._ledger.result(identifier)
+        if found is None:
+            raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
+        entry, frame = found
+        return Release(from_ipc(frame), entry, stored=True)
 
     # ------------------------------------------------------------------ showing
 
@@ -290,3 +315,12 @@ class Session:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         return self
+
+
+def _check_cost(cost: Cost) -> None:
+    if not isinstance(cost, Cost):
+        raise InvalidParameterError(
+            f"The cost of a release is a dp.Cost, got {type(cost).__name__}: pass for example dp.pure_cost(0.1)."
+        )
+    if not (cost.epsilon and cost.rho):
+        raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")

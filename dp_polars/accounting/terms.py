@@ -22,7 +22,7 @@ _LARGE_DELTA = Fraction(1, 10**5)
 
 
 class _Row:
-    """The type of `ROW`."""
+    """The type of `dp.ROW`, the unit for data in which every row is another person."""
 
     def __repr__(self) -> str:
         return "dp.ROW"
@@ -98,7 +98,9 @@ class Terms:
             "delta": _shown(self.delta),
             "rho": _shown(self.rho),
             "split of delta": f"{_shown(self.conversion_delta)} for conversion, {_shown(self.native_delta)} for "
-            f"keys, {_shown(self.gaussian_delta)} for Gaussians",
+            f"keys, {_shown(self.gaussian_delta)} for Gaussians"
+            if self.delta
+            else "none",
             "unit": unit,
             "adjacency": self.adjacency,
             "group_size": str(self.group_size),
@@ -110,7 +112,7 @@ def agree(
     epsilon: Number | None,
     delta: Number | None,
     rho: Number | None,
-    unit: str | Sequence[str] | _Row,
+    unit: str | Sequence[str] | _Row | None,
     adjacency: Adjacency,
     group_size: int,
     key_delta: Number | None,
@@ -119,7 +121,8 @@ def agree(
     if (epsilon is None) == (rho is None):
         raise InvalidParameterError(
             "A session needs its budget: epsilon= alone (pure), epsilon= with delta= (approximate), or rho= (zCDP, "
-            "with delta= if keys are to be discovered), and not both epsilon and rho."
+            "with delta= if keys are to be discovered), and not both epsilon and rho. To open an existing ledger with "
+            "its own terms: Session.from_ledger(path)."
         )
     if adjacency not in get_args(Adjacency):
         raise InvalidParameterError(f"adjacency must be 'add_remove' or 'replace', got {adjacency!r}.")

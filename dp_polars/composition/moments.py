@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dp_polars.composition._floats import SLACK, nonnegative
 from dp_polars.composition.renyi import order_of
@@ -99,7 +99,7 @@ class RenyiAccountant:
     0.9
     """
 
-    orders: tuple[float, ...] = DEFAULT_ORDERS
+    orders: tuple[float, ...] = field(default_factory=lambda: DEFAULT_ORDERS)
     divergences: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

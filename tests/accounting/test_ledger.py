@@ -169,10 +169,8 @@ def test_another_version_is_refused(path, session):
 def test_a_file_that_vanishes_is_not_replaced_by_a_fresh_budget(path, session):
     session.close()
     path.unlink()
-    with pytest.raises(dp.LedgerError):
+    with pytest.raises(dp.LedgerError, match="There is no ledger"):
         dp.Session.from_ledger(path)
-    with pytest.raises(dp.LedgerError):
-        charge(session)
 
 
 # ---------------------------------------------------------------- disks that fail
@@ -274,7 +272,7 @@ def test_a_frame_that_cannot_be_stored_is_not_released(session, monkeypatch):
 
 
 def test_errors_never_quote_sqlite_or_the_label(path, session):
-    session.close()
+    session._ledger._connection.close()
     secret = "label-that-must-not-show"
     with pytest.raises(dp.LedgerError) as failed:
         session.reserve(dp.pure_cost(0.1), label=secret)

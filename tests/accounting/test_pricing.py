@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dp_polars as dp
 from dp_polars import InvalidParameterError
 from dp_polars.accounting.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars.accounting.filters import accepts, share_of
-from dp_polars.accounting.pricing import gaussian_cost, pure_cost
+from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.composition import zcdp_to_delta
 from tests.accounting.test_filter_by_enumeration import terms_of
 
@@ -107,7 +108,25 @@ def test_amounts_survive_the_ledger_exactly(amount):
     assert amount_of(amount_text(amount)) == amount
 
 
-@pytest.mark.parametrize("bad", [-Fraction(1), 0.5, math.nan, -math.inf, None])
-def test_a_cost_is_exact_and_not_negative(bad):
-    with pytest.raises((ValueError, TypeError)):
+@pytest.mark.parametrize("bad", [-Fraction(1), -0.5, math.nan, -math.inf, None, "1", True])
+def test_a_cost_is_a_number_and_not_negative(bad):
+    with pytest.raises(InvalidParameterError, match="epsilon"):
         Cost(epsilon=bad, rho=Fraction(1))
+
+
+def test_a_cost_keeps_the_number_that_was_written_and_prints_it():
+    cost = Cost(epsilon=0.1, rho=math.inf)
+    assert cost.epsilon == Fraction(1, 10)
+    assert repr(cost) == "<dp.Cost epsilon 0.1, rho inf>"
+
+
+def test_the_exponential_mechanism_has_its_bounded_range_price():
+    cost = exponential_cost(0.5)
+    assert cost.epsilon == Fraction(1, 2)
+    assert math.isclose(cost.rho, 0.25 / 8, rel_tol=1e-11)
+    assert cost.rho >= Fraction(1, 32)
+
+
+def test_a_session_can_stand_for_its_terms():
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="u")
+    assert gaussian_cost(session, epsilon=0.1) == gaussian_cost(session.terms, epsilon=0.1)

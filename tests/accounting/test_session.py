@@ -150,6 +150,62 @@ def test_only_committed_releases_are_found_and_the_newest_wins(place):
     assert session.stored(key).frame["n"].to_list() == [2]
 
 
+@pytest.mark.parametrize("wrong", [[1], 3, FRAME.lazy(), None])
+def test_committing_something_else_is_refused_and_can_be_put_right(place, wrong):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    reservation = session.reserve(dp.pure_cost(0.1), label="q")
+    with pytest.raises(dp.InvalidDataError, match="DataFrame or Series"):
+        reservation.commit(wrong)
+    assert reservation.commit(pl.Series("n", [1])).frame.columns == ["n"]
+
+
+def test_a_committed_release_is_found_by_its_number(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    number = spend(session, 0.1).entry.id
+    failed = session.reserve(dp.pure_cost(0.1), label="q")
+    failed.fail()
+    assert_frame_equal(session.release(number).frame, FRAME)
+    for missing in (failed.id, 99):
+        with pytest.raises(dp.InvalidParameterError, match="no committed release"):
+            session.release(missing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"cost": 0.1}, r"dp\.pure_cost\(0\.1\)"),
+        ({"label": ""}, "label="),
+        ({"label": 3}, "label="),
+        ({"label": None}, "label="),
+        ({"key": "text"}, "key="),
+    ],
+)
+def test_a_reservation_says_what_it_needs_and_costs_nothing(arguments, text):
+    session = dp.Session(epsilon=1.0, unit="user")
+    cost = arguments.pop("cost", dp.pure_cost(0.1))
+    with pytest.raises(dp.InvalidParameterError, match=text):
+        session.reserve(cost, **{"label": "q", **arguments})
+    assert session.spent.epsilon == 0
+
+
+def test_a_closed_session_says_so(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    session.close()
+    with pytest.raises(dp.LedgerError, match="was closed"):
+        spend(session, 0.1)
+
+
+def test_how_many_fit(place):
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", ledger=place)
+    assert session.affordable_count(dp.pure_cost(0.05)) == 20
+    assert session.affordable_count(dp.pure_cost(0.05), most=7) == 7
+    assert session.affordable_count(dp.pure_cost(2)) == 0
+    spend(session, 0.05)
+    assert session.affordable_count(dp.pure_cost(0.05)) == 19
+    with pytest.raises(dp.InvalidParameterError, match="pure_cost"):
+        session.can_afford(0.1)
+
+
 def test_keys_keep_query_and_source_apart():
     assert release_key(b"ab", b"c") != release_key(b"a", b"bc")
     assert release_key(b"", b"abc") != release_key(b"abc", b"")
@@ -215,8 +271,15 @@ def test_words_without_meaning_are_refused_with_the_way_out(words, text):
 
 
 def test_a_unit_is_required():
-    with pytest.raises(TypeError, match="unit"):
+    with pytest.raises(dp.InvalidParameterError, match="who is protected"):
         dp.Session(epsilon=1.0)
+
+
+def test_a_path_is_a_path(tmp_path):
+    with pytest.raises(dp.InvalidParameterError, match="in memory"):
+        dp.Session(epsilon=1.0, unit="user", ledger=":memory:")
+    with pytest.raises(dp.InvalidParameterError, match="from_ledger"):
+        dp.Session(ledger=tmp_path / "budget.db", unit="user")
 
 
 def test_weak_promises_warn_and_usual_ones_do_not():
