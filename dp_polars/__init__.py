@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dp_polars import composition, mechanisms
 from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
+from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.errors import (
     BudgetExceeded,
@@ -37,10 +38,12 @@ __all__ = [
     "Session",
     "Terms",
     "composition",
+    "current_session",
     "exponential_cost",
     "gaussian_cost",
     "mechanisms",
     "pure_cost",
+    "set_session",
 ]
 
 __version__ = "0.1.0.dev0"

@@ -46,6 +46,14 @@ def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str) -> Bu
     return BudgetExceeded(requested=requested, remaining=remaining, largest_affordable=largest)
 
 
+class EngineError(DPError):
+    """An engine failed after the charge; its own message is withheld because it may quote private values."""
+
+
+class ExpressionNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, in the user's words
+    """An expression may look at other rows, or may fail depending on a value."""
+
+
 class LedgerError(DPError):
     """The ledger could not be read or written, so nothing may be released."""
 

@@ -41,7 +41,7 @@ def exact(value: Number, name: str) -> Fraction:
         )
     if isinstance(value, float | Decimal) and not math.isfinite(value):
         raise InvalidParameterError(f"{name} must be finite, got {value}.")
-    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+    return Fraction(float.__repr__(value)) if isinstance(value, float) else Fraction(value)
 
 
 def positive(value: Number, name: str) -> Fraction:

@@ -38,7 +38,10 @@ def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure:
         raise InvalidParameterError("A Laplace release is given by epsilon; ask for measure='epsilon'.")
 
     def fits(amount: float) -> bool:
-        cost = pure_cost(amount) if mechanism == "laplace" else gaussian_cost(terms, **{measure: amount})
+        try:
+            cost = pure_cost(amount) if mechanism == "laplace" else gaussian_cost(terms, **{measure: amount})
+        except InvalidParameterError:  # beyond what a spend may be
+            return False
         return accepts(terms, spent + cost)
 
     if measure == "rho":

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,10 @@ from dp_polars.errors import LedgerError, LedgerMismatch
 State = Literal["reserved", "committed", "failed"]
 
 _COST = ("epsilon", "rho", "delta", "gaussian_delta")
+
+
+class _Use:
+    """Lives as long as one use of a ledger does."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,12 @@ class Ledger:
         self.path = path
         self._connection = connection
         self._process = os.getpid()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._use: weakref.ref[_Use] = weakref.ref(_Use())
         self._closed = False
+        self._agreed: Terms | None = None
+        _OPEN.add(self)
 
     @classmethod
     def in_memory(cls, terms: Terms, defaults: str) -> Ledger:
@@ -61,6 +70,7 @@ class Ledger:
     @classmethod
     def at(cls, path: Path, terms: Terms, defaults: str) -> Ledger:
         """Return the ledger in a file, created if there is none; refuses a file with other terms."""
+        path = path.absolute()
         if not path.exists():
             storage.create_file(path, terms.to_json(), defaults)
         ledger = cls.open(path)
@@ -76,12 +86,14 @@ class Ledger:
     @classmethod
     def open(cls, path: Path) -> Ledger:
         """Return the ledger in an existing file, after checking that it is one and is whole."""
+        path = path.resolve()  # once: a later change of the working folder must not lead to another file
         if not path.is_file():
             raise LedgerError(f"There is no ledger at {path}. Create it with Session(..., ledger=path).")
         with storage.translated(f"the ledger {path}"):
             ledger = cls(path, storage.connect_file(path))
             try:
                 ledger._verify()
+                ledger._agreed = ledger.agreement()[0]
             except BaseException:
                 ledger.close()
                 raise
@@ -196,10 +208,9 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file. A ledger in memory is gone then."""
-        with self._lock:
-            self._closed = True
-            if self._process == os.getpid():
-                self._connection.close()
+        self._closed = True
+        if self._process == os.getpid():
+            self._connection.close()
 
     # ------------------------------------------------------------------ transactions
 
@@ -209,18 +220,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        self._follow_fork()
-        with self._lock, storage.translated(self._name()), self._read() as connection:
+        with self._held(), storage.translated(self._name()), self._read() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        self._follow_fork()
-        with (
-            self._lock,
-            storage.translated(self._name()),
-            self._transaction("BEGIN IMMEDIATE") as connection,
-        ):
+        with self._held(), storage.translated(self._name()), self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -229,17 +234,42 @@ class Ledger:
             yield connection
 
     @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep other threads out, and a signal handler that would charge in the middle of a charge."""
+        self._follow_fork()
+        if self._holds():
+            raise LedgerError("The ledger was used from within its own transaction, for example by a signal handler.")
+        if not self._lock.acquire(timeout=storage.BUSY_SECONDS):
+            raise LedgerError("The ledger is in use by another thread that does not finish. Nothing is released.")
+        try:
+            use = _Use()
+            self._owner, self._use = threading.get_ident(), weakref.ref(use)
+            yield
+        finally:
+            self._lock.release()
+
+    def _holds(self) -> bool:
+        """Whether this thread is in the middle of using the ledger; frees what an interrupt left locked."""
+        if not self._lock.locked() or self._owner != threading.get_ident():
+            return False
+        if self._use() is not None:
+            return True
+        self._lock.release()
+        return False
+
+    @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        connection.execute(begin)
+        if connection.in_transaction:  # left by an interrupt at an unlucky moment; nothing of it was committed
+            connection.execute("ROLLBACK")
         try:
+            connection.execute(begin)
             yield connection
             connection.execute("COMMIT")
-        except BaseException:
+        finally:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
-            raise
 
     def _name(self) -> str:
         return "the ledger in memory" if self.path is None else f"the ledger {self.path}"
@@ -255,15 +285,52 @@ class Ledger:
                 "This session lives in the memory of another process: a copy of its budget could be spent twice. Use "
                 "Session(..., ledger='budget.db') to share one budget between processes."
             )
-        inherited = self._connection  # must be neither used nor closed here: SQLite forbids both after a fork
-        _INHERITED.append(inherited)
+        agreed = self._agreed
+        self._left_behind()
         with storage.translated(self._name()):
             self._connection = storage.connect_file(self.path)
-        self._lock = threading.RLock()
-        self._process = os.getpid()
+            self._process = os.getpid()
+            self._verify()
+        if self.agreement()[0] != agreed:
+            self.close()
+            raise LedgerMismatch(f"The file {self.path} is not the ledger that this session was opened with.")
+
+    def _left_behind(self) -> None:
+        """Keep the parent's connection, unused and unclosed (SQLite forbids both after a fork), and start afresh."""
+        _INHERITED.append(self._connection)
+        self._lock = threading.Lock()
 
 
 _INHERITED: list[sqlite3.Connection] = []
+_OPEN: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_ELSEWHERE = -1  # no process: what a forked child finds in place of its parent's number, which it might share
+
+
+_HELD: list[threading.Lock] = []
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is inside a transaction, so that a child inherits none."""
+    for ledger in list(_OPEN):
+        if not ledger._holds():
+            ledger._lock.acquire()
+            _HELD.append(ledger._lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _HELD:
+        _HELD.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _HELD.clear()
+    for ledger in list(_OPEN):
+        ledger._process = _ELSEWHERE
+        ledger._left_behind()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 _SELECT_ENTRY = "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at FROM release"
 

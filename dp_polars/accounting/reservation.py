@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import polars as pl
+import polars.selectors as cs
 
 from dp_polars.accounting.ledger import Entry, Ledger
 from dp_polars.errors import InvalidDataError, LedgerError
@@ -48,7 +49,7 @@ class Reservation:
         stored = to_ipc(frame)
         self._close()
         self._ledger.finish(self.id, "committed", stored)
-        return Release(frame, self._ledger.entry(self.id), stored=False)
+        return Release(from_ipc(stored), self._ledger.entry(self.id), stored=False)
 
     def fail(self) -> None:
         """Mark the release as failed. The charge stays: what happened after it may have touched data."""
@@ -85,14 +86,26 @@ def release_key(query: bytes, source: bytes) -> bytes:
 
 
 def to_ipc(frame: pl.DataFrame) -> bytes:
-    """Return a frame as Arrow IPC."""
+    """Return a frame as Arrow IPC that holds what the frame shows and nothing else.
+
+    A frame's buffers can hold more than it shows: strings of rows that were filtered out, values behind a null, the
+    categories of a Categorical in the order in which the data had them. Parquet writes values one by one, so a round
+    trip through it leaves all of that behind.
+    """
     if not isinstance(frame, pl.DataFrame):
         raise InvalidDataError(f"A release is a Polars DataFrame or Series, got {type(frame).__name__}.")
-    buffer = io.BytesIO()
+    frame = frame.with_columns(cs.categorical().cast(pl.String))
+    unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
+    values, buffer = io.BytesIO(), io.BytesIO()
     try:
-        frame.write_ipc(buffer, compression="zstd")
+        if not unfit:
+            frame.write_parquet(values)
+            values.seek(0)
+            pl.read_parquet(values).cast(frame.schema).write_ipc(buffer, compression="zstd")
     except pl.exceptions.PolarsError:
-        raise InvalidDataError("This frame has a type that Arrow can't store; cast it before the release.") from None
+        unfit = frame.columns
+    if unfit:
+        raise InvalidDataError(f"A type in {', '.join(unfit)} can't be stored; cast it before the release.")
     return buffer.getvalue()
 
 

@@ -101,6 +101,7 @@ def connect(database: str, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(database, uri=uri, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = EXTRA")
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cache_spill = OFF")  # nothing reaches the file before the commit
     return connection
 
 

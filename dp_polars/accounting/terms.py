@@ -140,7 +140,7 @@ def agree(
         conversion_delta=conversion,
         native_delta=native,
         gaussian_delta=gaussian,
-        unit=_unit(unit),
+        unit=read_unit(unit),
         adjacency=adjacency,
         group_size=count_of(group_size, "group_size"),
     )
@@ -156,7 +156,8 @@ def _split(total: Fraction, key_delta: Number | None) -> tuple[Fraction, Fractio
     return (total - native) * 2 / 3, native, (total - native) / 3
 
 
-def _unit(unit: Any) -> Unit:
+def read_unit(unit: Any) -> Unit:
+    """Return the unit that a user's words mean: column names, or every row."""
     if isinstance(unit, _Row):
         return unit
     columns = (unit,) if isinstance(unit, str) else tuple(unit) if isinstance(unit, list | tuple) else ()

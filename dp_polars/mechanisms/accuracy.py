@@ -56,9 +56,9 @@ def laplace_error(
     )
     miss = _miss_each(confidence, answers)
     if integers:
-        return float(_laplace_steps(reach / spend, miss))
+        return float(laplace_steps(reach / spend, miss))
     exponent = grid_exponent(reach, reach / spend, answers)
-    steps = _laplace_steps((in_steps(reach, exponent) + answers) / spend, miss)
+    steps = laplace_steps((in_steps(reach, exponent) + answers) / spend, miss)
     return math.ldexp(steps + 0.5, exponent)
 
 
@@ -87,10 +87,10 @@ def gaussian_error(
     )
     miss = _miss_each(confidence, answers)
     if integers:
-        return float(_gaussian_steps(math.sqrt(reach**2 / (2 * spend)), miss))
+        return float(gaussian_steps(math.sqrt(reach**2 / (2 * spend)), miss))
     exponent = grid_exponent(reach, reach * sqrt_fraction(1 / (2 * spend)), answers)
     sigma = math.sqrt((in_steps(reach, exponent) + sqrt_above(answers)) ** 2 / (2 * spend))
-    return math.ldexp(_gaussian_steps(sigma, miss) + 0.5, exponent)
+    return math.ldexp(gaussian_steps(sigma, miss) + 0.5, exponent)
 
 
 def laplace_epsilon(
@@ -236,12 +236,14 @@ def _miss_each(confidence: Number, count: int) -> float:
     return -math.expm1(math.log(probability_of(confidence, "confidence")) / count)
 
 
-def _laplace_steps(scale: Fraction, miss: float) -> int:
+def laplace_steps(scale: Fraction, miss: float) -> int:
+    """Return the least m with P(|X| > m) at most `miss` for the discrete Laplace."""
     guess = float(scale) * math.log(2 / miss)
     return least_threshold(lambda m: 2 * laplace_tail(scale, m), miss, guess) - 1
 
 
-def _gaussian_steps(sigma: float, miss: float) -> int:
+def gaussian_steps(sigma: float, miss: float) -> int:
+    """Return the least m with P(|X| > m) at most `miss` for the discrete Gaussian."""
     return least_threshold(lambda m: 2 * gaussian_tail(sigma, m), miss, 2 * sigma) - 1
 
 

@@ -59,8 +59,9 @@ def _variance(
     needed = sensitivity**2 / (2 * Fraction(approximate_to_zcdp(epsilon, delta)))
     if calibration == "zcdp":
         return needed
-    # A vector shorter than sqrt(2) with whole coordinates moves one coordinate by one: a single number again.
-    if single or sensitivity**2 < 2:
+    # A vector shorter than sqrt(2) with whole coordinates moves one coordinate by one: a single number again. Well
+    # below 2, because a user's rounded sqrt(2) means two coordinates.
+    if single or sensitivity**2 <= Fraction(9, 5):
         needed = min(needed, least_variance(sensitivity, epsilon, delta, discrete_gaussian_delta))
     if calibration == "classic":
         sigma = math.sqrt(2 * math.log(1.25 / delta)) / float(epsilon) * (1 + _SLACK)

@@ -63,7 +63,7 @@ def _nearest_float(number: Fraction) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf
 
 
 def add_saturating(values: NDArray[Any], noise: NDArray[Any], *, bounded: bool = True) -> NDArray[Any]:

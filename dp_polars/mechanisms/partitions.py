@@ -25,7 +25,7 @@ from dp_polars.mechanisms.calibration import (
     least_variance,
 )
 from dp_polars.mechanisms.grid import add_saturating
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms.values import list_array, read_numbers
 from dp_polars.quantities import MAX_MAGNITUDE, Number, count_of, delta_of, epsilon_of, rounded_down
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars.sampling.lazy import enclose_exp
@@ -103,8 +103,10 @@ def select_partitions(
         strategy=strategy,
         adjacency=adjacency,
     )
+    if isinstance(unit_counts, list | tuple):
+        unit_counts = list_array(unit_counts, "unit_counts") if len(unit_counts) else np.zeros(0, np.int64)
     if not isinstance(unit_counts, np.ndarray | pl.Series):
-        unit_counts = np.asarray(unit_counts, dtype=None if np.size(unit_counts) else np.int64)
+        raise InvalidDataError("unit_counts must be a numpy array, a Polars Series or a list of whole numbers.")
     counts = read_numbers(unit_counts, "unit_counts").array
     if counts.dtype != np.int64 or (len(counts) and counts.min() < 0):
         raise InvalidDataError("unit_counts must be whole numbers of at least 0.")

@@ -144,6 +144,11 @@ def _as_series(values: Any) -> tuple[pl.Series, Callable[[pl.Series, NDArray[Any
 
 
 def _categories(series: pl.Series, given: Sequence[Any] | None) -> pl.Series:
+    if isinstance(series.dtype, pl.Categorical):
+        raise InvalidDataError(
+            "A Categorical keeps its categories in the order in which the data had them, which would give away true "
+            "values. Cast it to String, or to a pl.Enum of all possible values."
+        )
     if given is not None:
         try:
             choices: pl.Series | None = pl.Series("category", list(given), dtype=series.dtype, strict=True)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 
@@ -236,7 +237,10 @@ def _covered(
     numeric: bool,
 ) -> bool:
     """Whether advanced composition of these noises stays within epsilon: the short formula assumes a small one."""
-    spent = advanced(max(2 * test / noise, MIN_EPSILON), hits, slack=slack).epsilon
+    each = 2 * test / noise
+    if each > epsilon:
+        return False
+    spent = advanced(max(each, MIN_EPSILON), hits, slack=slack).epsilon
     if numeric:
         spent += advanced(max(value / noise, MIN_EPSILON), hits, slack=slack).epsilon
     return spent <= float(epsilon)
@@ -259,13 +263,18 @@ class SparseVector:
         self._query_noise = _Ahead(scales.query * steps, source)
         self._threshold = self._base + self._draw(scales.threshold)
         self.hits_left = scales.hits
+        self._lock = threading.Lock()
 
     def _draw(self, scale: Fraction) -> int:
         return int(discrete_laplace(scale * self._steps, 1, self._source)[0])
 
     def ask(self, answer: int | float | Fraction) -> float | None:
         """Return None for an answer below the threshold, else its noisy value (NaN where values are not released)."""
-        if not self.hits_left:
+        with self._lock:
+            return self._ask(answer)
+
+    def _ask(self, answer: int | float | Fraction) -> float | None:
+        if self.hits_left <= 0:
             raise InvalidParameterError("This stream is closed: all its hits are used up.")
         point = round(in_steps(_finite(answer), self._exponent))
         if point + self._query_noise.next() < self._threshold:
@@ -277,6 +286,9 @@ class SparseVector:
             return math.nan
         noisy = (point + self._draw(self._scales.value)) * Fraction(2) ** self._exponent
         return float(max(-_LARGEST, min(noisy, _LARGEST)))
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
 
     def answer(self, answers: Iterable[int | float]) -> Iterator[float | None]:
         """Yield `ask` of each answer until the last hit."""

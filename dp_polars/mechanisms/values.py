@@ -8,7 +8,7 @@ No message quotes a value.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ _EXACT_IN_FLOAT = 1 << 53  # up to here every whole number is a float
 class Values:
     """Numbers ready for a mechanism: a flat array, and the way back to what the caller handed in."""
 
-    array: NDArray[Any]
+    array: NDArray[Any] = field(repr=False)
     integers: bool
     restore: Callable[[NDArray[Any]], Any]
 
@@ -44,7 +44,7 @@ def read_numbers(values: Any, what: str = "values") -> Values:
     if isinstance(values, int):  # a Python integer has no width to overflow
         return Values(np.array([values], dtype=object), True, lambda out: int(out[0]))
     if isinstance(values, list | tuple):
-        values = _list_array(values, what)
+        values = list_array(values, what)
     if isinstance(values, float | np.integer | np.floating):
         kind = int if isinstance(values, np.integer) else float
         return _checked(np.asarray([values]), lambda out: kind(out[0]), what)
@@ -54,7 +54,8 @@ def read_numbers(values: Any, what: str = "values") -> Values:
     raise _refused(what, type(values).__name__, "Pass a number, a numpy array or a Polars Series.")
 
 
-def _list_array(values: list[Any] | tuple[Any, ...], what: str) -> NDArray[Any]:
+def list_array(values: list[Any] | tuple[Any, ...], what: str) -> NDArray[Any]:
+    """Return a list as an array; what numpy can't read as numbers is refused without quoting it."""
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError):

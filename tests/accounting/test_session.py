@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import sys
 import threading
 import warnings
 from decimal import Decimal
@@ -211,6 +212,40 @@ def test_keys_keep_query_and_source_apart():
     assert release_key(b"", b"abc") != release_key(b"abc", b"")
 
 
+def test_a_release_holds_what_it_shows_and_nothing_else(place):
+    """Strings that were filtered out, values behind a null and the order of categories stay behind."""
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    names = [f"a group with a long name {i}" for i in range(50)]
+    exact = pl.DataFrame({"name": names, "n": range(1_000_000, 1_000_050)})
+    shown = exact.filter(pl.int_range(pl.len()) < 40).with_columns(pl.when(pl.col("n") % 2 == 0).then("n"))
+    with session.reserve(dp.pure_cost(0.1), label="q", key=b"k") as reservation:
+        release = reservation.commit(shown)
+    for frame in (release.frame, session.stored(b"k").frame):
+        assert_frame_equal(frame, shown)
+        table = frame.to_arrow()
+        buffers = b"".join(
+            memoryview(buffer).tobytes() for column in table.columns for chunk in column.chunks
+            for buffer in chunk.buffers() if buffer is not None
+        )  # fmt: skip
+        assert names[39].encode() in buffers
+        assert not any(name.encode() in buffers for name in names[40:])
+        assert (1_000_002).to_bytes(8, "little") in buffers
+        assert not any((1_000_000 + i).to_bytes(8, "little") in buffers for i in (*range(1, 40, 2), *range(40, 50)))
+
+
+def test_categories_are_released_as_text(place):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    frame = pl.DataFrame({"c": pl.Series(["z", "a"], dtype=pl.Categorical)})
+    with session.reserve(dp.pure_cost(0.1), label="q") as reservation:
+        assert reservation.commit(frame).frame.schema == {"c": pl.String}
+    nested = pl.DataFrame({"c": pl.Series([["z"]], dtype=pl.List(pl.Categorical))})
+    with (
+        pytest.raises(dp.InvalidDataError, match="cast it before"),
+        session.reserve(dp.pure_cost(0.1), label="q") as reservation,
+    ):
+        reservation.commit(nested)
+
+
 def test_stored_frames_keep_their_types(place):
     session = dp.Session(epsilon=1.0, unit="user", ledger=place)
     frame = pl.DataFrame(
@@ -384,6 +419,107 @@ def test_a_forked_child_cannot_spend_a_copy_of_the_budget(tmp_path):
     assert os.waitpid(child, 0)[1] == 0
     assert in_file.spent.epsilon == 0.3
     assert in_memory.spent.epsilon == 0
+
+
+def in_child(work) -> int:
+    """Return the exit code of `work` in a forked child: 0 if it went through, 1 if it raised a DPError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            work()
+            code = 0
+        except dp.DPError:
+            code = 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_relative_path_stays_the_same_file_wherever_the_process_goes(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    dp.Session(epsilon=1.0, unit="user", ledger="budget.db")
+    monkeypatch.chdir(tmp_path)
+    session = dp.Session(epsilon=1.0, unit="user", ledger="budget.db")
+    session.reserve(dp.pure_cost(1), label="all")
+    monkeypatch.chdir(tmp_path / "other")
+    assert pickle.loads(pickle.dumps(session)).remaining.epsilon == 0
+    assert in_child(lambda: session.reserve(dp.pure_cost(1), label="again")) == 1
+    assert dp.Session.from_ledger(tmp_path / "other" / "budget.db").spent.epsilon == 0
+
+
+def test_a_child_notices_that_the_file_was_swapped(tmp_path):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")
+    dp.Session(rho=5, unit="other", ledger=tmp_path / "other.db").close()
+    (tmp_path / "other.db").replace(tmp_path / "budget.db")
+    assert in_child(lambda: session.reserve(dp.pure_cost(0.1), label="q")) == 1
+
+
+def test_a_child_is_told_apart_although_it_may_have_its_parents_number(monkeypatch):
+    session = dp.Session(epsilon=1.0, unit="user")
+    number = os.getpid()
+
+    def child():
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        session.reserve(dp.pure_cost(0.1), label="q")
+
+    assert in_child(child) == 1
+
+
+def test_forking_beside_busy_threads_harms_nobody(tmp_path):
+    session = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")
+    stop = threading.Event()
+    charged = []
+
+    def work():
+        while not stop.is_set():
+            session.reserve(dp.pure_cost(0.0001), label="thread").commit(FRAME)
+            charged.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    codes = [in_child(lambda: session.reserve(dp.pure_cost(0.0001), label="child")) for _ in range(12)]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 12
+    assert len(dp.Session.from_ledger(tmp_path / "budget.db").releases) == len(charged) + 12
+
+
+def test_an_interrupt_at_any_line_leaves_the_ledger_usable(place):
+    """Raise KeyboardInterrupt at each line that `reserve` runs, one after another."""
+    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
+    package = os.path.dirname(dp.__file__)
+    interrupted = 0
+    while True:
+        left = interrupted
+
+        def trace(frame, event, argument):
+            nonlocal left
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            if event == "line":
+                if left == 0:
+                    raise KeyboardInterrupt
+                left -= 1
+            return trace
+
+        sys.settrace(trace)
+        try:
+            session.reserve(dp.pure_cost(1e-6), label="q")
+            break
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(None)
+        before = session.spent.epsilon
+        session.reserve(dp.pure_cost(1e-6), label="after")
+        assert session.spent.epsilon > before
+    assert interrupted > 30
 
 
 def test_threads_share_one_budget(place):

@@ -1,0 +1,30 @@
+"""The current session: the one thing that is global, and only within a context."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dp_polars.accounting.session import Session
+
+CURRENT: ContextVar[Session | None] = ContextVar("dp_polars_session", default=None)
+
+
+def set_session(session: Session | None) -> None:
+    """Make a session the current one for what follows, as in a notebook; None for no session.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.set_session(dp.Session(epsilon=1.0, unit="user_id"))
+    >>> dp.current_session().terms.unit
+    ('user_id',)
+    >>> dp.set_session(None)
+    """
+    CURRENT.set(session)
+
+
+def current_session() -> Session | None:
+    """Return the current session: of the innermost `with session:`, or what `set_session` set."""
+    return CURRENT.get()
