@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.additive import sqrt_fraction
-from dp_polars.mechanisms.grid import grid_exponent, in_steps, sqrt_above
+from dp_polars.mechanisms.additive import gaussian_on_grid, laplace_on_grid
+from dp_polars.mechanisms.calibration import Calibration, variance_rule
 from dp_polars.quantities import Number, count_of, epsilon_of, exact, positive, probability_of
 
 _SUM_SIGMA = 4096.0
@@ -57,22 +57,24 @@ def laplace_error(
     miss = _miss_each(confidence, answers)
     if integers:
         return float(laplace_steps(reach / spend, miss))
-    exponent = grid_exponent(reach, reach / spend, answers)
-    steps = laplace_steps((in_steps(reach, exponent) + answers) / spend, miss)
-    return math.ldexp(steps + 0.5, exponent)
+    exponent, scale = laplace_on_grid(reach, spend, answers)
+    return math.ldexp(laplace_steps(scale, miss) + 0.5, exponent)
 
 
 def gaussian_error(
     *,
     sensitivity: Number,
-    rho: Number,
+    rho: Number | None = None,
+    epsilon: Number | None = None,
+    delta: Number | None = None,
+    calibration: Calibration = "exact",
     confidence: Number = 0.95,
     count: int = 1,
     integers: bool = True,
 ) -> float:
     """Return the error that `gaussian` stays within, for `count` answers at once, with this confidence.
 
-    Parameters are those of `laplace_error`, with the spend as `rho`.
+    Parameters are those of `laplace_error`, with the spend as for `gaussian`.
 
     Examples
     --------
@@ -80,17 +82,13 @@ def gaussian_error(
     >>> dp.mechanisms.gaussian_error(sensitivity=1, rho=0.005, confidence=0.95)
     20.0
     """
-    reach, spend, answers = (
-        positive(sensitivity, "sensitivity"),
-        positive(rho, "rho"),
-        count_of(count, "count"),
-    )
+    reach, answers = positive(sensitivity, "sensitivity"), count_of(count, "count")
+    variance_of = variance_rule(rho, epsilon, delta, calibration)
     miss = _miss_each(confidence, answers)
     if integers:
-        return float(gaussian_steps(math.sqrt(reach**2 / (2 * spend)), miss))
-    exponent = grid_exponent(reach, reach * sqrt_fraction(1 / (2 * spend)), answers)
-    sigma = math.sqrt((in_steps(reach, exponent) + sqrt_above(answers)) ** 2 / (2 * spend))
-    return math.ldexp(gaussian_steps(sigma, miss) + 0.5, exponent)
+        return float(gaussian_steps(math.sqrt(variance_of(reach, answers == 1)), miss))
+    exponent, variance = gaussian_on_grid(reach, variance_of, answers)
+    return math.ldexp(gaussian_steps(math.sqrt(variance), miss) + 0.5, exponent)
 
 
 def laplace_epsilon(

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.calibration import Calibration, gaussian_variance
+from dp_polars.mechanisms.calibration import Calibration, VarianceOf, variance_rule
 from dp_polars.mechanisms.grid import (
     add_saturating,
     from_grid,
@@ -28,14 +28,12 @@ from dp_polars.mechanisms.grid import (
     to_grid,
 )
 from dp_polars.mechanisms.values import Values, read_numbers
-from dp_polars.quantities import Number, delta_of, epsilon_of, positive
+from dp_polars.quantities import Number, epsilon_of, positive
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars.sampling.noise import MAX_SCALE
 
 N = TypeVar("N", int, float, NDArray[Any], pl.Series)
 Draw = Callable[[int], NDArray[Any]]
-VarianceOf = Callable[[Fraction, bool], Fraction]
-"""(sensitivity, whether the answer is a single number) -> the variance to use."""
 
 _FINE = 1 << 16
 
@@ -117,24 +115,8 @@ def gaussian(
     """
     numbers = read_numbers(values)
     width = positive(sensitivity, "sensitivity")
-    noisy: N = add_gaussian(numbers, width, _variance_rule(rho, epsilon, delta, calibration), SYSTEM_BITS)
+    noisy: N = add_gaussian(numbers, width, variance_rule(rho, epsilon, delta, calibration), SYSTEM_BITS)
     return noisy
-
-
-def _variance_rule(
-    rho: Number | None, epsilon: Number | None, delta: Number | None, calibration: Calibration
-) -> VarianceOf:
-    if rho is not None:
-        if epsilon is not None or delta is not None or calibration != "exact":
-            raise InvalidParameterError("Give either rho, or epsilon and delta (with a calibration), not both.")
-        spend = positive(rho, "rho")
-        return lambda sensitivity, _: sensitivity * sensitivity / (2 * spend)
-    if epsilon is None or delta is None:
-        raise InvalidParameterError("gaussian needs its spend: pass rho=, or epsilon= and delta=.")
-    loss, failure = epsilon_of(epsilon), delta_of(delta)
-    return lambda sensitivity, single: gaussian_variance(
-        sensitivity, epsilon=loss, delta=failure, single=single, calibration=calibration
-    )
 
 
 def add_laplace(values: Values, sensitivity: Fraction, epsilon: Fraction, source: BitSource) -> Any:
@@ -143,15 +125,15 @@ def add_laplace(values: Values, sensitivity: Fraction, epsilon: Fraction, source
     if values.integers:
         scale = _scale_within(sensitivity / epsilon)
         return _noisy(values, lambda size: discrete_laplace(scale, size, source))
-    exponent = grid_exponent(sensitivity, sensitivity / epsilon, count)
-    scale = _scale_within((in_steps(sensitivity, exponent) + count) / epsilon)
+    exponent, wide = laplace_on_grid(sensitivity, epsilon, count)
+    scale = _scale_within(wide)
     return _noisy_on_grid(values, exponent, lambda size: discrete_laplace(scale, size, source))
 
 
 def add_gaussian(
     values: Values,
     sensitivity: Fraction,
-    variance_of: Callable[[Fraction, bool], Fraction],
+    variance_of: VarianceOf,
     source: BitSource,
 ) -> Any:
     """Return noisy `values`; `variance_of(sensitivity, single value?)` is the calibration."""
@@ -159,12 +141,23 @@ def add_gaussian(
     if values.integers:
         variance = _variance_within(variance_of(sensitivity, count == 1))
         return _noisy(values, lambda size: discrete_gaussian(variance, size, source))
+    exponent, wide = gaussian_on_grid(sensitivity, variance_of, count)
+    variance = _variance_within(wide)
+    return _noisy_on_grid(values, exponent, lambda size: discrete_gaussian(variance, size, source))
+
+
+def laplace_on_grid(sensitivity: Fraction, epsilon: Fraction, count: int) -> tuple[int, Fraction]:
+    """Return the exponent of the grid for `count` floats and the Laplace scale in its steps."""
+    exponent = grid_exponent(sensitivity, sensitivity / epsilon, count)
+    return exponent, (in_steps(sensitivity, exponent) + count) / epsilon
+
+
+def gaussian_on_grid(sensitivity: Fraction, variance_of: VarianceOf, count: int) -> tuple[int, Fraction]:
+    """Return the exponent of the grid for `count` floats and the Gaussian variance in its steps."""
     # On a fine grid the noise per sensitivity is that of the continuous Gaussian: a large sensitivity shows it.
     per_sensitivity = sqrt_fraction(variance_of(Fraction(_FINE), count == 1)) / _FINE
     exponent = grid_exponent(sensitivity, sensitivity * per_sensitivity, count)
-    reach = in_steps(sensitivity, exponent) + sqrt_above(count)
-    variance = _variance_within(variance_of(reach, count == 1))
-    return _noisy_on_grid(values, exponent, lambda size: discrete_gaussian(variance, size, source))
+    return exponent, variance_of(in_steps(sensitivity, exponent) + sqrt_above(count), count == 1)
 
 
 def sqrt_fraction(number: Fraction) -> Fraction:

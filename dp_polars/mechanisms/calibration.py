@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dp_polars.composition import approximate_to_zcdp
 from dp_polars.errors import InvalidParameterError
+from dp_polars.quantities import Number, delta_of, epsilon_of, positive
 
 Calibration = Literal["exact", "zcdp", "classic"]
 
@@ -67,6 +68,27 @@ def _variance(
         sigma = math.sqrt(2 * math.log(1.25 / delta)) / float(epsilon) * (1 + _SLACK)
         return max(needed, Fraction(sigma) ** 2 * sensitivity**2)
     return needed
+
+
+VarianceOf = Callable[[Fraction, bool], Fraction]
+"""(sensitivity, whether the answer is a single number) -> the variance to use."""
+
+
+def variance_rule(
+    rho: Number | None, epsilon: Number | None, delta: Number | None, calibration: Calibration
+) -> VarianceOf:
+    """Return the calibration that a spend asks for."""
+    if rho is not None:
+        if epsilon is not None or delta is not None or calibration != "exact":
+            raise InvalidParameterError("Give either rho, or epsilon and delta (with a calibration), not both.")
+        spend = positive(rho, "rho")
+        return lambda sensitivity, _: sensitivity * sensitivity / (2 * spend)
+    if epsilon is None or delta is None:
+        raise InvalidParameterError("gaussian needs its spend: pass rho=, or epsilon= and delta=.")
+    loss, failure = epsilon_of(epsilon), delta_of(delta)
+    return lambda sensitivity, single: gaussian_variance(
+        sensitivity, epsilon=loss, delta=failure, single=single, calibration=calibration
+    )
 
 
 DeltaOf = Callable[[float, float, float], float]

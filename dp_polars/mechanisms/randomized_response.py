@@ -139,7 +139,7 @@ def _as_series(values: Any) -> tuple[pl.Series, Callable[[pl.Series, NDArray[Any
         return pl.Series([values]), lambda choices, codes: choices[int(codes[0])]
     raise InvalidDataError(
         f"values must be a single value, a one-dimensional numpy array (not of objects) or a Polars Series, got "
-        f"{type(values).__name__}."
+        f"{type(values).__name__}. Wrap a list in pl.Series."
     )
 
 
@@ -180,6 +180,7 @@ def _codes(series: pl.Series, choices: pl.Series) -> NDArray[Any]:
     codes = joined["code"]
     if codes.null_count():
         raise InvalidDataError(
-            "Some values are not among the categories. Add every possible value (None for nulls) to categories."
+            "Some values are not among the categories. List every possible value in categories=[...], with None if "
+            "there are nulls."
         )
     return codes.to_numpy()
