@@ -97,6 +97,13 @@ def count_of(value: int, name: str, *, least: int = 1) -> int:
     return value
 
 
+def flag_of(value: bool, name: str) -> bool:
+    """Return a switch that is really True or False: anything else might mean the opposite of what it does."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidParameterError(f"{name} must be True or False, got {type(value).__name__}.")
+    return bool(value)
+
+
 def rounded_down(value: float, ulps: int = 8) -> Fraction:
     """Return an exact number that is surely no larger than the real number behind a computed allowance."""
     for _ in range(ulps):

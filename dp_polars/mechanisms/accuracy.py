@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.additive import gaussian_on_grid, laplace_on_grid
 from dp_polars.mechanisms.calibration import Calibration, variance_rule
-from dp_polars.quantities import Number, count_of, epsilon_of, exact, positive, probability_of
+from dp_polars.quantities import Number, count_of, epsilon_of, exact, flag_of, positive, probability_of
 
 _SUM_SIGMA = 4096.0
 
@@ -186,7 +186,7 @@ def exponential_regret(
     """
     best = count_of(optimal, "optimal")
     total = count_of(candidates, "candidates", least=best)
-    factor = (1 if monotone else 2) * positive(sensitivity, "sensitivity") / epsilon_of(epsilon)
+    factor = (1 if flag_of(monotone, "monotone") else 2) * positive(sensitivity, "sensitivity") / epsilon_of(epsilon)
     return float(factor) * math.log(total / best / (1 - probability_of(confidence, "confidence")))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.grid import grid_exponent, in_steps, to_grid
 from dp_polars.mechanisms.values import read_numbers
-from dp_polars.quantities import Number, epsilon_of, positive
+from dp_polars.quantities import Number, epsilon_of, flag_of, positive
 from dp_polars.sampling import (
     SYSTEM_BITS,
     BitSource,
@@ -148,7 +148,7 @@ def _rate(sensitivity: Number, epsilon: Number, monotone: bool) -> Fraction:
     """Return how much one point of score counts in the exponent."""
     if not isinstance(monotone, bool | np.bool_):  # the text "False" would count as true, and halve the noise
         raise InvalidParameterError(f"monotone must be True or False, got {type(monotone).__name__}.")
-    return epsilon_of(epsilon) / ((1 if monotone else 2) * positive(sensitivity, "sensitivity"))
+    return epsilon_of(epsilon) / ((1 if flag_of(monotone, "monotone") else 2) * positive(sensitivity, "sensitivity"))
 
 
 def _gaps(scores: NDArray[Any], rate: Fraction) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:

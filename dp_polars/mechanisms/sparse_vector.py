@@ -23,7 +23,7 @@ import numpy as np
 from dp_polars.composition import advanced
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.grid import grid_exponent, in_steps
-from dp_polars.quantities import MIN_EPSILON, Number, count_of, delta_of, epsilon_of, exact, positive
+from dp_polars.quantities import MIN_EPSILON, Number, count_of, delta_of, epsilon_of, exact, flag_of, positive
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 from dp_polars.sampling.noise import MAX_SCALE
 
@@ -187,7 +187,7 @@ def sparse_scales(
     numeric: bool,
 ) -> SparseScales:
     """Return the noise scales per unit of sensitivity for a spend."""
-    loss, count = epsilon_of(epsilon), count_of(hits, "hits")
+    loss, count, monotone = epsilon_of(epsilon), count_of(hits, "hits"), flag_of(monotone, "monotone")
     if count > MAX_SCALE * loss:
         raise InvalidParameterError(_TOO_WIDE)
     if constants not in get_args(Constants):

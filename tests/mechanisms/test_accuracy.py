@@ -158,6 +158,26 @@ def test_error_and_mechanism_take_the_same_grid(rho, count):
     assert float(steps) == pytest.approx(quantile, rel=1e-4)
 
 
+@pytest.mark.parametrize("calibration", ["exact", "zcdp", "classic"])
+@pytest.mark.parametrize("count", [1, 12])
+def test_the_gaussian_error_of_an_epsilon_and_delta_is_that_of_the_very_noise(calibration, count):
+    for sensitivity, epsilon, delta, confidence in itertools.product([1, 3], [0.2, 1], [1e-6, 1e-2], [0.5, 0.99]):
+        spend = {"epsilon": epsilon, "delta": delta, "calibration": calibration}
+        stated = {"sensitivity": sensitivity, "confidence": confidence, "count": count, **spend}
+        with watched() as seen:
+            gaussian(np.zeros(count, int), sensitivity=sensitivity, **spend)
+        within = gaussian_cdf(math.sqrt(seen["scale"]))
+        error = int(gaussian_error(**stated))
+        assert within[error] ** count >= confidence - 1e-12
+        assert within[error - 1] ** count < confidence
+        with watched() as seen:
+            gaussian(np.zeros(count), sensitivity=sensitivity, **spend)
+        quantile = stats.norm.isf(-math.expm1(math.log(confidence) / count) / 2) * math.sqrt(seen["scale"])
+        steps = Fraction(gaussian_error(**stated, integers=False)) / seen["step"] - Fraction(1, 2)
+        assert steps.denominator == 1
+        assert abs(int(steps) - quantile) <= 2
+
+
 def test_errors_of_floats_follow_the_continuous_laws():
     for sensitivity, spend, confidence, count in FLOAT_CASES:
         miss = -math.expm1(math.log(confidence) / count)
@@ -381,6 +401,28 @@ def test_parameters_without_meaning_are_refused(name):
             blamed = "candidates" if (parameter, bad) == ("optimal", 11) else parameter
             assert blamed in str(caught.value)
             assert len(str(caught.value)) > 25
+
+
+@pytest.mark.parametrize(
+    "spend",
+    [
+        {},
+        {"epsilon": 1},
+        {"delta": 1e-6},
+        {"rho": 1, "epsilon": 1},
+        {"rho": 1, "delta": 1e-6},
+        {"rho": 1, "calibration": "zcdp"},
+        {"epsilon": 1, "delta": 1},
+        {"epsilon": 0, "delta": 1e-6},
+        {"epsilon": 1, "delta": 1e-6, "calibration": "best"},
+        {"epsilon": 2, "delta": 1e-6, "calibration": "classic"},
+    ],
+    ids=str,
+)
+def test_a_gaussian_error_has_one_spend(spend):
+    for integers in (True, False):
+        with pytest.raises(InvalidParameterError):
+            gaussian_error(sensitivity=1, integers=integers, **spend)
 
 
 def test_an_error_larger_than_any_float_is_no_crash():

@@ -246,6 +246,26 @@ def test_float_scales_are_the_closed_forms_in_steps_of_the_grid(count):
         assert watch.scale == (width / watch.step + sqrt_above(count)) ** 2 / (2 * exactly)
 
 
+@pytest.mark.parametrize("calibration", ["exact", "zcdp", "classic"])
+def test_several_floats_go_through_rho_and_one_is_solved_for_itself(calibration):
+    for sensitivity, epsilon, delta in [(1, 0.5, 1e-6), (300, 1, 1e-9), (0.001, 0.01, 1e-5)]:
+        width = Fraction(str(sensitivity))
+        for count in (1, 2, 30):
+            with watched() as watch:
+                gaussian(
+                    np.zeros(count), sensitivity=sensitivity, epsilon=epsilon, delta=delta, calibration=calibration
+                )
+            reach = width / watch.step + sqrt_above(count)
+            by_rho = reach**2 / (2 * Fraction(approximate_to_zcdp(epsilon, delta)))
+            if calibration == "classic":
+                textbook = 2 * math.log(1.25 / delta) * float(reach / Fraction(str(epsilon))) ** 2
+                assert textbook * (1 - 1e-12) <= watch.scale <= textbook * (1 + 1e-8)
+            elif calibration == "zcdp" or count > 1:
+                assert watch.scale == by_rho
+            else:
+                assert 0.5 * by_rho < watch.scale < by_rho
+
+
 def test_the_root_that_stands_for_the_second_norm_of_the_rounding_is_rounded_up():
     for count in [*range(2000), 10**9 + 7, 10**18 - 1]:
         root = sqrt_above(count)

@@ -434,6 +434,27 @@ def test_a_gap_of_one_counts_also_beyond_the_floats(scores):
     assert chi_square_fits(choices, dict(enumerate(laplace_noise_law((0, 1), 2.0))))
 
 
+def test_every_coin_can_ask_for_its_own_gap(monkeypatch):
+    """Floats decide nearly every coin; the exact gap behind each must be that of its candidate, in every chunk."""
+    monkeypatch.setattr(selection, "_CHUNK", 3)
+    scores, rate = np.array([5, 0, 2, 7, 1, 3, 6, 4]), Fraction(1, 3)
+    coins = selection.bernoulli_exp_each
+    asked = 0
+
+    def checked(exponents, exact, source):
+        nonlocal asked
+        for i, exponent in enumerate(exponents.tolist()):
+            assert float(exact(i)) == pytest.approx(exponent, rel=1e-12, abs=1e-12)
+            asked += 1
+        return coins(exponents, exact, source)
+
+    monkeypatch.setattr(selection, "bernoulli_exp_each", checked)
+    choose_permute_and_flip(scores, rate, SeededBits(1))
+    assert asked == len(scores)
+    choose_exponential(scores, rate, SeededBits(1))
+    assert asked > len(scores)
+
+
 def test_subnormal_scores_at_a_rate_that_tells_them_apart():
     """Gaps of 5e-324 count for nothing at any legal rate: a fair choice."""
     source = SeededBits(8)

@@ -5,8 +5,11 @@ the comparisons are independent. The mechanism's own outputs must fit it, and by
 turn into each other must lie within epsilon. A witness stream comes so near to epsilon that 3 % less noise fails.
 """
 
+import copy
 import itertools
 import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
@@ -821,3 +824,24 @@ def test_noise_is_drawn_when_the_stream_opens_not_when_it_is_first_read(monkeypa
     monkeypatch.setattr(sparse_vector, "SYSTEM_BITS", source)
     open_stream(sparse, iter([LOW]))
     assert source.served > 0
+
+
+def test_a_stream_cannot_be_copied():
+    """Two copies share the threshold's noise and would give twice the hits for one price."""
+    vector = SparseVector(scales_of(1, 2), Fraction(0), Fraction(1), SeededBits(1))
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidParameterError, match="copied"):
+            duplicate(vector)
+
+
+def test_threads_get_no_more_hits_than_were_paid():
+    vector = SparseVector(scales_of(1, 20), Fraction(0), Fraction(1), SeededBits(1))
+
+    def ask(_) -> bool:
+        try:
+            return vector.ask(HIGH) is not None
+        except InvalidParameterError:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(ask, range(200))) == 20
