@@ -25,6 +25,7 @@ MAX_EPSILON = 10**6
 MIN_EPSILON = Fraction(1, 10**9)
 MIN_DELTA = Fraction(1, 10**100)
 MAX_MAGNITUDE = 10**18
+_MOST_BITS = 4096
 
 
 def exact(value: Number, name: str) -> Fraction:
@@ -39,9 +40,17 @@ def exact(value: Number, name: str) -> Fraction:
         raise InvalidParameterError(
             f"{name} must be a number, got {type(value).__name__}; pass for example {name}=0.5."
         )
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
+    if (isinstance(value, Decimal) and value.is_snan()) or (
+        isinstance(value, float | Decimal) and not math.isfinite(value)
+    ):
         raise InvalidParameterError(f"{name} must be finite, got {value}.")
+    if isinstance(value, int | Fraction) and max(_bits(value)) > _MOST_BITS:
+        raise InvalidParameterError(f"{name} has thousands of digits; check its unit.")
     return Fraction(float.__repr__(value)) if isinstance(value, float) else Fraction(value)
+
+
+def _bits(value: int | Fraction) -> tuple[int, int]:
+    return value.numerator.bit_length(), value.denominator.bit_length()
 
 
 def positive(value: Number, name: str) -> Fraction:
@@ -80,10 +89,10 @@ def delta_of(value: Number, name: str = "delta", *, zero: bool = False) -> Fract
 
 def probability_of(value: Number, name: str) -> float:
     """Return a probability strictly between 0 and 1 as a float."""
-    number = float(exact(value, name))
-    if not 0.0 < number < 1.0:
+    number = exact(value, name)
+    if not 0 < number < 1 or not 0.0 < float(number) < 1.0:
         raise InvalidParameterError(f"{name} must lie strictly between 0 and 1, got {value}.")
-    return number
+    return float(number)
 
 
 def count_of(value: int, name: str, *, least: int = 1) -> int:

@@ -92,7 +92,8 @@ def variance_rule(
 
 
 DeltaOf = Callable[[float, float, float], float]
-"""(sensitivity, sigma, epsilon) -> an upper bound of delta that falls with sigma."""
+"""(sensitivity, sigma, epsilon) -> an upper bound of delta. On the integers it need not fall with sigma everywhere:
+only a sigma that was checked is safe, and nothing may round it up afterwards."""
 
 
 def least_variance(sensitivity: Fraction, epsilon: Fraction, delta: Fraction, delta_of: DeltaOf) -> Fraction:
@@ -113,7 +114,7 @@ def least_variance(sensitivity: Fraction, epsilon: Fraction, delta: Fraction, de
     while high - low > _SLACK * high:
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    return Fraction(high * (1 + _SLACK)) ** 2
+    return Fraction(high) ** 2
 
 
 def discrete_gaussian_delta(sensitivity: float, sigma: float, epsilon: float) -> float:
@@ -154,7 +155,7 @@ def continuous_bound(sensitivity: float, sigma: float, epsilon: float) -> float:
     first = 0.5 * math.erfc(start / sigma * math.sqrt(0.5))
     # exp(epsilon) * P(N > start + d): in logarithms, where the factor alone would overflow.
     second = _scaled_tail(epsilon, (start + sensitivity) / sigma)
-    rounding = 2.0**-42 * first
+    rounding = 2.0**-40 * first
     return first - second + rounding + largest / (sigma * math.sqrt(2 * math.pi))
 
 
