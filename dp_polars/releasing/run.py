@@ -1,0 +1,70 @@
+"""From a plan to a release: reserve, aggregate, add noise, commit. In this order, here and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+
+import polars as pl
+
+from dp_polars.accounting.reservation import Release
+from dp_polars.accounting.session import Session
+from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.errors import EngineError
+from dp_polars.planning.plan import Plan
+from dp_polars.releasing.noise import noisy_aggregates
+from dp_polars.releasing.present import present
+from dp_polars.sampling import SYSTEM_BITS
+
+
+def run_plan(plan: Plan, rows: pl.LazyFrame, session: Session, *, key: bytes | None, fresh: bool) -> Release:
+    """Return the stored release of a key, or charge the plan's price and make one.
+
+    `rows` has the columns that a bounded request names. Whatever happens after the charge, it stays.
+    """
+    if key is not None and not fresh:
+        stored = session.stored(key)
+        if stored is not None:
+            return stored
+    with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
+        exact = _aggregated(rows, request_of(plan))
+        return reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
+
+
+def request_of(plan: Plan) -> BoundedRequest:
+    """Return what the engine has to do for a plan."""
+    query, bounds = plan.query, plan.bounds
+    value = None
+    if query.value is not None:
+        grid = plan.parts[0].grid
+        value = ValueRequest(
+            low=grid.low,
+            high=grid.high,
+            exponent=grid.exponent,
+            offset=float(grid.offset),
+            total=query.value.per == "unit",
+        )
+    domain = None
+    if query.keys and query.domain is not None:
+        domain = query.domain.rename({key.name: f"key{i}" for i, key in enumerate(query.keys)})
+    return BoundedRequest(
+        units=len(query.unit),
+        keys=len(query.keys),
+        max_groups=bounds.max_groups if bounds.enforce_groups else None,
+        max_rows=bounds.max_rows if bounds.enforce_rows else None,
+        domain=domain,
+        value=value,
+    )
+
+
+def _aggregated(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
+    """Run the engine; its errors may quote values, so neither their text nor their trace goes on."""
+    exact = None
+    with contextlib.suppress(Exception):
+        exact = run_bounded(rows, request)
+    if exact is None:  # raised here, outside of any handler: the engine's error is not even its context
+        raise EngineError(
+            "The engine failed while aggregating. Its message is not shown because it may quote private values; the "
+            "charge stays. Check the frame outside of dp_polars, for example that its files can be read."
+        )
+    return exact

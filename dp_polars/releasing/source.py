@@ -1,0 +1,92 @@
+"""When two sources are the same, so that a release may be found again. Never computed from rows.
+
+Equal content would tell that a person is absent. So a source is the same if its owner says so (`name` and
+`data_version`); a plan over files, if the plan and each file's path, size and time of change are the same (that a file
+was touched counts as public); a frame in memory, if it is the same object in the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import warnings
+import weakref
+from typing import Any
+
+import polars as pl
+
+_KNOWN: dict[int, tuple[weakref.ref[Any], bytes]] = {}
+_LOCK = threading.Lock()
+
+
+def source_identity(frame: pl.DataFrame | pl.LazyFrame, name: str | None, data_version: str | None) -> bytes:
+    """Return bytes that are equal for the same source and, but for chance 2**-128, different for any other."""
+    if name is not None and data_version is not None:
+        return b"named:" + json.dumps([name, data_version]).encode()
+    if isinstance(frame, pl.LazyFrame):
+        files = _plan_over_files(frame)
+        if files is not None:
+            return b"files:" + files
+    return b"object:" + _token(frame)
+
+
+def _token(frame: object) -> bytes:
+    """Return a random name for an object that lives as long as the object does."""
+    number = id(frame)
+    with _LOCK:
+        known = _KNOWN.get(number)
+        if known is not None and known[0]() is frame:
+            return known[1]
+        token = secrets.token_bytes(16)
+        _KNOWN[number] = (weakref.ref(frame, lambda _, n=number: _KNOWN.pop(n, None)), token)  # type: ignore[misc]
+        return token
+
+
+def _plan_over_files(frame: pl.LazyFrame) -> bytes | None:
+    """Return a plan whose only sources are local files, with their sizes and times; None for any other plan."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the JSON form is for reading by programs such as this one
+            plan = json.loads(frame.serialize(format="json"))
+    except (pl.exceptions.PolarsError, ValueError):
+        return None
+    paths: list[str] = []
+    if not _scans_only_files(plan, paths) or not paths:
+        return None
+    try:
+        states = [(path, (state := os.stat(path)).st_size, state.st_mtime_ns) for path in paths]
+    except OSError:
+        return None
+    return json.dumps([plan, states], sort_keys=True).encode()
+
+
+def _scans_only_files(node: Any, paths: list[str]) -> bool:
+    """Collect the paths of a plan's scans; False if it reads anything else."""
+    if isinstance(node, list):
+        return all(_scans_only_files(child, paths) for child in node)
+    if not isinstance(node, dict):
+        return True
+    for kind, child in node.items():
+        if kind in {"DataFrameScan", "PythonScan", "Df", "df"}:
+            return False
+        if kind == "Scan":
+            if not _scan_paths(child, paths):
+                return False
+        elif not _scans_only_files(child, paths):
+            return False
+    return True
+
+
+def _scan_paths(scan: Any, paths: list[str]) -> bool:
+    sources = scan.get("sources") if isinstance(scan, dict) else None
+    listed = sources.get("Paths") if isinstance(sources, dict) else None
+    if not listed:
+        return False
+    for entry in listed:
+        path = entry.get("inner") if isinstance(entry, dict) else entry
+        if not isinstance(path, str) or not os.path.isfile(path):
+            return False  # a folder, a pattern or an address: its files may change without a trace
+        paths.append(path)
+    return True

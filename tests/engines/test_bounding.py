@@ -1,0 +1,269 @@
+"""The Polars engine against the definition: exact without caps, within them with caps, for every type of key."""
+
+import datetime
+import uuid
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dp_polars.engines import bounding
+from dp_polars.engines.polars import engine, run_bounded
+from dp_polars.engines.request import BoundedRequest, ValueRequest
+from tests.engines.reference import capped, runs_of
+
+VALUE = ValueRequest(low=-8, high=8, exponent=0, offset=0.0, total=False)
+
+
+def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None):
+    return BoundedRequest(units=units, keys=keys, max_groups=max_groups, max_rows=max_rows, domain=domain, value=value)
+
+
+def as_dict(table, keys):
+    names = [f"key{i}" for i in range(keys)]
+    return {tuple(row[n] for n in names): row for row in table.to_dicts()}
+
+
+UNITS = {
+    "small integers": [1, 2, 3, None],
+    "negative": [-5, -1, 0, 7],
+    "full 64 bits": [-(2**63), 2**63 - 1, 0, None],
+    "unsigned": pl.Series([2**64 - 1, 0, 5, None], dtype=pl.UInt64),
+    "strings": ["a", "b", "", None],
+    "uuids": [str(uuid.UUID(int=i)) for i in range(4)],
+    "dates": [datetime.date(2020, 1, 1), datetime.date(1900, 1, 1), None, datetime.date(2024, 2, 29)],
+    "booleans": [True, False, None, True],
+    "binary": [b"a", b"b", b"\xff", None],
+    "enum": pl.Series(["x", "y", "z", None], dtype=pl.Enum(["z", "y", "x"])),
+    "decimals": pl.Series(["1.5", "2.5", "3.5", None]).cast(pl.Decimal(10, 2)),
+}
+KEYS = {
+    **UNITS,
+    "times": [datetime.time(1), datetime.time(2), None, datetime.time(23, 59)],
+    "datetimes": pl.Series([0, 1, None, 10**15], dtype=pl.Int64).cast(pl.Datetime("us")),
+    "durations": pl.Series([0, -1, None, 10**15], dtype=pl.Int64).cast(pl.Duration("us")),
+    "wide integers": [0, 2**40, -(2**40), None],
+    "tiny integers": pl.Series([-128, 127, 0, None], dtype=pl.Int8),
+}
+
+
+def frame_of(unit_values, key_values, n=300, seed=0):
+    generator = np.random.default_rng(seed)
+    units, keys = pl.Series(unit_values), pl.Series(key_values)
+    return pl.DataFrame(
+        {
+            "unit0": units.gather(generator.integers(0, len(units), n)),
+            "key0": keys.gather(generator.integers(0, len(keys), n)),
+            "value": generator.integers(-20, 20, n),
+        }
+    )
+
+
+def check_against_reference(frame, units, keys, max_rows, max_groups=None, value=VALUE):
+    """Compare with the definition where all groups are kept."""
+    table = run_bounded(frame.lazy(), request(units, keys, max_groups, max_rows, value=value))
+    names = [f"key{i}" for i in range(keys)]
+    expected = {}
+    for groups in runs_of(frame.to_dicts(), [f"unit{i}" for i in range(units)], names).values():
+        for group, rows in groups.items():
+            n, total = capped([row["value"] for row in rows], max_rows, value.low, value.high)
+            old = expected.get(group, (0, 0, 0))
+            expected[group] = (old[0] + n, old[1] + 1, old[2] + total)
+    found = {group: (row["rows"], row["units"], row["total"]) for group, row in as_dict(table, keys).items()}
+    assert found == expected
+    return table
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("key", KEYS)
+def test_every_type_of_unit_and_key_gives_the_defined_sums(unit, key):
+    frame = frame_of(UNITS[unit], KEYS[key])
+    for max_rows in (None, 3):
+        table = check_against_reference(frame, 1, 1, max_rows)
+        assert table.schema["key0"] == frame.schema["key0"]
+        assert table["key0"].to_list() == table["key0"].sort().to_list()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("key", KEYS)
+def test_caps_keep_exactly_the_allowed_number_of_groups(unit, key):
+    frame = frame_of(UNITS[unit], KEYS[key])
+    own = [len(groups) for groups in runs_of(frame.to_dicts(), ["unit0"], ["key0"]).values()]
+    for cap in (1, 2, 3):
+        table = run_bounded(frame.lazy(), request(max_groups=cap, max_rows=1))
+        assert table["units"].sum() == sum(min(n, cap) for n in own) == table["rows"].sum()
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(st.data())
+def test_random_frames_with_several_units_and_keys(data):
+    n = data.draw(st.integers(0, 60))
+    units, keys = data.draw(st.integers(1, 2)), data.draw(st.integers(0, 3))
+    columns = {}
+    for i in range(units):
+        columns[f"unit{i}"] = data.draw(
+            st.sampled_from([st.integers(-3, 3) | st.none(), st.sampled_from(["a", "b", None])]).flatmap(
+                lambda values: st.lists(values, min_size=n, max_size=n)
+            )
+        )
+    for i in range(keys):
+        columns[f"key{i}"] = data.draw(
+            st.sampled_from(
+                [st.integers(0, 4) | st.none(), st.sampled_from(["x", "y", "", None]), st.booleans() | st.none()]
+            ).flatmap(lambda values: st.lists(values, min_size=n, max_size=n))
+        )
+    columns["value"] = data.draw(st.lists(st.integers(-30, 30), min_size=n, max_size=n))
+    frame = pl.DataFrame(
+        columns,
+        schema_overrides={"value": pl.Int64},
+        strict=False,
+    )
+    frame = frame.with_columns(pl.col(pl.Null).cast(pl.Int64))
+    max_rows = data.draw(st.sampled_from([None, 1, 2, 5]))
+    if keys or n:
+        table = run_bounded(frame.lazy(), request(units, keys, None, max_rows, value=VALUE))
+        if keys:
+            check_against_reference(frame, units, keys, max_rows)
+        else:
+            assert table.height == 1
+
+
+def test_an_empty_frame_has_no_groups_or_one_of_zero():
+    frame = frame_of([1, 2], ["a", "b"]).clear()
+    assert run_bounded(frame.lazy(), request(value=VALUE)).height == 0
+    assert run_bounded(frame.lazy(), request(keys=0, value=VALUE)).to_dicts() == [{"rows": 0, "units": 0, "total": 0}]
+    domain = pl.DataFrame({"key0": ["a", "b"]})
+    table = run_bounded(frame.lazy(), request(max_groups=1, domain=domain, value=VALUE))
+    assert table.to_dicts() == [{"key0": k, "rows": 0, "units": 0, "total": 0} for k in "ab"]
+
+
+def test_a_public_domain_shows_every_key_in_order_and_drops_other_rows_before_bounding():
+    frame = pl.DataFrame({"unit0": [1, 1, 1, 2], "key0": ["a", "zz", "b", None]})
+    domain = pl.DataFrame({"key0": [None, "a", "c"]}, schema={"key0": pl.String})
+    for _ in range(20):  # whatever the salt: the rows outside the domain never use up the cap
+        table = run_bounded(frame.lazy(), request(max_groups=1, max_rows=5, domain=domain))
+        assert table.select("key0", "rows").rows() == [(None, 1), ("a", 1), ("c", 0)]
+    pairs = pl.DataFrame({"key0": ["a", "b"], "key1": [1, None]}, schema={"key0": pl.String, "key1": pl.Int64})
+    frame = pl.DataFrame({"unit0": [1, 1, 2], "key0": ["a", "b", "b"], "key1": [1, None, 7]})
+    table = run_bounded(frame.lazy(), request(keys=2, max_groups=2, max_rows=1, domain=pairs))
+    assert table["rows"].to_list() == [1, 1]
+
+
+# ---------------------------------------------------------------- who keeps which groups
+
+
+def test_the_choice_depends_on_nobody_else(monkeypatch):
+    """With the same salt, a unit keeps the same groups alone, among others, and after new keys appear."""
+    keys = [f"k{i}" for i in range(12)]
+    one = pl.DataFrame({"unit0": [7] * 12, "key0": keys})
+    generator = np.random.default_rng(1)
+    others = pl.DataFrame(
+        {
+            "unit0": generator.integers(100, 200, 500),
+            "key0": [f"{'abkz'[i % 4]}{i}" for i in generator.integers(0, 60, 500)],
+        }
+    )
+    for salt in range(30):
+        alone = kept_table(one, salt, monkeypatch)
+        company = pl.concat([one, others])
+        together = kept_table(company, salt, monkeypatch)
+        without = kept_table(others, salt, monkeypatch)
+        # What the unit adds to the company's table is what it keeps alone.
+        added = {k: together.get(k, 0) - without.get(k, 0) for k in together}
+        assert {k: v for k, v in added.items() if v} == alone
+        assert sum(alone.values()) == 2
+
+
+def kept_table(frame, salt, monkeypatch, cap=2):
+    monkeypatch.setattr(engine.secrets, "randbits", lambda _: salt)
+    table = run_bounded(frame.lazy(), request(max_groups=cap, max_rows=1))
+    monkeypatch.undo()
+    return dict(table.filter(pl.col("units") > 0).select("key0", "units").iter_rows())
+
+
+@pytest.mark.parametrize(
+    "keys", [[f"k{i}" for i in range(6)], [0, 1, 2, 10**12, -5, 7], [None, "a", "b", "c", "d", "e"]]
+)
+def test_each_group_is_kept_equally_often(keys):
+    """400 units with six groups and a cap of two: over salts each group is kept a third of the time."""
+    frame = pl.DataFrame({"unit0": np.repeat(np.arange(400), 6), "key0": pl.Series(keys * 400)})
+    counts = np.zeros(6)
+    releases = 25
+    for _ in range(releases):
+        counts += run_bounded(frame.lazy(), request(max_groups=2, max_rows=1))["units"].to_numpy()
+    n = 400 * releases
+    # Binomial(10,000, 1/3) has a deviation of 47; six of them beyond 5.7 deviations have probability below 1e-7.
+    assert np.abs(counts - n / 3).max() < 5.7 * np.sqrt(n * 2 / 9)
+
+
+# ---------------------------------------------------------------- other plans, the same answer
+
+
+def test_the_wide_and_the_keyed_plan_agree_with_the_packed_one(monkeypatch):
+    frame = frame_of(list(range(50)), [f"k{i}" for i in range(9)], n=2000, seed=3)
+    answers = []
+    for plan in ("packed", "keyed", "wide"):
+        monkeypatch.setattr(engine.secrets, "randbits", lambda _: 12345)
+        if plan == "keyed":
+            monkeypatch.setattr(engine.Layout, "fits", property(lambda self: self.value_bits == 0))
+        if plan == "wide":
+            monkeypatch.setattr(engine.Layout, "fits", property(lambda self: False))
+        answers.append(run_bounded(frame.lazy(), request(max_groups=3, max_rows=4, value=VALUE)).to_dicts())
+        monkeypatch.undo()
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_many_possible_groups_are_numbered_not_allocated(monkeypatch):
+    monkeypatch.setattr(engine, "_FEW_GROUPS", 4)
+    check_against_reference(frame_of(list(range(20)), [f"k{i}" for i in range(30)]), 1, 1, 2)
+
+
+def test_totals_per_unit_are_clipped_once_and_never_wrap():
+    value = ValueRequest(low=-10, high=10, exponent=0, offset=0.0, total=True)
+    huge = 2**63 - 1
+    frame = pl.DataFrame(
+        {"unit0": [1] * 4 + [2] * 4 + [3, 3], "key0": ["a"] * 10, "value": [huge] * 4 + [-huge] * 4 + [3, 4]}
+    )
+    table = run_bounded(frame.lazy(), request(value=value))
+    assert table["total"].to_list() == [10 - 10 + 7]
+
+
+@pytest.mark.parametrize("extreme", [2**63 - 1, -(2**63)])
+def test_a_million_rows_of_one_unit_count_as_max_rows(extreme):
+    frame = pl.DataFrame({"unit0": [1] * 1_000_000, "key0": ["a"] * 1_000_000, "value": [extreme] * 1_000_000})
+    table = run_bounded(frame.lazy(), request(max_rows=10, value=VALUE))
+    assert table.select("rows", "units", "total").row(0) == (10, 1, 80 if extreme > 0 else -80)
+
+
+def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
+    value = ValueRequest(low=0, high=16, exponent=-2, offset=0.0, total=False)
+    frame = pl.DataFrame(
+        {"unit0": [1, 2, 3, 4, 5, 6], "value": [0.1, float("nan"), float("inf"), float("-inf"), None, 2.5]}
+    )
+    table = run_bounded(frame.lazy(), request(keys=0, max_rows=1, value=value))
+    assert table.row(0) == (4, 4, 0 + 16 + 0 + 10)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(
+    st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=50),
+    st.integers(1, 5),
+)
+def test_sums_in_limbs_are_exact_or_saturate(values, groups):
+    array = np.array(values, np.int64)
+    group = np.arange(len(values)) % groups
+    found = bounding._sums(array, group, groups)
+    for g in range(groups):
+        true = sum(v for v, own in zip(values, group.tolist(), strict=True) if own == g)
+        assert found[g] == max(-(2**62), min(true, 2**62))
+
+
+def test_every_row_a_unit():
+    frame = pl.DataFrame({"key0": ["a", "b", "a", None], "value": [1, 100, -100, 2]})
+    table = run_bounded(frame.lazy(), request(units=0, value=VALUE))
+    assert table.select("key0", "rows", "units", "total").rows() == [(None, 1, 1, 2), ("a", 2, 2, -7), ("b", 1, 1, 8)]
+    domain = pl.DataFrame({"key0": ["b", "c"]})
+    table = run_bounded(frame.lazy(), request(units=0, domain=domain, value=VALUE))
+    assert table.select("key0", "rows", "total").rows() == [("b", 1, 8), ("c", 0, 0)]
