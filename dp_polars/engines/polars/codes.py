@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 _ENUM_SIZE = 4096  # up to this many strings, a cast to Enum is faster than a join
+_HASHED_SIZE = 128  # up to this many keys, 16 bits of a hash tell them apart after a few tries
+_HASH_BITS = 16
 _RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
 
 
@@ -41,7 +44,26 @@ def key_codes(frame: pl.LazyFrame, name: str, dtype: pl.DataType) -> Codes:
             )
     values = collect(frame.select(pl.col(name).unique())).to_series().drop_nulls().sort()
     dictionary = pl.concat([pl.Series(name, [None], dtype=values.dtype), values])
-    return dictionary_codes(frame, dictionary)
+    hashed = _hashed_codes(frame, dictionary) if len(values) <= _HASHED_SIZE else None
+    return hashed or dictionary_codes(frame, dictionary)
+
+
+def _hashed_codes(frame: pl.LazyFrame, dictionary: pl.Series) -> Codes | None:
+    """Return codes by looking up each key's hash, for few keys: a third of the cost of comparing strings.
+
+    Exact, because the dictionary holds every key there is and a seed is used under which all of them have different
+    hashes; None if a few seeds don't give that.
+    """
+    name = dictionary.name
+    for seed in range(8):
+        place = pl.col(name).hash(seed) // pl.lit(1 << (64 - _HASH_BITS), dtype=pl.UInt64)
+        places = dictionary.to_frame().select(place).to_series().to_numpy()
+        if len(np.unique(places)) == len(places):
+            table = np.zeros(1 << _HASH_BITS, np.uint16)
+            table[places] = np.arange(len(places))
+            code = pl.lit(pl.Series(table)).gather(place.cast(pl.UInt32)).cast(pl.UInt64)
+            return Codes(frame, code, len(dictionary), lambda codes: dictionary.gather(codes.cast(pl.UInt32)))
+    return None
 
 
 def dictionary_codes(frame: pl.LazyFrame, dictionary: pl.Series) -> Codes:
@@ -83,6 +105,7 @@ def unit_codes(frame: pl.LazyFrame, names: list[str], schema: pl.Schema) -> Code
             own = pl.Categorical(pl.Categories.random("dp_units"))
             code = pl.col(name).cast(own).to_physical().cast(pl.UInt64)
             return Codes(frame, code, 1 << 32, lambda codes: codes)
+    frame = frame.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in names))
     table = collect(frame.select(names).unique()).lazy().with_row_index("unit_code")
     joined = frame.join(table, on=names, how="left", nulls_equal=True)
     return Codes(joined, pl.col("unit_code").cast(pl.UInt64), 1 << 32, lambda codes: codes)

@@ -35,7 +35,6 @@ def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
     if request.units == 0:
         return _every_row_a_unit(frame, request)
     units = [f"unit{i}" for i in range(request.units)]
-    frame = frame.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in units))
     codes, radixes = _group_codes(frame, request)
     frame = codes[-1].frame if codes else frame
     order = _order_hash(units, request.keys, secrets.randbits(63))
@@ -54,7 +53,7 @@ def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
 
 
 def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
-    """Turn `value` into whole steps of its grid; rows without a number are left out."""
+    """Turn `value` into whole steps of its grid; null where there is no number."""
     if value is None:
         return frame
     column = pl.col("value")
@@ -63,14 +62,16 @@ def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
         number = column.cast(pl.Float64).fill_nan(None)
         limit = 2.0**62 if value.total else None
         low, high = (-limit, limit) if limit else (float(value.low), float(value.high))
-        steps = ((number - value.offset) / step).round().clip(low, high).cast(pl.Int64)
+        if value.offset:
+            number = number - value.offset
+        steps = (number * (1.0 / step)).round().clip(low, high).cast(pl.Int64)
     else:
         number = column.cast(pl.Int128) - int(value.offset)
         if value.exponent > 0:
             number = number // (1 << value.exponent)
         low_int, high_int = (-(1 << 62), 1 << 62) if value.total else (value.low, value.high)
         steps = number.clip(low_int, high_int).cast(pl.Int64)
-    return frame.with_columns(value=steps).filter(pl.col("value").is_not_null())
+    return frame.with_columns(value=steps)
 
 
 def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
@@ -78,6 +79,7 @@ def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFr
     keys = [f"key{i}" for i in range(request.keys)]
     sums = [pl.len().cast(pl.Int64).alias("rows")]
     if request.value is not None:
+        frame = frame.filter(pl.col("value").is_not_null())
         value = pl.col("value")
         if request.value.total:
             value = value.clip(request.value.low, request.value.high)
@@ -124,7 +126,11 @@ def _mixed_radix(codes: list[pl.Expr], radixes: list[int]) -> tuple[pl.Expr, int
 
 
 def _runs(unit: Codes, group: pl.Expr, groups: int, order: pl.Expr, value: ValueRequest | None) -> Runs:
-    """Collect packed rows and find their runs; what does not fit 64 bits goes in separate columns."""
+    """Collect packed rows and find their runs; what does not fit 64 bits goes in separate columns.
+
+    A row without a unit, without a value or with a key outside a public domain has a null somewhere, which makes the
+    packed row null; null rows are dropped, before anything is bounded.
+    """
     unit_bits, group_bits = (unit.size - 1).bit_length(), (groups - 1).bit_length()
     keyed = Layout(unit_bits, group_bits)
     if not keyed.fits:
@@ -136,7 +142,7 @@ def _runs(unit: Codes, group: pl.Expr, groups: int, order: pl.Expr, value: Value
     if full.fits and not value.total:
         offset = (pl.col("value") - value.low).cast(pl.UInt64)
         return packed_runs(_column(unit.frame, packed * _power(full.value_bits) + offset), full, value.low)
-    table = collect(unit.frame.select(packed=packed, value="value").drop_nulls("packed"))
+    table = collect(unit.frame.select(packed=packed, value="value").drop_nulls())
     return keyed_runs(table["packed"].to_numpy(), table["value"].to_numpy(), keyed)
 
 
@@ -144,7 +150,7 @@ def _wide(unit: Codes, group: pl.Expr, order: pl.Expr, value: ValueRequest | Non
     columns = {"unit": unit.code, "order": order, "group": group}
     if value is not None:
         columns["value"] = pl.col("value")
-    table = collect(unit.frame.select(**columns).drop_nulls("group"))
+    table = collect(unit.frame.select(**columns).drop_nulls())
     return wide_runs(
         table["unit"].to_numpy(),
         table["order"].to_numpy(),
@@ -158,7 +164,7 @@ def _power(bits: int) -> pl.Expr:
 
 
 def _column(frame: pl.LazyFrame, packed: pl.Expr) -> NDArray[np.uint64]:
-    """Return packed rows as an array that may be sorted in place; rows outside a public domain are null: dropped."""
+    """Return packed rows as an array that may be sorted in place."""
     column = collect(frame.select(packed=packed).drop_nulls()).to_series()
     return column.to_numpy(writable=True)
 
