@@ -12,15 +12,20 @@ from dp_polars import composition, mechanisms
 from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
 from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
+from dp_polars.asking.frame import PrivateFrame
+from dp_polars.asking.namespace import private, register
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
     DPWarning,
+    EngineError,
+    ExpressionNotAllowed,
     InvalidDataError,
     InvalidParameterError,
     LedgerError,
     LedgerMismatch,
 )
+from dp_polars.planning.plan import Plan
 
 __all__ = [
     "ROW",
@@ -29,10 +34,14 @@ __all__ = [
     "Cost",
     "DPError",
     "DPWarning",
+    "EngineError",
+    "ExpressionNotAllowed",
     "InvalidDataError",
     "InvalidParameterError",
     "LedgerError",
     "LedgerMismatch",
+    "Plan",
+    "PrivateFrame",
     "Release",
     "Reservation",
     "Session",
@@ -42,8 +51,11 @@ __all__ = [
     "exponential_cost",
     "gaussian_cost",
     "mechanisms",
+    "private",
     "pure_cost",
     "set_session",
 ]
+
+register()
 
 __version__ = "0.1.0.dev0"

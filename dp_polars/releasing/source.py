@@ -47,10 +47,13 @@ def _token(frame: object) -> bytes:
 def _plan_over_files(frame: pl.LazyFrame) -> bytes | None:
     """Return a plan whose only sources are local files, with their sizes and times; None for any other plan."""
     try:
+        # A plan over a frame in memory would be serialized with its rows: it is told by its description instead.
+        if any(sign in frame.explain(optimized=False) for sign in ("DF [", "PYTHON SCAN")):
+            return None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the JSON form is for reading by programs such as this one
-            plan = json.loads(frame.serialize(format="json"))
-    except (pl.exceptions.PolarsError, ValueError):
+            plan = _unwrapped(json.loads(frame.serialize(format="json")))
+    except (pl.exceptions.PolarsError, OSError, ValueError):
         return None
     paths: list[str] = []
     if not _scans_only_files(plan, paths) or not paths:
@@ -60,6 +63,17 @@ def _plan_over_files(frame: pl.LazyFrame) -> bytes | None:
     except OSError:
         return None
     return json.dumps([plan, states], sort_keys=True).encode()
+
+
+def _unwrapped(node: Any) -> Any:
+    """Return a plan without the marks that Polars leaves when it has looked at the plan's schema."""
+    if isinstance(node, list):
+        return [_unwrapped(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    if set(node) == {"IR"} and isinstance(node["IR"], dict) and "dsl" in node["IR"]:
+        return _unwrapped(node["IR"]["dsl"])
+    return {kind: _unwrapped(child) for kind, child in node.items()}
 
 
 def _scans_only_files(node: Any, paths: list[str]) -> bool:

@@ -1,0 +1,394 @@
+"""`df.dp` and `lf.dp`: a private frame, its checked transformations and its questions."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import polars as pl
+
+from dp_polars.accounting.current import current_session
+from dp_polars.accounting.reservation import release_key
+from dp_polars.accounting.session import Session
+from dp_polars.accounting.terms import _Row, read_unit
+from dp_polars.asking.expressions import CheckedExpression, check_expression
+from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, domain_of, spend_of
+from dp_polars.asking.preview import Preview
+from dp_polars.errors import InvalidParameterError
+from dp_polars.planning.plan import Plan, plan_of
+from dp_polars.planning.query import Aggregate, Key, Query, Value
+from dp_polars.quantities import Number, count_of, exact, flag_of, probability_of
+from dp_polars.releasing.deferred import deferred
+from dp_polars.releasing.present import result_schema
+from dp_polars.releasing.run import run_plan
+from dp_polars.releasing.source import source_identity
+
+JoinHow = Literal["inner", "left", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A planned query and the rows it will be asked of."""
+
+    plan: Plan
+    rows: pl.LazyFrame
+    session: Session
+
+
+class PrivateFrame:
+    """A frame whose rows stay private: it can be transformed and asked, not seen.
+
+    The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
+    business. Transformations are checked: each row of the result depends on one row of the frame.
+    """
+
+    def __init__(
+        self,
+        frame: pl.DataFrame | pl.LazyFrame,
+        *,
+        session: Session | None = None,
+        unit: str | Sequence[str] | _Row | None = None,
+        name: str | None = None,
+        data_version: str | None = None,
+    ) -> None:
+        self._origin = frame
+        self._rows = frame.lazy()
+        self._session = session
+        self._unit = None if unit is None else read_unit(unit)
+        self._name, self._data_version = name, data_version
+        self._steps: tuple[str, ...] = ()
+        self._unchecked = False
+
+    # ------------------------------------------------------------------ transformations
+
+    def filter(self, *predicates: pl.Expr, unchecked: bool = False) -> PrivateFrame:
+        """Keep the rows for which every predicate is true."""
+        checked = [self._check(predicate, "filter", unchecked) for predicate in predicates]
+        schema = self._rows.select([item.expr.alias(str(i)) for i, item in enumerate(checked)]).collect_schema()
+        if any(dtype != pl.Boolean for dtype in schema.values()):
+            raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
+        rows = self._rows.filter([item.expr for item in checked])
+        return self._after(rows, "filter", [item.canonical for item in checked], unchecked)
+
+    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+        """Add or replace columns; the unit column can't be replaced."""
+        checked = self._checked_columns(expressions, named, "with_columns", unchecked)
+        self._keep_unit(set(checked), "replace")
+        rows = self._rows.with_columns([item.expr.alias(name) for name, item in checked.items()])
+        return self._after(rows, "with_columns", {n: item.canonical for n, item in checked.items()}, unchecked)
+
+    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+        """Keep these columns; the unit column stays in any case."""
+        checked = self._checked_columns(expressions, named, "select", unchecked)
+        units = self._unit_columns()
+        for name in units:
+            if name in checked and checked[name].canonical != self._check(name, "select", False).canonical:
+                self._keep_unit({name}, "replace")
+        kept = [pl.col(name) for name in units if name not in checked]
+        rows = self._rows.select([*kept, *(item.expr.alias(name) for name, item in checked.items())])
+        return self._after(rows, "select", {n: item.canonical for n, item in checked.items()}, unchecked)
+
+    def drop(self, *columns: str) -> PrivateFrame:
+        """Leave these columns out; the unit column can't be."""
+        self._known(columns)
+        self._keep_unit(set(columns), "drop")
+        return self._after(self._rows.drop(columns), "drop", list(columns), False)
+
+    def rename(self, mapping: dict[str, str]) -> PrivateFrame:
+        """Rename columns; the unit column keeps its name."""
+        self._known(mapping)
+        self._keep_unit({*mapping, *mapping.values()}, "rename")
+        return self._after(self._rows.rename(mapping), "rename", mapping, False)
+
+    def join(
+        self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
+    ) -> PrivateFrame:
+        """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
+        if how not in ("inner", "left", "semi", "anti"):
+            raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
+        names = [on] if isinstance(on, str) else list(on)
+        self._known(names)
+        if not isinstance(public, pl.DataFrame) or not set(names) <= set(public.columns):
+            raise InvalidParameterError("join takes a public DataFrame that has the columns of on=.")
+        if public.select(names).n_unique() != public.height:
+            raise InvalidParameterError(
+                f"The public frame has {', '.join(names)} more than once: a join would multiply rows and with them "
+                "what one unit can change. Make the keys unique first."
+            )
+        added = {n if n not in self._schema() else n + suffix for n in public.columns if n not in names}
+        self._keep_unit(added, "replace")
+        rows = self._rows.join(public.lazy(), on=names, how=how, suffix=suffix)
+        # Public rows are part of the question, so they may be part of its name.
+        digest = public.hash_rows(seed=0).cast(pl.String).str.join(",").item() if public.height else ""
+        step = {"on": names, "how": how, "suffix": suffix, "public": digest, "schema": str(public.schema)}
+        return self._after(rows, "join", step, False)
+
+    # ------------------------------------------------------------------ questions
+
+    def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Any:
+        """Count rows, or the values of a column that are not null.
+
+        Parameters
+        ----------
+        by
+            The grouping keys: names or row-wise expressions.
+        column
+            Count only rows where this is not null.
+        **options
+            The spend and the bounds, see `Options`.
+
+        Returns
+        -------
+        polars.DataFrame or polars.LazyFrame
+            The keys and `count`; lazy if the frame is, and then released once, at the first collect.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"]})
+        >>> with dp.Session(epsilon=1.0, unit="user"):
+        ...     counts = visits.dp.count("region", keys=["a", "b"], max_rows_per_group=1, epsilon=0.5)
+        >>> counts.columns
+        ['region', 'count']
+        """
+        return self._answer(self._question("count", by, column, None, "row", options), options)
+
+    def len(self, by: By = None, **options: Unpack[Options]) -> Any:
+        """Count rows: another name for `count`."""
+        return self.count(by, **options)
+
+    def count_units(self, by: By = None, **options: Unpack[Options]) -> Any:
+        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`."""
+        return self._answer(self._question("count_units", by, None, None, "row", options), options)
+
+    def sum(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: tuple[Number, Number] | None = None,
+        per: Literal["row", "unit"] = "row",
+        **options: Unpack[Options],
+    ) -> Any:
+        """Add up a column whose values are clipped to `bounds`.
+
+        Parameters
+        ----------
+        column
+            The values: a name or a row-wise expression. Null and NaN are left out.
+        by
+            The grouping keys.
+        bounds
+            The least and the largest value, fixed without looking at the data.
+        per
+            "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
+        **options
+            The spend and the bounds, see `Options`.
+        """
+        return self._answer(self._question("sum", by, column, bounds, per, options), options)
+
+    def mean(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: tuple[Number, Number] | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`."""
+        return self._answer(self._question("mean", by, column, bounds, "row", options), options)
+
+    @property
+    def preview(self) -> Preview:
+        """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
+        return Preview(self)
+
+    # ------------------------------------------------------------------ from words to a question
+
+    def _question(
+        self,
+        aggregate: Aggregate,
+        by: By,
+        column: ExpressionLike | None,
+        bounds: tuple[Number, Number] | None,
+        per: Literal["row", "unit"],
+        options: Options,
+    ) -> Question:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise InvalidParameterError(f"{aggregate} has no option {', '.join(sorted(unknown))}.")
+        session = self._paying(options)
+        unit = self._unit_columns()
+        self._known(unit)
+        rows, checked = self._rows, None
+        if column is not None:
+            checked = self._check(column, aggregate, False)
+        keys, key_columns = self._keys(by, session, unit)
+        selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(unit)]
+        selected += [item.expr.alias(f"key{i}") for i, item in enumerate(key_columns)]
+        value = None
+        if checked is not None and aggregate != "count":
+            value = self._value(checked, aggregate, bounds, per)
+            selected.append(checked.expr.alias("value"))
+        elif checked is not None:
+            rows = rows.filter(checked.expr.is_not_null())
+        if not selected:
+            selected = [pl.lit(True).alias("row")]
+        domain, domain_rule = domain_of(options, keys)
+        max_groups, groups_rule = cap_of(options, "max_groups", session)
+        max_rows, rows_rule = cap_of(options, "max_rows_per_group", session)
+        confidence = options.get("confidence")
+        counted = () if checked is None or value is not None else (f"not null: {checked.canonical}",)
+        query = Query(
+            aggregate=aggregate,
+            name=aggregate if value is None else checked.name if checked is not None else aggregate,
+            unit=unit,
+            keys=keys,
+            domain=domain,
+            domain_rule=domain_rule,
+            value=value,
+            max_groups=max_groups,
+            max_groups_rule=groups_rule,
+            max_rows=max_rows,
+            max_rows_rule=rows_rule,
+            min_units=count_of(options.get("min_units", 1), "min_units"),
+            interval=None if confidence is None else probability_of(confidence, "confidence"),
+            nonnegative=bool(options.get("nonnegative", False)),
+            spend=spend_of(options, session),
+            steps=self._steps + counted,
+            unchecked=self._unchecked,
+        )
+        return Question(plan_of(query, session.terms), rows.select(selected), session)
+
+    def _answer(self, question: Question, options: Options) -> Any:
+        plan, fresh = question.plan, bool(options.get("fresh", False))
+        source = source_identity(self._origin, self._name, self._data_version)
+        key = release_key(plan.query.fingerprint(), source)
+
+        def release() -> pl.DataFrame:
+            return run_plan(plan, question.rows, question.session, key=key, fresh=fresh).frame
+
+        if isinstance(self._origin, pl.DataFrame):
+            return release()
+        return deferred(release, result_schema(plan))
+
+    def _paying(self, options: Options) -> Session:
+        session = options.get("session") or self._session or current_session()
+        if session is None:
+            raise InvalidParameterError(
+                "No session pays for this question. Ask inside `with session:`, call dp.set_session(session) once, or "
+                "pass session=; a session is dp.Session(epsilon=1.0, unit='user_id')."
+            )
+        return session
+
+    def _unit_columns(self) -> tuple[str, ...]:
+        unit = self._unit
+        if unit is None:
+            session = self._session or current_session()
+            if session is None:
+                return ()
+            unit = session.terms.unit
+        return () if isinstance(unit, _Row) else unit
+
+    def _keys(self, by: By, session: Session, unit: tuple[str, ...]) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
+        listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
+        checked = [self._check(item, "by", False) for item in listed]
+        schema = self._rows.select([item.expr for item in checked]).collect_schema() if checked else pl.Schema()
+        keys = []
+        for item in checked:
+            dtype = schema[item.name]
+            if item.columns & set(unit):
+                raise InvalidParameterError(
+                    f"Grouping by {item.name} reads the unit column: every group would be one person. Group by "
+                    "something that many people share."
+                )
+            if dtype.is_float() or dtype.is_nested() or dtype in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
+                raise InvalidParameterError(
+                    f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
+                )
+            constant = item.columns <= set(session.defaults.per_unit) and bool(item.columns)
+            keys.append(
+                Key(
+                    name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant, reads_unit=False
+                )
+            )
+        if len({key.name for key in keys}) < len(keys):
+            raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
+        return tuple(keys), checked
+
+    def _value(
+        self,
+        checked: CheckedExpression,
+        aggregate: str,
+        bounds: tuple[Number, Number] | None,
+        per: Literal["row", "unit"],
+    ) -> Value:
+        if per not in ("row", "unit"):
+            raise InvalidParameterError(f"per must be 'row' or 'unit', got {per!r}.")
+        dtype = self._rows.select(checked.expr).collect_schema()[checked.name]
+        if not (dtype.is_integer() or dtype.is_float()) or dtype in (pl.Int128, pl.UInt128):
+            raise InvalidParameterError(
+                f"{checked.name} has the type {dtype}; a {aggregate} needs integers or floats. Cast it first."
+            )
+        if bounds is None:
+            raise InvalidParameterError(
+                f"Which values of {checked.name} count at most? Say bounds=(0, 100): values beyond are clipped, and "
+                "the bounds decide the noise. They must not be read off the data."
+            )
+        lower, upper = exact(bounds[0], "lower bound"), exact(bounds[1], "upper bound")
+        if not lower < upper or max(abs(lower), abs(upper)) > 10**15:
+            raise InvalidParameterError("bounds=(lower, upper) needs lower < upper, both within 1e15.")
+        return Value(expression=checked.canonical, lower=lower, upper=upper, integers=dtype.is_integer(), per=per)
+
+    # ------------------------------------------------------------------ checks
+
+    def _schema(self) -> pl.Schema:
+        return self._rows.collect_schema()
+
+    def _check(self, expression: Any, what: str, unchecked: bool) -> CheckedExpression:
+        if not flag_of(unchecked, "unchecked"):
+            return check_expression(expression, schema=self._schema(), what=what)
+        # What was not checked may not even have a canonical text: it gets a name that no other question has.
+        expr = pl.col(expression) if isinstance(expression, str) else expression
+        name = expr.meta.output_name()
+        return CheckedExpression(expr, secrets.token_hex(16), name, frozenset(expr.meta.root_names()))
+
+    def _checked_columns(
+        self, expressions: Sequence[Any], named: dict[str, Any], what: str, unchecked: bool
+    ) -> dict[str, CheckedExpression]:
+        checked = {}
+        for item in expressions:
+            one = self._check(item, what, unchecked)
+            checked[one.name] = one
+        for name, item in named.items():
+            checked[name] = self._check(item, what, unchecked)
+        return checked
+
+    def _known(self, columns: Any) -> None:
+        missing = [name for name in columns if name not in self._schema()]
+        if missing:
+            raise InvalidParameterError(
+                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}."
+            )
+
+    def _keep_unit(self, touched: set[str], what: str) -> None:
+        hit = touched & set(self._unit_columns())
+        if hit:
+            raise InvalidParameterError(
+                f"{', '.join(sorted(hit))} says who is protected; a private frame can't {what} it."
+            )
+
+    def _after(self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool) -> PrivateFrame:
+        made = PrivateFrame.__new__(PrivateFrame)
+        made.__dict__.update(self.__dict__)
+        made._rows = rows
+        made._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))
+        made._unchecked = self._unchecked or unchecked
+        return made
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self._schema())
+        return f"<dp.PrivateFrame with {columns}>"

@@ -1,0 +1,161 @@
+"""The options that every aggregate takes, and how a user's words become a spend, keys and caps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, TypedDict
+
+import polars as pl
+
+from dp_polars.accounting.session import Session
+from dp_polars.errors import InvalidParameterError
+from dp_polars.planning.query import Key, MechanismChoice, Spend
+from dp_polars.quantities import Number, count_of, delta_of, epsilon_of, exact, positive, probability_of
+
+ExpressionLike = pl.Expr | str
+By = ExpressionLike | Sequence[ExpressionLike] | None
+
+MAX_DOMAIN = 10_000_000
+
+
+class Options(TypedDict, total=False):
+    """Options of every aggregate.
+
+    Attributes
+    ----------
+    epsilon, share, rho, within
+        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho; or the error that
+        an answer should stay within (with `confidence`, 0.95 if not given).
+    delta
+        What discovering keys may use; by default the same share of the session's delta for keys.
+    mechanism
+        "laplace" or "gaussian"; the one with less noise if not given.
+    keys
+        The public keys: a list for one key, a frame with the keys' names for several.
+    max_groups, max_rows_per_group
+        The most groups that one unit counts in, and the most rows that it adds to one.
+    min_units
+        Discovered groups with fewer units are suppressed (up to the noise of the mechanism).
+    confidence
+        Adds `_low` and `_high`: the interval of the privacy noise (not a sampling interval).
+    nonnegative
+        Shows answers below 0 as 0.
+    fresh
+        Pays for new noise although the same release is stored.
+    session
+        The session that pays, if not the current one.
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    within: Number | None
+    delta: Number | None
+    mechanism: MechanismChoice | None
+    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    max_groups: int | None
+    max_rows_per_group: int | None
+    min_units: int
+    confidence: float | None
+    nonnegative: bool
+    fresh: bool
+    session: Session | None
+
+
+def spend_of(options: Options, session: Session) -> Spend:
+    """Return the one way in which the spend was said, or the session's default."""
+    epsilon, share, rho, within = (
+        options.get("epsilon"),
+        options.get("share"),
+        options.get("rho"),
+        options.get("within"),
+    )
+    given = {"epsilon": epsilon, "share": share, "rho": rho, "within": within}
+    said = [name for name, value in given.items() if value is not None]
+    if len(said) > 1:
+        raise InvalidParameterError(f"Say the spend in one way, not as {' and '.join(said)}.")
+    delta, mechanism, confidence = options.get("delta"), options.get("mechanism"), options.get("confidence")
+    if mechanism not in (None, "laplace", "gaussian"):
+        raise InvalidParameterError(f"mechanism must be 'laplace' or 'gaussian', got {mechanism!r}.")
+    if not said:
+        if session.defaults.queries is None:
+            raise InvalidParameterError(
+                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session), "
+                "within=50 (a wanted error) or rho=; or open the session with queries=20 for equal shares."
+            )
+        share = Fraction(1, session.defaults.queries)
+    return Spend(
+        epsilon=None if epsilon is None else epsilon_of(epsilon),
+        share=None if share is None else exact(share, "share"),
+        rho=None if rho is None else positive(rho, "rho"),
+        within=None if within is None else positive(within, "within"),
+        confidence=0.95 if confidence is None else probability_of(confidence, "confidence"),
+        delta=None if delta is None else delta_of(delta),
+        mechanism=mechanism,
+    )
+
+
+def cap_of(options: Options, name: str, session: Session) -> tuple[int | None, str]:
+    """Return a cap and where it came from: the call, else the session."""
+    given = options.get(name)
+    if given is not None:
+        if given == "auto":
+            raise InvalidParameterError(f'{name}="auto" is not available yet; give a number.')
+        return count_of(given, name), f"{name} in the call"  # type: ignore[arg-type]
+    default = getattr(session.defaults, name)
+    if default == "auto":
+        raise InvalidParameterError(f'{name}="auto" is not available yet; give a number.')
+    return default, f"{name} of the session"
+
+
+def domain_of(options: Options, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:
+    """Return the public keys in their order and where they came from; None where keys are discovered."""
+    if not keys:
+        if options.get("keys") is not None:
+            raise InvalidParameterError("keys= lists public keys, but there is nothing to group by: say by=.")
+        return None, ""
+    given = options.get("keys")
+    if given is not None:
+        return _given_domain(given, keys), "keys= in the call"
+    columns = [_own_domain(key) for key in keys]
+    known = [column for column in columns if column is not None]
+    if len(known) < len(keys):
+        return None, ""
+    frame = known[0].to_frame()
+    for column in known[1:]:
+        frame = frame.join(column.to_frame(), how="cross")
+    return frame, "all values of Enum and Boolean keys, and null"
+
+
+def _own_domain(key: Key) -> pl.Series | None:
+    """Return the values that a column's type allows: of Boolean and Enum, with null."""
+    if key.dtype == pl.Boolean:
+        return pl.Series(key.name, [None, False, True])
+    if isinstance(key.dtype, pl.Enum):
+        return pl.Series(key.name, [None, *key.dtype.categories], dtype=key.dtype)
+    return None
+
+
+def _given_domain(given: Any, keys: tuple[Key, ...]) -> pl.DataFrame:
+    names = [key.name for key in keys]
+    types = {key.name: key.dtype for key in keys}
+    if isinstance(given, pl.DataFrame):
+        if sorted(given.columns) != sorted(names):
+            raise InvalidParameterError(f"keys= must have exactly the columns {', '.join(names)}.")
+        frame = given.select(names)
+    elif len(keys) == 1:
+        frame = pl.DataFrame({names[0]: given if isinstance(given, pl.Series) else list(given)})
+    else:
+        raise InvalidParameterError(f"keys= for several keys is a frame with the columns {', '.join(names)}.")
+    try:
+        frame = frame.cast(dict(types))  # type: ignore[arg-type]
+    except pl.exceptions.PolarsError:
+        raise InvalidParameterError(
+            f"keys= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
+        ) from None
+    if frame.height == 0 or frame.height > MAX_DOMAIN:
+        raise InvalidParameterError(f"keys= must list between 1 and {MAX_DOMAIN:,} keys, got {frame.height:,}.")
+    if frame.n_unique() != frame.height:
+        raise InvalidParameterError("keys= lists a key twice.")
+    return frame.sort(names)
