@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dp_polars.accounting.session import Session
 
-CURRENT: ContextVar[Session | None] = ContextVar("dp_polars_session", default=None)
+_STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
 
 
 def set_session(session: Session | None) -> None:
@@ -22,9 +22,20 @@ def set_session(session: Session | None) -> None:
     ('user_id',)
     >>> dp.set_session(None)
     """
-    CURRENT.set(session)
+    _STACK.set((*_STACK.get()[:-1], session))
 
 
 def current_session() -> Session | None:
     """Return the current session: of the innermost `with session:`, or what `set_session` set."""
-    return CURRENT.get()
+    stack = _STACK.get()
+    return stack[-1] if stack else None
+
+
+def enter(session: Session) -> None:
+    """Make a session the current one until `leave`."""
+    _STACK.set((*_STACK.get(), session))
+
+
+def leave() -> None:
+    """Go back to the session before."""
+    _STACK.set(_STACK.get()[:-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import Token
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,7 @@ import polars as pl
 
 from dp_polars.accounting.affordable import Mechanism, affordable_count, largest_affordable
 from dp_polars.accounting.cost import Cost
-from dp_polars.accounting.current import CURRENT
+from dp_polars.accounting.current import enter, leave
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.filters import accepts, share_of
 from dp_polars.accounting.ledger import Entry, Ledger
@@ -119,7 +118,6 @@ class Session:
 
     def _start(self, terms: Terms, defaults: Defaults, ledger: Ledger) -> None:
         self._terms, self._defaults, self._ledger = terms, defaults, ledger
-        self._tokens: list[Token[Session | None]] = []
 
     @classmethod
     def from_ledger(cls, path: str | Path) -> Session:
@@ -307,11 +305,11 @@ class Session:
 
     def __enter__(self) -> Session:
         """Make this the current session within the block; the session stays open after it."""
-        self._tokens.append(CURRENT.set(self))
+        enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        CURRENT.reset(self._tokens.pop())
+        leave()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._ledger.path is None:

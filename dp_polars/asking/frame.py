@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Unpack
 
 import polars as pl
@@ -15,27 +14,18 @@ from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
 from dp_polars.asking.expressions import CheckedExpression, check_expression
-from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, domain_of, spend_of
+from dp_polars.asking.options import By, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
+from dp_polars.asking.question import Question, View, question_of
 from dp_polars.errors import InvalidParameterError
-from dp_polars.planning.plan import Plan, plan_of
-from dp_polars.planning.query import Aggregate, Key, Query, Value
-from dp_polars.quantities import Number, count_of, exact, flag_of, probability_of
+from dp_polars.planning.query import Aggregate
+from dp_polars.quantities import Number, flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A planned query and the rows it will be asked of."""
-
-    plan: Plan
-    rows: pl.LazyFrame
-    session: Session
 
 
 class PrivateFrame:
@@ -60,6 +50,7 @@ class PrivateFrame:
         self._unit = None if unit is None else read_unit(unit)
         self._name, self._data_version = name, data_version
         self._steps: tuple[str, ...] = ()
+        self._made: frozenset[str] = frozenset()
         self._unchecked = False
 
     # ------------------------------------------------------------------ transformations
@@ -78,18 +69,19 @@ class PrivateFrame:
         checked = self._checked_columns(expressions, named, "with_columns", unchecked)
         self._keep_unit(set(checked), "replace")
         rows = self._rows.with_columns([item.expr.alias(name) for name, item in checked.items()])
-        return self._after(rows, "with_columns", {n: item.canonical for n, item in checked.items()}, unchecked)
+        texts = {name: item.canonical for name, item in checked.items()}
+        return self._after(rows, "with_columns", texts, unchecked, made=checked)
 
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
         """Keep these columns; the unit column stays in any case."""
         checked = self._checked_columns(expressions, named, "select", unchecked)
-        units = self._unit_columns()
-        for name in units:
-            if name in checked and checked[name].canonical != self._check(name, "select", False).canonical:
-                self._keep_unit({name}, "replace")
-        kept = [pl.col(name) for name in units if name not in checked]
+        known = self._schema()
+        changed = [n for n, item in checked.items() if n not in known or item.canonical != self._plain(n)]
+        self._keep_unit(set(changed), "replace")
+        kept = [pl.col(name) for name in self._unit_columns() if name not in checked]
         rows = self._rows.select([*kept, *(item.expr.alias(name) for name, item in checked.items())])
-        return self._after(rows, "select", {n: item.canonical for n, item in checked.items()}, unchecked)
+        texts = {name: item.canonical for name, item in checked.items()}
+        return self._after(rows, "select", texts, unchecked, made=changed)
 
     def drop(self, *columns: str) -> PrivateFrame:
         """Leave these columns out; the unit column can't be."""
@@ -101,7 +93,7 @@ class PrivateFrame:
         """Rename columns; the unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
-        return self._after(self._rows.rename(mapping), "rename", mapping, False)
+        return self._after(self._rows.rename(mapping), "rename", mapping, False, made=[*mapping, *mapping.values()])
 
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
@@ -124,7 +116,7 @@ class PrivateFrame:
         # Public rows are part of the question, so they may be part of its name.
         digest = public.hash_rows(seed=0).cast(pl.String).str.join(",").item() if public.height else ""
         step = {"on": names, "how": how, "suffix": suffix, "public": digest, "schema": str(public.schema)}
-        return self._after(rows, "join", step, False)
+        return self._after(rows, "join", step, False, made=added)
 
     # ------------------------------------------------------------------ questions
 
@@ -217,51 +209,12 @@ class PrivateFrame:
         per: Literal["row", "unit"],
         options: Options,
     ) -> Question:
-        unknown = set(options) - set(Options.__annotations__)
-        if unknown:
-            raise InvalidParameterError(f"{aggregate} has no option {', '.join(sorted(unknown))}.")
         session = self._paying(options)
-        unit = self._unit_columns()
+        unit = self._unit_of(session)
         self._known(unit)
-        rows, checked = self._rows, None
-        if column is not None:
-            checked = self._check(column, aggregate, False)
-        keys, key_columns = self._keys(by, session, unit)
-        selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(unit)]
-        selected += [item.expr.alias(f"key{i}") for i, item in enumerate(key_columns)]
-        value = None
-        if checked is not None and aggregate != "count":
-            value = self._value(checked, aggregate, bounds, per)
-            selected.append(checked.expr.alias("value"))
-        elif checked is not None:
-            rows = rows.filter(checked.expr.is_not_null())
-        if not selected:
-            selected = [pl.lit(True).alias("row")]
-        domain, domain_rule = domain_of(options, keys)
-        max_groups, groups_rule = cap_of(options, "max_groups", session)
-        max_rows, rows_rule = cap_of(options, "max_rows_per_group", session)
-        confidence = options.get("confidence")
-        counted = () if checked is None or value is not None else (f"not null: {checked.canonical}",)
-        query = Query(
-            aggregate=aggregate,
-            name=aggregate if value is None else checked.name if checked is not None else aggregate,
-            unit=unit,
-            keys=keys,
-            domain=domain,
-            domain_rule=domain_rule,
-            value=value,
-            max_groups=max_groups,
-            max_groups_rule=groups_rule,
-            max_rows=max_rows,
-            max_rows_rule=rows_rule,
-            min_units=count_of(options.get("min_units", 1), "min_units"),
-            interval=None if confidence is None else probability_of(confidence, "confidence"),
-            nonnegative=bool(options.get("nonnegative", False)),
-            spend=spend_of(options, session),
-            steps=self._steps + counted,
-            unchecked=self._unchecked,
-        )
-        return Question(plan_of(query, session.terms), rows.select(selected), session)
+        self._own_unit(unit)
+        view = View(self._rows, self._steps, self._unchecked, unit, session)
+        return question_of(view, aggregate, by, column, bounds, per, options)
 
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, bool(options.get("fresh", False))
@@ -284,64 +237,22 @@ class PrivateFrame:
             )
         return session
 
+    def _unit_of(self, session: Session | None) -> tuple[str, ...]:
+        unit = self._unit if self._unit is not None or session is None else session.terms.unit
+        return () if unit is None or isinstance(unit, _Row) else unit
+
     def _unit_columns(self) -> tuple[str, ...]:
-        unit = self._unit
-        if unit is None:
-            session = self._session or current_session()
-            if session is None:
-                return ()
-            unit = session.terms.unit
-        return () if isinstance(unit, _Row) else unit
+        """Return the unit columns as far as they are known before a question: those of the session at hand."""
+        return self._unit_of(self._session or current_session())
 
-    def _keys(self, by: By, session: Session, unit: tuple[str, ...]) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
-        listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
-        checked = [self._check(item, "by", False) for item in listed]
-        schema = self._rows.select([item.expr for item in checked]).collect_schema() if checked else pl.Schema()
-        keys = []
-        for item in checked:
-            dtype = schema[item.name]
-            if item.columns & set(unit):
-                raise InvalidParameterError(
-                    f"Grouping by {item.name} reads the unit column: every group would be one person. Group by "
-                    "something that many people share."
-                )
-            if dtype.is_float() or dtype.is_nested() or dtype in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
-                raise InvalidParameterError(
-                    f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
-                )
-            constant = item.columns <= set(session.defaults.per_unit) and bool(item.columns)
-            keys.append(
-                Key(
-                    name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant, reads_unit=False
-                )
-            )
-        if len({key.name for key in keys}) < len(keys):
-            raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
-        return tuple(keys), checked
-
-    def _value(
-        self,
-        checked: CheckedExpression,
-        aggregate: str,
-        bounds: tuple[Number, Number] | None,
-        per: Literal["row", "unit"],
-    ) -> Value:
-        if per not in ("row", "unit"):
-            raise InvalidParameterError(f"per must be 'row' or 'unit', got {per!r}.")
-        dtype = self._rows.select(checked.expr).collect_schema()[checked.name]
-        if not (dtype.is_integer() or dtype.is_float()) or dtype in (pl.Int128, pl.UInt128):
+    def _own_unit(self, unit: tuple[str, ...]) -> None:
+        """Refuse a unit column that a step made: whichever session pays, units are those of the frame itself."""
+        made = self._made & set(unit)
+        if made:
             raise InvalidParameterError(
-                f"{checked.name} has the type {dtype}; a {aggregate} needs integers or floats. Cast it first."
+                f"{', '.join(sorted(made))} says who is protected, but a step of this private frame made it. "
+                "Prepare it before .dp."
             )
-        if bounds is None:
-            raise InvalidParameterError(
-                f"Which values of {checked.name} count at most? Say bounds=(0, 100): values beyond are clipped, and "
-                "the bounds decide the noise. They must not be read off the data."
-            )
-        lower, upper = exact(bounds[0], "lower bound"), exact(bounds[1], "upper bound")
-        if not lower < upper or max(abs(lower), abs(upper)) > 10**15:
-            raise InvalidParameterError("bounds=(lower, upper) needs lower < upper, both within 1e15.")
-        return Value(expression=checked.canonical, lower=lower, upper=upper, integers=dtype.is_integer(), per=per)
 
     # ------------------------------------------------------------------ checks
 
@@ -381,13 +292,19 @@ class PrivateFrame:
                 f"{', '.join(sorted(hit))} says who is protected; a private frame can't {what} it."
             )
 
-    def _after(self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool) -> PrivateFrame:
-        made = PrivateFrame.__new__(PrivateFrame)
-        made.__dict__.update(self.__dict__)
-        made._rows = rows
-        made._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))
-        made._unchecked = self._unchecked or unchecked
-        return made
+    def _plain(self, name: str) -> str:
+        return self._check(name, "select", False).canonical
+
+    def _after(
+        self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool, made: Iterable[str] = ()
+    ) -> PrivateFrame:
+        after = PrivateFrame.__new__(PrivateFrame)
+        after.__dict__.update(self.__dict__)
+        after._rows = rows
+        after._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))
+        after._made = self._made.union(made)
+        after._unchecked = self._unchecked or unchecked
+        return after
 
     def __repr__(self) -> str:
         columns = ", ".join(self._schema())

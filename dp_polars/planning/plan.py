@@ -22,6 +22,7 @@ from dp_polars.planning.grid import COUNTS, Grid, grid_of
 from dp_polars.planning.query import Query, Spend
 from dp_polars.planning.sensitivity import Sensitivity, sensitivity_of
 from dp_polars.planning.spend import Noise, choose_noise, epsilon_of_rho, part_of
+from dp_polars.quantities import MIN_DELTA
 
 Column = Literal["rows", "units", "total"]
 
@@ -125,17 +126,28 @@ def _discovery(
     if delta is None:
         # A hair below the share, so that shares which sum to 1 fit although floats round.
         delta = terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
-    touched = terms.group_size * bounds.max_groups
     if selection is not None:
         epsilon = _selection_epsilon(terms, selection)
-        rule = partition_rule(epsilon, delta, touched, strategy="auto", adjacency=terms.adjacency)
+        own_epsilon, own_delta = _for_one_unit(epsilon, delta, terms.group_size)
+        rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
         return Discovery(threshold=None, rule=rule, delta=delta), pure_cost(epsilon, delta=delta)
-    touched *= 2 if terms.adjacency == "replace" else 1
+    touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
     counted = parts[-1]
     threshold = _threshold(counted.noise, delta, touched)
     threshold += (query.min_units - 1 + terms.group_size) * bounds.max_rows
     free = Cost(epsilon=Fraction(0), rho=Fraction(0), delta=delta)
     return Discovery(threshold=threshold, rule=None, delta=delta), free
+
+
+def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fraction, Fraction]:
+    """Return the guarantee for one unit that gives this one for `size` units together (group privacy)."""
+    if size == 1:
+        return epsilon, delta
+    each = epsilon / size
+    shrink = math.expm1(float(each)) / math.expm1(float(epsilon)) if epsilon < 500 else 0.0
+    if delta * Fraction(shrink) < MIN_DELTA:
+        raise InvalidParameterError("No keys can be discovered for so large a group_size; give them with keys=[...].")
+    return each, delta * Fraction(shrink * (1 - 1e-12))
 
 
 def _threshold(noise: Noise, delta: Fraction, touched: int) -> int:

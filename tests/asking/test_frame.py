@@ -81,6 +81,17 @@ def test_counts_of_a_column_and_without_keys(session):
         assert VISITS.dp.count_units(epsilon=HUGE)["count_units"].to_list() == [VISITS["user"].n_unique()]
 
 
+def test_every_row_can_be_a_unit():
+    with pytest.warns(dp.DPWarning):
+        session = dp.Session(epsilon=10**6, delta=1e-6, unit=dp.ROW)
+    with session:
+        assert VISITS.dp.count(epsilon=HUGE)["count"].to_list() == [N]
+        assert VISITS.dp.sum(pl.lit(2), bounds=(0, 5), epsilon=HUGE).item() == 2 * N
+        by = VISITS.dp.count("region", epsilon=HUGE)
+        assert by.rows() == VISITS.group_by("region").len().sort("region").rows()
+        assert VISITS.head(0).dp.count(epsilon=HUGE)["count"].to_list() == [0]
+
+
 def test_transformations_are_those_of_polars(session):
     lookup = pl.DataFrame({"region": ["north", "south"], "side": ["up", "down"]})
     with session:
@@ -331,6 +342,52 @@ def test_each_refusal_names_the_way_out(call, words, text):
 def test_expressions_that_look_at_other_rows_are_refused_in_a_filter(small, predicate):
     with small, pytest.raises(dp.DPError):
         VISITS.dp.filter(predicate)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda v: v.with_columns(user=pl.col("score")),
+        lambda v: v.select("region", user=pl.col("score")),
+        lambda v: v.rename({"user": "old", "score": "user"}),
+        lambda v: v.drop("user").rename({"score": "user"}),
+        lambda v: v.drop("user").join(pl.DataFrame({"region": REGIONS, "user": [1, 2, 3, 4]}), on="region"),
+    ],
+)
+def test_a_unit_made_before_the_session_was_known_is_refused_too(small, step):
+    made = step(VISITS.dp)  # no session yet
+    with small, pytest.raises(dp.InvalidParameterError, match="says who is protected"):
+        made.count("region", epsilon=0.1)
+    with pytest.raises(dp.InvalidParameterError, match="says who is protected"):
+        made.count("region", epsilon=0.1, session=small)
+
+
+def test_selecting_the_unit_as_it_is_is_fine(small):
+    with small:
+        assert VISITS.dp.select("user", "region").count("region", keys=REGIONS, epsilon=0.1).height == 4
+
+
+def test_a_key_must_not_have_the_name_of_the_answer(small):
+    with small, pytest.raises(dp.InvalidParameterError, match="give one an alias"):
+        VISITS.dp.count(pl.col("region").alias("count"), keys=["a"], epsilon=0.1)
+
+
+def test_sessions_in_threads_do_not_mix(small):
+    other = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=5)
+    seen = []
+
+    def work(session):
+        for _ in range(50):
+            with session:
+                seen.append(dp.current_session() is session)
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in (small, other, small, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(seen)
+    assert dp.current_session() is None
 
 
 def test_the_user_can_vouch_for_a_step_and_the_plan_says_so(small):
