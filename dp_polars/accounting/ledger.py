@@ -9,10 +9,7 @@ anything else about the data.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,16 +18,13 @@ from typing import Literal
 
 from dp_polars.accounting import storage
 from dp_polars.accounting.cost import NOTHING, Cost, amount_of, amount_text
+from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import LedgerError, LedgerMismatch
 
 State = Literal["reserved", "committed", "failed"]
 
 _COST = ("epsilon", "rho", "delta", "gaussian_delta")
-
-
-class _Use:
-    """Lives as long as one use of a ledger does."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +45,9 @@ class Ledger:
     def __init__(self, path: Path | None, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._owner = 0
-        self._use: weakref.ref[_Use] = weakref.ref(_Use())
+        self._guard = Exclusive(connection)
         self._closed = False
         self._agreed: Terms | None = None
-        _OPEN.add(self)
 
     @classmethod
     def in_memory(cls, terms: Terms, defaults: str) -> Ledger:
@@ -209,7 +199,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file. A ledger in memory is gone then."""
         self._closed = True
-        if self._process == os.getpid():
+        if not self._guard.inherited():
             self._connection.close()
 
     # ------------------------------------------------------------------ transactions
@@ -220,42 +210,21 @@ class Ledger:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._held(), storage.translated(self._name()), self._read() as connection:
+        self._follow_fork()
+        with self._guard.held(storage.BUSY_SECONDS), storage.translated(self._name()), self._read() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._held(), storage.translated(self._name()), self._transaction("BEGIN IMMEDIATE") as connection:
+        self._follow_fork()
+        held = self._guard.held(storage.BUSY_SECONDS)
+        with held, storage.translated(self._name()), self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
     @contextlib.contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         with self._transaction("BEGIN") as connection:
             yield connection
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """Keep other threads out, and a signal handler that would charge in the middle of a charge."""
-        self._follow_fork()
-        if self._holds():
-            raise LedgerError("The ledger was used from within its own transaction, for example by a signal handler.")
-        if not self._lock.acquire(timeout=storage.BUSY_SECONDS):
-            raise LedgerError("The ledger is in use by another thread that does not finish. Nothing is released.")
-        try:
-            use = _Use()
-            self._owner, self._use = threading.get_ident(), weakref.ref(use)
-            yield
-        finally:
-            self._lock.release()
-
-    def _holds(self) -> bool:
-        """Whether this thread is in the middle of using the ledger; frees what an interrupt left locked."""
-        if not self._lock.locked() or self._owner != threading.get_ident():
-            return False
-        if self._use() is not None:
-            return True
-        self._lock.release()
-        return False
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -278,7 +247,7 @@ class Ledger:
         """Reopen the file in a forked child; a child of a session in memory has no budget of its own."""
         if self._closed:
             raise LedgerError("This session was closed. Open its ledger again with Session.from_ledger(path).")
-        if self._process == os.getpid():
+        if not self._guard.inherited():
             return
         if self.path is None:
             raise LedgerError(
@@ -286,51 +255,14 @@ class Ledger:
                 "Session(..., ledger='budget.db') to share one budget between processes."
             )
         agreed = self._agreed
-        self._left_behind()
         with storage.translated(self._name()):
             self._connection = storage.connect_file(self.path)
-            self._process = os.getpid()
+            self._guard = Exclusive(self._connection)
             self._verify()
         if self.agreement()[0] != agreed:
             self.close()
             raise LedgerMismatch(f"The file {self.path} is not the ledger that this session was opened with.")
 
-    def _left_behind(self) -> None:
-        """Keep the parent's connection, unused and unclosed (SQLite forbids both after a fork), and start afresh."""
-        _INHERITED.append(self._connection)
-        self._lock = threading.Lock()
-
-
-_INHERITED: list[sqlite3.Connection] = []
-_OPEN: weakref.WeakSet[Ledger] = weakref.WeakSet()
-_ELSEWHERE = -1  # no process: what a forked child finds in place of its parent's number, which it might share
-
-
-_HELD: list[threading.Lock] = []
-
-
-def _before_fork() -> None:
-    """Wait until no other thread is inside a transaction, so that a child inherits none."""
-    for ledger in list(_OPEN):
-        if not ledger._holds():
-            ledger._lock.acquire()
-            _HELD.append(ledger._lock)
-
-
-def _after_fork_in_parent() -> None:
-    while _HELD:
-        _HELD.pop().release()
-
-
-def _after_fork_in_child() -> None:
-    _HELD.clear()
-    for ledger in list(_OPEN):
-        ledger._process = _ELSEWHERE
-        ledger._left_behind()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 _SELECT_ENTRY = "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at FROM release"
 
