@@ -1,8 +1,8 @@
 """Which expressions may touch private rows: row-wise and total ones, by an allow-list over the whole tree.
 
-Row-wise: the value in a row depends on that row alone. Total: it never fails depending on a value, because an error would
-tell about the value. Polars' own answer to the first question is not enough, so the serialized tree is checked node by
-node; what is not listed is refused. Strict casts are rewritten to the form that gives null.
+Row-wise: the value in a row depends on that row alone. Total: it never fails depending on a value, because an error
+would tell about the value. Polars' own answer to the first question is not enough, so the serialized tree is checked
+node by node; what is not listed is refused. Strict casts are rewritten to the form that gives null.
 """
 
 from __future__ import annotations
@@ -202,6 +202,6 @@ def _word(kind: str, body: Any) -> str:
 
 def _refused(thing: str, why: str, where: str) -> ExpressionNotAllowed:
     return ExpressionNotAllowed(
-        f"{thing} is not allowed in {where} of a private frame: {why}, and then one person could change more than their own "
-        "rows. Use expressions of one row at a time, or prepare the column before .dp, where the guarantee begins."
+        f"{thing} is not allowed in {where} of a private frame: {why}, and then one person could change more than their "
+        "own rows. Use expressions of one row at a time, or prepare the column before .dp, where the guarantee begins."
     )
