@@ -202,6 +202,7 @@ def _word(kind: str, body: Any) -> str:
 
 def _refused(thing: str, why: str, where: str) -> ExpressionNotAllowed:
     return ExpressionNotAllowed(
-        f"{thing} is not allowed in {where} of a private frame: {why}, and then one person could change more than their "
-        "own rows. Use expressions of one row at a time, or prepare the column before .dp, where the guarantee begins."
+        f"{thing} is not allowed in {where} of a private frame: {why}, and then one person could change more than "
+        "their own rows. Use expressions of one row at a time, or prepare the column before .dp, where the guarantee "
+        "begins."
     )

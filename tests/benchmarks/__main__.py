@@ -1,19 +1,33 @@
-"""`python -m tests.benchmarks [name ...]`: run the named benchmarks, or all; exit with 1 if a limit is passed."""
+"""`python -m tests.benchmarks [name ...]`: run the named benchmarks, or all; exit with 1 if a limit is passed.
+
+`polars` also takes `--rows 100000000` and `--opendp PYTHON`, a Python that has opendp[polars] to compare with.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
+from typing import Any
 
-NAMES = ("sampling", "ledger", "imports")
+NAMES = ("sampling", "ledger", "imports", "polars")
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
+    parser.add_argument("names", nargs="*", metavar="name")
+    parser.add_argument("--rows", type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--opendp", default=argparse.SUPPRESS)
+    options: dict[str, Any] = vars(parser.parse_args(words))
+    names = options.pop("names")
     unknown = set(names) - set(NAMES)
     if unknown:
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    fine = [importlib.import_module(f"tests.benchmarks.{name}").run() for name in names or NAMES]
+    fine = []
+    for name in names or NAMES:
+        run = importlib.import_module(f"tests.benchmarks.{name}").run
+        fine.append(run(**options) if name == "polars" else run())
     return 0 if all(fine) else 1
 
 
