@@ -18,7 +18,7 @@ from dp_polars.asking.options import By, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.errors import InvalidParameterError
-from dp_polars.planning.query import Aggregate
+from dp_polars.planning.query import Aggregate, public_digest
 from dp_polars.quantities import Number, flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
@@ -114,8 +114,7 @@ class PrivateFrame:
         self._keep_unit(added, "replace")
         rows = self._rows.join(public.lazy(), on=names, how=how, suffix=suffix)
         # Public rows are part of the question, so they may be part of its name.
-        digest = public.hash_rows(seed=0).cast(pl.String).str.join(",").item() if public.height else ""
-        step = {"on": names, "how": how, "suffix": suffix, "public": digest, "schema": str(public.schema)}
+        step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, False, made=added)
 
     # ------------------------------------------------------------------ questions
@@ -218,10 +217,11 @@ class PrivateFrame:
 
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, bool(options.get("fresh", False))
-        source = source_identity(self._origin, self._name, self._data_version)
-        key = release_key(plan.query.fingerprint(), source)
 
         def release() -> pl.DataFrame:
+            # The source is looked at when it is about to be read, not when the question was asked.
+            source = source_identity(self._origin, self._name, self._data_version)
+            key = release_key(plan.query.fingerprint(), source)
             return run_plan(plan, question.rows, question.session, key=key, fresh=fresh).frame
 
         if isinstance(self._origin, pl.DataFrame):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
@@ -122,6 +123,10 @@ def domain_of(options: Options, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | N
     known = [column for column in columns if column is not None]
     if len(known) < len(keys):
         return None, ""
+    if math.prod(len(column) for column in known) > MAX_DOMAIN:
+        raise InvalidParameterError(
+            f"These keys have more than {MAX_DOMAIN:,} combinations; list those you want in keys=."
+        )
     frame = known[0].to_frame()
     for column in known[1:]:
         frame = frame.join(column.to_frame(), how="cross")

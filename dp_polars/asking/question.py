@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 import polars as pl
@@ -60,7 +61,7 @@ def question_of(
         value = _value(view, checked, aggregate, bounds, per)
         selected.append(checked.expr.alias("value"))
     elif checked is not None:
-        rows = rows.filter(checked.expr.is_not_null())
+        rows = rows.filter(_has_value(rows, checked))
     if not unit:
         selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: literals alone would be one row
     name = aggregate if value is None or checked is None else checked.name
@@ -101,9 +102,13 @@ def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]
     schema = view.rows.collect_schema()
     checked = [check_expression(item, schema=schema, what="by") for item in listed]
     types = view.rows.select([item.expr for item in checked]).collect_schema() if checked else pl.Schema()
-    keys = []
+    keys: list[Key] = []
+    columns: list[CheckedExpression] = []
     for item in checked:
         dtype = types[item.name]
+        if isinstance(dtype, pl.Categorical):  # its codes follow the data; released keys are text
+            item, dtype = replace(item, expr=item.expr.cast(pl.String)), pl.String()
+        columns.append(item)
         if item.columns & set(view.unit):
             raise InvalidParameterError(
                 f"Grouping by {item.name} reads the unit column: every group would be one person. Group by "
@@ -114,12 +119,18 @@ def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
         constant = item.columns <= set(view.session.defaults.per_unit) and bool(item.columns)
-        keys.append(
-            Key(name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant, reads_unit=False)
-        )
+        keys.append(Key(name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant))
     if len({key.name for key in keys}) < len(keys):
         raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
-    return tuple(keys), checked
+    return tuple(keys), columns
+
+
+def _has_value(rows: pl.LazyFrame, checked: CheckedExpression) -> pl.Expr:
+    """Return where a column has a value; NaN counts as null."""
+    present = checked.expr.is_not_null()
+    if rows.select(checked.expr).collect_schema()[checked.name].is_float():
+        present &= checked.expr.is_not_nan()
+    return present
 
 
 def _value(
@@ -142,6 +153,6 @@ def _value(
             "the bounds decide the noise. They must not be read off the data."
         )
     lower, upper = exact(bounds[0], "lower bound"), exact(bounds[1], "upper bound")
-    if not lower < upper or max(abs(lower), abs(upper)) > 10**15:
-        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper, both within 1e15.")
+    if not lower < upper or not Fraction(1, 10**100) < max(abs(lower), abs(upper)) <= 10**15:
+        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper, within 1e15 and not both next to 0.")
     return Value(expression=checked.canonical, lower=lower, upper=upper, integers=dtype.is_integer(), per=per)

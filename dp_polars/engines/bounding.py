@@ -71,7 +71,8 @@ def packed_runs(packed: Words, layout: Layout, low: int | None) -> Runs:
     total = None
     if low is not None:
         values = (packed & np.uint64((1 << layout.value_bits) - 1)).view(np.int64)
-        total = (np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)) + rows * low
+        values += low
+        total = _run_sums(values, starts)
     group = (heads & np.uint64((1 << layout.group_bits) - 1)).astype(np.int64)
     return Runs(heads >> np.uint64(ORDER_BITS + layout.group_bits), group, rows, total)
 

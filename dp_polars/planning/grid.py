@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import Query, Value
 
 _FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise
@@ -43,6 +44,8 @@ def grid_of(query: Query, max_rows: int) -> Grid:
     if value.integers:
         offset = Fraction(math.floor(offset))
     low, high = round((value.lower - offset) / step), round((value.upper - offset) / step)
+    if low == high == 0:
+        raise InvalidParameterError("Within these bounds every whole number counts as 0; widen bounds=.")
     return Grid(exponent=exponent, offset=offset, low=low, high=high)
 
 

@@ -22,7 +22,6 @@ class Key:
     expression: str
     dtype: pl.DataType
     constant_per_unit: bool
-    reads_unit: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,17 +109,18 @@ class Query:
         plain["value"] = None if self.value is None else asdict(self.value)
         plain["spend"] = asdict(self.spend)
         domain = plain.pop("domain")
-        plain["domain"] = None if domain is None else _domain_digest(domain)
+        plain["domain"] = None if domain is None else public_digest(domain)
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
     def label(self) -> str:
         """Return a short public description for the ledger."""
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
-        return f"{self.aggregate}{'' if self.value is None else ' of ' + self.name}{by}"
+        unit = ", ".join(self.unit) or "each row"
+        return f"{self.aggregate}{'' if self.value is None else ' of ' + self.name}{by}, unit {unit}"
 
 
-def _domain_digest(domain: pl.DataFrame) -> str:
-    """Return a digest of public keys (never of private rows)."""
-    digest = hashlib.sha256(str(domain.schema).encode())
-    digest.update(domain.write_csv(null_value="\\N").encode())
+def public_digest(frame: pl.DataFrame) -> str:
+    """Return a digest of a public frame (never of private rows); different frames have different ones."""
+    digest = hashlib.sha256(str(frame.schema).encode())
+    digest.update(json.dumps(frame.rows(), default=repr).encode())
     return digest.hexdigest()

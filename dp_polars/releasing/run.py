@@ -60,7 +60,7 @@ def request_of(plan: Plan) -> BoundedRequest:
 def _aggregated(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
     """Run the engine; its errors may quote values, so neither their text nor their trace goes on."""
     exact = None
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, pl.exceptions.PanicException):
         exact = run_bounded(rows, request)
     if exact is None:  # raised here, outside of any handler: the engine's error is not even its context
         raise EngineError(

@@ -2,7 +2,8 @@
 
 Equal content would tell that a person is absent. So a source is the same if its owner says so (`name` and
 `data_version`); a plan over files, if the plan and each file's path, size and time of change are the same (that a file
-was touched counts as public); a frame in memory, if it is the same object in the same process.
+was touched counts as public); a frame in memory, if it is the same object in the same process. An object that is
+changed in place stays the same: ask with `fresh=True`, or give the data a version.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _scans_only_files(node: Any, paths: list[str]) -> bool:
     if not isinstance(node, dict):
         return True
     for kind, child in node.items():
-        if kind in {"DataFrameScan", "PythonScan", "Df", "df"}:
+        if kind in {"DataFrameScan", "PythonScan", "Df", "df"} or (kind == "Literal" and not _is_scalar(child)):
             return False
         if kind == "Scan":
             if not _scan_paths(child, paths):
@@ -91,6 +92,14 @@ def _scans_only_files(node: Any, paths: list[str]) -> bool:
         elif not _scans_only_files(child, paths):
             return False
     return True
+
+
+def _is_scalar(literal: Any) -> bool:
+    """Whether a literal is one value; a Series or a list might hold rows, and rows never name a source."""
+    if not isinstance(literal, dict) or set(literal) - {"Dyn", "Scalar"}:
+        return False
+    scalar = literal.get("Scalar", {})
+    return not (isinstance(scalar, dict) and set(scalar) & {"List", "Array", "Struct", "Object"})
 
 
 def _scan_paths(scan: Any, paths: list[str]) -> bool:

@@ -1,5 +1,6 @@
 """`df.dp` as a user meets it: answers, prices, refusals, and one charge for one release."""
 
+import contextlib
 import pickle
 import threading
 
@@ -388,6 +389,72 @@ def test_sessions_in_threads_do_not_mix(small):
         thread.join()
     assert all(seen)
     assert dp.current_session() is None
+
+
+def test_categorical_keys_are_released_as_text_lazily_too(session):
+    frame = VISITS.with_columns(pl.col("region").cast(pl.Categorical))
+    with session:
+        found = frame.lazy().dp.count("region", epsilon=HUGE).collect()
+    assert found.schema == {"region": pl.String, "count": pl.Int64}
+    assert found["count"].sum() == N
+
+
+def test_questions_about_different_public_frames_are_different(small):
+    with small:
+        VISITS.dp.count("region", keys=[None], epsilon=0.1)
+        VISITS.dp.count("region", keys=["\\N"], epsilon=0.1)
+        for zero in (0.0, -0.0):
+            lookup = pl.DataFrame({"region": REGIONS, "z": [zero] * 4})
+            VISITS.dp.join(lookup, on="region").filter(1 / pl.col("z") > 0).count(epsilon=0.1)
+    assert len(small.releases) == 4
+
+
+def test_rows_in_a_plan_over_files_never_name_the_source(small, tmp_path):
+    path = tmp_path / "visits.parquet"
+    VISITS.write_parquet(path)
+    with small:
+        for _ in range(2):
+            frame = pl.scan_parquet(path).with_columns(pl.Series("z", range(N)))
+            frame.dp.count(epsilon=0.1).collect()
+    assert len(small.releases) == 2  # two objects, whatever they hold
+
+
+def test_a_file_is_named_by_what_it_is_when_it_is_read(small, tmp_path):
+    path = tmp_path / "visits.parquet"
+    VISITS.write_parquet(path)
+    with small:
+        lazy = pl.scan_parquet(path).dp.count(epsilon=0.1)
+        pl.scan_parquet(path).dp.count(epsilon=0.1).collect()
+        VISITS.head(50).write_parquet(path)
+        with contextlib.suppress(pl.exceptions.PolarsError, dp.DPError):
+            lazy.collect()
+    assert len(small.releases) == 2
+
+
+def test_bounds_without_a_number_in_them_are_refused(small):
+    with small:
+        for bounds in ((0, 0.4), (0, 1e-310)):
+            with pytest.raises(dp.InvalidParameterError, match="bounds"):
+                VISITS.dp.sum("score", bounds=bounds, epsilon=0.1)
+
+
+def test_nan_is_no_value_to_count(session):
+    frame = VISITS.with_columns(value=pl.when(pl.col("flag")).then(float("nan")).otherwise("value"))
+    with session:
+        assert frame.dp.count(column="value", epsilon=HUGE).item() == VISITS.filter(~pl.col("flag")).height
+
+
+def test_a_panic_of_the_engine_stays_inside(small, monkeypatch):
+    from dp_polars.releasing import run
+
+    def panic(*_):
+        raise pl.exceptions.PanicException("SECRET-VALUE")
+
+    monkeypatch.setattr(run, "run_bounded", panic)
+    with small, pytest.raises(dp.EngineError) as failed:
+        VISITS.dp.count(epsilon=0.1)
+    assert failed.value.__context__ is None
+    assert "SECRET" not in str(failed.value)
 
 
 def test_the_user_can_vouch_for_a_step_and_the_plan_says_so(small):

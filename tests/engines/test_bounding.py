@@ -220,6 +220,32 @@ def test_many_possible_groups_are_numbered_not_allocated(monkeypatch):
     check_against_reference(frame_of(list(range(20)), [f"k{i}" for i in range(30)]), 1, 1, 2)
 
 
+def test_keys_with_more_combinations_than_a_number_holds_are_numbered_exactly():
+    """Three integer keys with ranges of 2**23: their product passes 2**64, where codes would wrap and collide."""
+    generator = np.random.default_rng(4)
+    frame = pl.DataFrame(
+        {
+            "unit0": generator.integers(0, 40, 500),
+            **{f"key{i}": pl.Series([0, 5, 2**23, None]).gather(generator.integers(0, 4, 500)) for i in range(3)},
+            "value": generator.integers(-20, 20, 500),
+        }
+    )
+    check_against_reference(frame, 1, 3, 2)
+    own = [len(groups) for groups in runs_of(frame.to_dicts(), ["unit0"], ["key0", "key1", "key2"]).values()]
+    table = run_bounded(frame.lazy().drop("value"), request(keys=3, max_groups=2, max_rows=1))
+    assert table["units"].sum() == table["rows"].sum() == sum(min(n, 2) for n in own)
+
+
+def test_sums_saturate_where_64_bits_end():
+    high = (1 << 40) - 1
+    value = ValueRequest(low=0, high=high, exponent=0, offset=0.0, total=False)
+    rows = (1 << 23) + 4
+    frame = pl.DataFrame({"value": pl.repeat(high, rows, eager=True)})
+    assert run_bounded(frame.lazy(), request(units=0, keys=0, value=value))["total"].item() == 1 << 62
+    owned = frame.with_columns(unit0=pl.lit(1))
+    assert run_bounded(owned.lazy(), request(keys=0, max_rows=1, value=value))["total"].item() <= high
+
+
 def test_totals_per_unit_are_clipped_once_and_never_wrap():
     value = ValueRequest(low=-10, high=10, exponent=0, offset=0.0, total=True)
     huge = 2**63 - 1

@@ -18,9 +18,7 @@ def query(aggregate="count", keys=("k",), domain=None, bounds=None, per="row", i
             "aggregate": aggregate,
             "name": "v" if value else aggregate,
             "unit": unit,
-            "keys": tuple(
-                Key(name=k, expression=k, dtype=pl.String(), constant_per_unit=False, reads_unit=False) for k in keys
-            ),
+            "keys": tuple(Key(name=k, expression=k, dtype=pl.String(), constant_per_unit=False) for k in keys),
             "domain": domain,
             "domain_rule": "given" if domain is not None else "",
             "value": value,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from dp_polars.engines.polars.codes import Codes, collect, dictionary_codes, fra
 from dp_polars.engines.request import BoundedRequest, ValueRequest
 
 _MIXER = pl.lit(0x9E3779B97F4A7C15, dtype=pl.UInt64)
+_MOST_GROUPS = 1 << 40
 _FEW_GROUPS = 1 << 22  # up to this many possible groups, results are counted in place
 
 
@@ -31,11 +34,21 @@ def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
 
     With a public domain every key is a row, in its order; otherwise the groups that a kept row falls into, sorted.
     """
-    frame = _on_grid(frame, request.value)
+    return run_bounded_on_grid(_on_grid(frame, request.value), request)
+
+
+def run_bounded_on_grid(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
+    """As `run_bounded`, with values that are whole steps already."""
     if request.units == 0:
         return _every_row_a_unit(frame, request)
     units = [f"unit{i}" for i in range(request.units)]
     codes, radixes = _group_codes(frame, request)
+    if math.prod(radixes) > _MOST_GROUPS:
+        # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
+        keys = [f"key{i}" for i in range(request.keys)]
+        found = collect(frame.select(keys).unique()).sort(keys)
+        table = run_bounded_on_grid(frame, replace(request, domain=found))
+        return table.filter(pl.col("units") > 0)
     frame = codes[-1].frame if codes else frame
     order = _order_hash(units, request.keys, secrets.randbits(63))
     unit = unit_codes(frame, units, frame.collect_schema())
@@ -83,7 +96,8 @@ def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFr
         value = pl.col("value")
         if request.value.total:
             value = value.clip(request.value.low, request.value.high)
-        sums.append(value.sum().cast(pl.Int64).alias("total"))
+        limit = 1 << 62  # clipping adds nothing to what one row can change; wrapping would
+        sums.append(value.cast(pl.Int128).sum().clip(-limit, limit).cast(pl.Int64).alias("total"))
     plain = frame.group_by(keys).agg(sums) if keys else frame.select(sums)
     counted = collect(plain.with_columns(units=pl.col("rows")))
     if request.domain is not None:
@@ -186,7 +200,7 @@ def _table(
         numbers["total"] = result.total
     table = pl.DataFrame(numbers)
     if request.domain is not None:
-        return pl.concat([request.domain, table], how="horizontal")
+        return request.domain.hstack(table)
     if not codes:
         return table
     shown = np.flatnonzero(result.units > 0)
@@ -194,5 +208,4 @@ def _table(
     for code, radix in zip(reversed(codes), reversed(radixes), strict=True):
         rest, own = np.divmod(rest, radix)
         columns.append(code.decode(pl.Series(own)))
-    keys = pl.DataFrame(columns[::-1])
-    return pl.concat([keys, table[shown.tolist()] if len(shown) else table.clear()], how="horizontal")
+    return pl.DataFrame(columns[::-1]).hstack(table[shown.tolist()] if len(shown) else table.clear())
