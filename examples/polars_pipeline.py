@@ -1,0 +1,43 @@
+"""An ordinary Polars pipeline with private questions at its end: lazy frames, files, a shared budget.
+
+People visit shops. One person may visit often, so a session caps what one person counts: three cities, five visits in
+each. The budget lives in a file, so a second run finds its releases again and pays nothing.
+"""
+
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+import dp_polars as dp
+
+folder = Path(tempfile.mkdtemp())
+cities = ["Lisbon", "Porto", "Faro", "Braga"]
+rows = 40_000
+pl.DataFrame(
+    {
+        "user_id": [f"person-{i * i % 7919}" for i in range(rows)],
+        "city": [cities[i * 7 % 11 % 4] for i in range(rows)],
+        "spent": [i * 31 % 120 + 0.5 for i in range(rows)],
+    }
+).write_parquet(folder / "visits.parquet")
+
+
+def report() -> None:
+    """Ask three questions of the file; the answers are found again when nothing has changed."""
+    session = dp.Session(
+        epsilon=1.0, delta=1e-7, unit="user_id", max_groups=3, max_rows_per_group=5, ledger=folder / "budget.db"
+    )
+    visits = pl.scan_parquet(folder / "visits.parquet")
+    with session:
+        people = visits.dp.count_units("city", epsilon=0.2, confidence=0.95)
+        large = visits.dp.filter(pl.col("spent") > 100).count("city", keys=cities, within=200)
+        typical = visits.dp.mean("spent", by="city", keys=cities, bounds=(0, 120), epsilon=0.3)
+        # What comes back are ordinary lazy frames; they are released once, when they are collected.
+        table = people.join(large, on="city", how="left").join(typical, on="city", how="left").sort("city")
+        print(table.collect())
+    print(f"{len(session.releases)} releases, {session.spent.share:.0%} of the budget used\n")
+
+
+report()
+report()
