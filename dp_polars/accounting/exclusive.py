@@ -26,8 +26,8 @@ class Exclusive:
         self.connection = connection
         self.forked = False
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._owner = 0
+        # Reentrant only because such a lock knows its owner, atomically; a second use is refused, see `busy`.
+        self._lock = threading.RLock()
         self._use: weakref.ref[_Use] = weakref.ref(_Use())
         _ALL.add(self)
 
@@ -44,23 +44,22 @@ class Exclusive:
             raise LedgerError("The ledger is in use by another thread that does not finish. Nothing is released.")
         try:
             use = _Use()
-            self._owner, self._use = threading.get_ident(), weakref.ref(use)
+            self._use = weakref.ref(use)
             yield
         finally:
             self._lock.release()
 
     def busy(self) -> bool:
         """Whether this thread is in the middle of a use; frees what an interrupt left locked."""
-        if not self._lock.locked() or self._owner != threading.get_ident():
+        owned: bool = getattr(self._lock, "_is_owned")()  # noqa: B009 - typing doesn't know it; conditions rely on it
+        if owned and self._use() is None:
+            self._lock.release()
             return False
-        if self._use() is not None:
-            return True
-        self._lock.release()
-        return False
+        return owned
 
 
 _ALL: weakref.WeakSet[Exclusive] = weakref.WeakSet()
-_HELD: list[threading.Lock] = []
+_HELD: list[Exclusive] = []
 _KEPT: list[object] = []
 
 
@@ -69,12 +68,12 @@ def _before_fork() -> None:
     for guard in list(_ALL):
         if not guard.busy():
             guard._lock.acquire()
-            _HELD.append(guard._lock)
+            _HELD.append(guard)
 
 
 def _after_fork_in_parent() -> None:
     while _HELD:
-        _HELD.pop().release()
+        _HELD.pop()._lock.release()
 
 
 def _after_fork_in_child() -> None:

@@ -112,11 +112,14 @@ class Query:
         plain["domain"] = None if domain is None else public_digest(domain)
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
-    def label(self) -> str:
-        """Return a short public description for the ledger."""
+    def title(self) -> str:
+        """Return the question in a few words."""
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
-        unit = ", ".join(self.unit) or "each row"
-        return f"{self.aggregate}{'' if self.value is None else ' of ' + self.name}{by}, unit {unit}"
+        return f"{self.aggregate}{'' if self.value is None else ' of ' + self.name}{by}"
+
+    def label(self) -> str:
+        """Return a short public description for the ledger: the question and who was protected."""
+        return f"{self.title()}, unit {', '.join(self.unit) or 'each row'}"
 
 
 def public_digest(frame: pl.DataFrame) -> str:

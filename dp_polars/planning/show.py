@@ -21,7 +21,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
     change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
     rows = [
-        ("query", query.label()),
+        ("query", query.title()),
         ("protects", f"{unit}, {change}{together}"),
         ("groups per unit", f"{bounds.max_groups} ({bounds.max_groups_rule})"),
         ("rows per unit and group", f"{bounds.max_rows} ({bounds.max_rows_rule})"),
