@@ -1,65 +1,63 @@
-"""Which expressions may touch private rows: row-wise and total ones, by an allow-list over the whole tree.
+"""The door for expressions of users: an expression may run on private rows only if it is row-wise and total.
 
-Row-wise: the value in a row depends on that row alone. Total: it never fails depending on a value, because an error
-would tell about the value. Polars' own answer to the first question is not enough, so the serialized tree is checked
-node by node; what is not listed is refused. Strict casts are rewritten to the form that gives null.
+Row-wise: the value in a row depends on that row alone, never on other rows, their order, their number or how they are
+stored. Total: it never fails on a value, since a failure would tell something about a person. Nothing here reads a row.
+
+`outline` reads the tree and knows the names, `settling` knows the types and the forms that give null instead of
+failing, `rehearsal` holds hostile public values that the result is run on. What is not understood is refused.
 """
 
 from __future__ import annotations
 
-import difflib
-import io
 import json
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
 
+from dp_polars.asking.outline import Node, Question, Tree, outline, unknown_column
+from dp_polars.asking.refusals import PYTHON, SERIES, UNKNOWN, Reason
+from dp_polars.asking.rehearsal import hostile_frame
+from dp_polars.asking.selectors import read, spelled_out
+from dp_polars.asking.settling import settle
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
-_COMPARE = {"Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq", "EqValidity", "NotEqValidity"}
-_LOGIC = {"And", "Or", "Xor", "LogicalAnd", "LogicalOr"}
-_ARITHMETIC = {"Plus", "Minus", "Multiply", "TrueDivide", "FloorDivide", "Modulus"}
+__all__ = ["CheckedExpression", "ExpressionNotAllowed", "PythonLiteral", "check_expression", "check_expressions"]
 
-_NUMERIC = {"Abs", "Sign", "Exp", "Log", "Log1p", "Floor", "Ceil", "Round", "Clip", "Negate", "Pow.Sqrt", "Pow.Cbrt"}
-_ANY = {
-    "FillNull", "Coalesce", "MaxHorizontal", "MinHorizontal", "Boolean.IsNull", "Boolean.IsNotNull", "Boolean.IsNan",
-    "Boolean.IsNotNan", "Boolean.IsFinite", "Boolean.IsInfinite", "Boolean.Not", "Boolean.IsBetween",
-    "Boolean.AnyHorizontal", "Boolean.AllHorizontal", "StringExpr.Lowercase", "StringExpr.Uppercase",
-    "StringExpr.LenChars", "StringExpr.LenBytes", "TemporalExpr.Year", "TemporalExpr.Month", "TemporalExpr.Day",
-    "TemporalExpr.Hour", "TemporalExpr.Minute", "TemporalExpr.Second", "TemporalExpr.WeekDay",
-    "TemporalExpr.OrdinalDay", "TemporalExpr.Quarter", "TemporalExpr.Week", "TemporalExpr.IsoYear",
-}  # fmt: skip
-# Their arguments after the first must be literals: a pattern or a list from another column is neither cheap nor total.
-_LITERAL_ARGUMENTS = {
-    "StringExpr.StartsWith", "StringExpr.EndsWith", "StringExpr.Contains", "StringExpr.Slice", "StringExpr.Head",
-    "StringExpr.Tail", "Boolean.IsIn",
-}  # fmt: skip
-_CASTS = {
-    "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Boolean", "String",
-}  # fmt: skip
-_WHY = {
-    "Agg": "an aggregate looks at other rows",
-    "Over": "a window looks at other rows",
-    "Window": "a window looks at other rows",
-    "Rolling": "a window looks at other rows",
-    "Len": "the number of rows depends on all of them",
-    "Sort": "the place of a row depends on the others",
-    "SortBy": "the place of a row depends on the others",
-    "Gather": "it reads other rows",
-    "Filter": "it changes the number of rows",
-    "Slice": "it picks rows by their place",
-    "Selector": "name the columns one by one",
-    "AnonymousFunction": "a Python function can't be checked",
-    "Eval": "it can't be checked",
-}
+PythonLiteral = bool | int | float | Decimal | date | datetime | time | timedelta | bytes | list[Any] | None
+"""Constants that stand for themselves; a str is the name of a column."""
+
+_DEEPEST = 120
+_TOO_DEEP = Reason(
+    "is nested too deeply to be read back",
+    "Polars reads expressions of up to about 60 steps.",
+    "Split it over two `with_columns`, or use `is_in([...])` and `replace_strict(..., default=...)` for long choices.",
+)
+
+_OTHER_TYPE = Reason(
+    "has another type when it runs than Polars announces",
+    "What may be done with a value is decided by its type.",
+    "Cast its columns and constants to one type.",
+)
 
 
 @dataclass(frozen=True)
 class CheckedExpression:
-    """An expression that is safe to run, its canonical text, its output name and the columns it reads."""
+    """An expression that may run on private rows.
+
+    Attributes
+    ----------
+    expr
+        The expression in its null-returning form.
+    canonical
+        Its tree as text, the same in every process.
+    name
+        The name of its output column.
+    columns
+        The columns it reads.
+    """
 
     expr: pl.Expr
     canonical: str
@@ -67,143 +65,167 @@ class CheckedExpression:
     columns: frozenset[str]
 
 
-def check_expression(expression: Any, *, schema: pl.Schema, what: str) -> CheckedExpression:
-    """Return the safe form of an expression, or say what in it is not allowed and why.
+def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, what: str) -> CheckedExpression:
+    """Return the expression in a form that may run on private rows, or refuse it.
 
-    A text is the name of a column. `what` is where the expression stands, for messages.
+    Parameters
+    ----------
+    expr
+        A Polars expression, the name of a column, or a Python constant.
+    schema
+        The columns of the private frame.
+    what
+        The word for the expression in messages: "filter", "by".
+
+    Returns
+    -------
+    CheckedExpression
+        With casts, division and parsing in their null-returning form.
+
+    Raises
+    ------
+    ExpressionNotAllowed
+        If it is not known to be row-wise and total, or means several columns.
+    InvalidParameterError
+        If it reads a column that does not exist, or Polars cannot run it on columns of these types.
+
+    Examples
+    --------
+    >>> schema = pl.Schema({"age": pl.Int64, "visit": pl.String})
+    >>> checked = check_expression(pl.col("visit").str.to_date("%Y-%m-%d").dt.year(), schema=schema, what="by")
+    >>> checked.name, sorted(checked.columns)
+    ('visit', ['visit'])
+    >>> check_expression(pl.col("age") > pl.col("age").mean(), schema=schema, what="filter")
+    Traceback (most recent call last):
+    ...
+    dp_polars.errors.ExpressionNotAllowed: `mean` in the filter expression looks at other rows. ...
     """
-    expr = pl.col(expression) if isinstance(expression, str) else expression
+    checked = check_expressions(expr, schema=schema, what=what)
+    if len(checked) != 1:
+        raise ExpressionNotAllowed(
+            f"The {what} expression stands for {len(checked)} columns "
+            f"({', '.join(repr(one.name) for one in checked[:5])}) where one is needed. Write one expression for each."
+        )
+    return checked[0]
+
+
+def check_expressions(
+    expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, what: str
+) -> tuple[CheckedExpression, ...]:
+    """Return the expressions that one with selectors stands for, each as `check_expression` returns it.
+
+    Examples
+    --------
+    >>> schema = pl.Schema({"a": pl.Int64, "b": pl.Int64, "c": pl.String})
+    >>> [one.name for one in check_expressions(pl.col("a", "b").fill_null(0), schema=schema, what="with_columns")]
+    ['a', 'b']
+    """
+    question = Question(what, schema)
+    tree, text = _serialized(expr, question)
+    return tuple(_checked(one, question) for one in spelled_out(tree, text, question))
+
+
+def _serialized(expr: Any, question: Question) -> tuple[Tree, str]:
+    if isinstance(expr, str):
+        if expr not in question.schema:
+            raise unknown_column(expr, question)
+        return {"Column": expr}, ""
+    if isinstance(expr, pl.Series):
+        raise question.refuse("a Series", SERIES)
+    if isinstance(expr, bool | int | float | Decimal | date | time | timedelta | bytes | list | None):
+        expr = pl.lit(expr)
     if not isinstance(expr, pl.Expr):
-        raise InvalidParameterError(f"{what} takes column names and expressions, got {type(expression).__name__}.")
-    tree = _tree(expr, what)
-    columns: set[str] = set()
-    safe = _Checker(schema, what, columns).check(tree)
-    text = json.dumps(safe, sort_keys=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = pl.Expr.deserialize(io.BytesIO(text.encode()), format="json")
+        raise InvalidParameterError(
+            f"{question.what} takes a Polars expression (a `when` needs its `then`), the name of a column or a "
+            f"constant, got {type(expr).__name__}."
+        )
     try:
-        # One row of nulls shows what types alone make impossible; it has no value to quote.
-        pl.DataFrame({name: pl.Series([None], dtype=schema[name]) for name in schema}).select(made)
-        name = made.meta.output_name()
+        text = expr.meta.serialize(format="json")
+        return json.loads(text), text
+    except (pl.exceptions.PolarsError, TypeError):
+        # Polars serializes a Python function with pickle, where it can at all.
+        raise question.refuse("map_elements, map_batches, name.map or an object", PYTHON) from None
+    except RecursionError:
+        raise question.refuse("an expression", _TOO_DEEP) from None
+
+
+def _checked(tree: Tree, question: Question) -> CheckedExpression:
+    root = outline(tree, question)
+    columns = {name: question.schema[name] for name in sorted(root.columns)}
+    frame = hostile_frame(columns)
+    name, dtype = _resolve(root, frame, question)
+    settled = settle(root, question)
+    expr = _read(settled, question)
+    _rehearse(expr, frame, dtype, question)
+    canonical = json.dumps(settled, sort_keys=True, separators=(",", ":"))
+    return CheckedExpression(expr, canonical, name, root.columns)
+
+
+def _read(tree: Tree, question: Question) -> pl.Expr:
+    try:
+        return read(tree)
+    except pl.exceptions.PolarsError:
+        raise question.refuse("an expression", _TOO_DEEP if _depth(tree) > _DEEPEST else UNKNOWN) from None
+
+
+def _depth(tree: Any) -> int:
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return 1 + max(map(_depth, parts), default=0)
+
+
+def _resolve(root: Node, frame: pl.DataFrame, question: Question) -> tuple[str, pl.DataType]:
+    """Find the type of every node; return the name and the type of the output."""
+    try:
+        schema = frame.lazy().select(_read(root.tree, question)).collect_schema()
+        _resolve_parts(root, frame.lazy(), question)
+    except pl.exceptions.PolarsError as error:
+        raise InvalidParameterError(
+            f"Polars cannot run the {question.what} expression on columns of these types: {_first_line(error)}. "
+            "Check the types and cast where they differ."
+        ) from None
+    ((name, dtype),) = schema.items()
+    if root.dtype != dtype and root.form != "Literal":
+        raise question.refuse("an expression", _OTHER_TYPE)
+    return name, dtype
+
+
+def _resolve_parts(root: Node, frame: pl.LazyFrame, question: Question) -> None:
+    """Find the types bottom up: each node is asked for over columns that stand for its parts, so the work is linear."""
+    levels: dict[int, list[Node]] = {}
+    names: dict[Node, str] = {}
+    heights: dict[Node, int] = {}
+    for node in root.walk():
+        heights[node] = 1 + max((heights[part] for part in node.parts), default=-1)
+        if node.form not in ("Column", "Literal") or node.path == "list":
+            names[node] = f"\0{len(names)}"
+            levels.setdefault(heights[node], []).append(node)
+    for _, nodes in sorted(levels.items()):
+        exprs = []
+        for node in nodes:
+            # A struct names its fields after its parts, so these stay as they are.
+            inline = node.path == "AsStruct"
+            parts = [p.tree if inline or p.constant or p not in names else {"Column": names[p]} for p in node.parts]
+            tree = parts[0] if node.form == "Name" else node.rebuilt(parts, node.options)
+            exprs.append(_read(tree, question).alias(names[node]))
+        frame = frame.with_columns(exprs)
+    types = frame.collect_schema()
+    for node, name in names.items():
+        node.dtype = types[name]
+
+
+def _rehearse(expr: pl.Expr, frame: pl.DataFrame, dtype: pl.DataType, question: Question) -> None:
+    """Refuse what fails on hostile public values, or gives another type than Polars announced."""
+    try:
+        result = frame.lazy().select(expr).collect(engine="in-memory").to_series()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise InvalidParameterError(f"Polars can't run this expression in {what}: {error}") from None
-    return CheckedExpression(made, text, name, frozenset(columns))
+        raise ExpressionNotAllowed(
+            f"The {question.what} expression fails on some values that its columns could hold (tried on made-up rows: "
+            f"{_first_line(error)}). Whether a query fails must not depend on private values: check its patterns, "
+            "formats and constants against the types of the columns."
+        ) from None
+    if result.dtype != dtype:
+        raise question.refuse("an expression", _OTHER_TYPE)
 
 
-def _tree(expr: pl.Expr, what: str) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return json.loads(expr.meta.serialize(format="json"))
-    except (pl.exceptions.PolarsError, ValueError):
-        raise _refused("a Python function or plugin", "it can't be checked", what) from None
-
-
-class _Checker:
-    def __init__(self, schema: pl.Schema, what: str, columns: set[str]) -> None:
-        self._schema, self._what, self._columns = schema, what, columns
-
-    def check(self, node: Any) -> Any:
-        """Return a node with strict casts made null-returning; raise for anything that is not listed."""
-        kind, body = _only(node)
-        checks: dict[str, Callable[[Any], Any]] = {
-            "Column": self._column,
-            "Literal": self._literal,
-            "Alias": lambda body: [self.check(body[0]), body[1]],
-            "BinaryExpr": self._binary,
-            "Ternary": lambda body: {name: self.check(part) for name, part in body.items()},
-            "Cast": self._cast,
-            "Function": self._function,
-        }
-        if kind not in checks:
-            raise _refused(f"`{_word(kind, body)}`", _WHY.get(kind, "it is not on the list"), self._what)
-        return {kind: checks[kind](body)}
-
-    def _column(self, name: Any) -> Any:
-        if name not in self._schema:
-            near = difflib.get_close_matches(str(name), list(self._schema), 1)
-            hint = f" Did you mean {near[0]}?" if near else f" It has {', '.join(self._schema)}."
-            raise InvalidParameterError(f"The frame has no column {name}.{hint}")
-        self._columns.add(name)
-        return name
-
-    def _literal(self, body: Any) -> Any:
-        kind, value = _only(body)
-        if kind == "Dyn" or (kind == "Scalar" and _only(value)[0] != "List"):
-            return body
-        raise _refused("a Series or list as a literal", "it lines up with other rows", self._what)
-
-    def _binary(self, body: Any) -> Any:
-        op = body["op"]
-        if op in _ARITHMETIC:
-            self._numbers_only(body, op)
-        elif op not in _COMPARE | _LOGIC:
-            raise _refused(f"the operator {op}", "it is not on the list", self._what)
-        return {**body, "left": self.check(body["left"]), "right": self.check(body["right"])}
-
-    def _cast(self, body: Any) -> Any:
-        kind, target = _only(body["dtype"]) if isinstance(body["dtype"], dict) else ("", None)
-        if kind != "Literal" or not isinstance(target, str) or target not in _CASTS:
-            raise _refused("a cast to this type", "it may fail, or depend on other rows", self._what)
-        self._numbers_only(body["expr"], "cast", extra=(pl.Date, pl.Enum))
-        return {**body, "expr": self.check(body["expr"]), "options": "NonStrict"}
-
-    def _function(self, body: Any) -> Any:
-        name = _function_name(body["function"])
-        inputs = body["input"]
-        if name in _LITERAL_ARGUMENTS:
-            if not all(_only(item)[0] == "Literal" for item in inputs[1:]):
-                raise _refused(f"`{name}` with a column as its argument", "it may look at other rows", self._what)
-            return {**body, "input": [self.check(inputs[0]), *inputs[1:]]}
-        if name in _NUMERIC:
-            self._numbers_only(body, name)
-        elif name not in _ANY:
-            raise _refused(f"`{name}`", "it may look at other rows or fail on some value", self._what)
-        return {**body, "input": [self.check(item) for item in inputs]}
-
-    def _numbers_only(self, node: Any, op: str, extra: tuple[Any, ...] = ()) -> None:
-        """Refuse arithmetic on types that can fail or overflow with an error (decimals, dates)."""
-        for name in _columns_in(node):
-            dtype = self._schema.get(name)
-            if dtype is None:
-                continue
-            plain = dtype.is_integer() or dtype.is_float() or dtype in (pl.Boolean, pl.String, *extra)
-            if not plain or dtype in (pl.Int128, pl.UInt128):
-                raise _refused(f"`{op}` on {name}, a {dtype},", "it may fail on some value", self._what)
-
-
-def _only(node: Any) -> tuple[str, Any]:
-    if isinstance(node, dict) and len(node) == 1:
-        return next(iter(node.items()))
-    return str(node) if isinstance(node, str) else "", node
-
-
-def _columns_in(node: Any) -> set[str]:
-    if isinstance(node, list):
-        return set().union(*(_columns_in(item) for item in node)) if node else set()
-    if isinstance(node, dict):
-        own = {node["Column"]} if isinstance(node.get("Column"), str) else set()
-        return own.union(*(_columns_in(item) for item in node.values()))
-    return set()
-
-
-def _function_name(function: Any) -> str:
-    if isinstance(function, str):
-        return function
-    kind, detail = _only(function)
-    if kind in {"Boolean", "StringExpr", "TemporalExpr", "Pow"}:
-        return f"{kind}.{detail if isinstance(detail, str) else _only(detail)[0]}"
-    return kind
-
-
-def _word(kind: str, body: Any) -> str:
-    return _only(body)[0].lower() if kind == "Agg" else kind.lower()
-
-
-def _refused(thing: str, why: str, where: str) -> ExpressionNotAllowed:
-    return ExpressionNotAllowed(
-        f"{thing} is not allowed in {where} of a private frame: {why}, and then one person could change more than "
-        "their own rows. Use expressions of one row at a time, or prepare the column before .dp, where the guarantee "
-        "begins."
-    )
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0].rstrip(".")
