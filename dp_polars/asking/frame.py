@@ -218,11 +218,12 @@ class PrivateFrame:
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, bool(options.get("fresh", False))
 
-        def release() -> pl.DataFrame:
-            # The source is looked at when it is about to be read, not when the question was asked.
+        def name() -> bytes:
             source = source_identity(self._origin, self._name, self._data_version)
-            key = release_key(plan.query.fingerprint(), source)
-            return run_plan(plan, question.rows, question.session, key=key, fresh=fresh).frame
+            return release_key(plan.query.fingerprint(), source)
+
+        def release() -> pl.DataFrame:
+            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh).frame
 
         if isinstance(self._origin, pl.DataFrame):
             return release()

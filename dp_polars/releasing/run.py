@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import polars as pl
 
@@ -17,17 +18,25 @@ from dp_polars.releasing.present import present
 from dp_polars.sampling import SYSTEM_BITS
 
 
-def run_plan(plan: Plan, rows: pl.LazyFrame, session: Session, *, key: bytes | None, fresh: bool) -> Release:
-    """Return the stored release of a key, or charge the plan's price and make one.
+def run_plan(plan: Plan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+    """Return the stored release of a question on a source, or charge the plan's price and make one.
 
-    `rows` has the columns that a bounded request names. Whatever happens after the charge, it stays.
+    `rows` has the columns that a bounded request names; `name()` names the question and the source as it is now. An
+    engine reads a source more than once, so one that changes in between is not released. Whatever happens after the
+    charge, it stays.
     """
-    if key is not None and not fresh:
+    key = name()
+    if not fresh:
         stored = session.stored(key)
         if stored is not None:
             return stored
     with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
         exact = _aggregated(rows, request_of(plan))
+        if name() != key:
+            raise EngineError(
+                "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
+                "writes to it, or ask a copy."
+            )
         return reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
 
 

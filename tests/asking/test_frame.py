@@ -431,6 +431,24 @@ def test_a_file_is_named_by_what_it_is_when_it_is_read(small, tmp_path):
     assert len(small.releases) == 2
 
 
+def test_a_file_that_changes_while_it_is_read_is_not_released(small, tmp_path, monkeypatch):
+    from dp_polars.releasing import run
+
+    path = tmp_path / "visits.parquet"
+    VISITS.write_parquet(path)
+    honest = run.run_bounded
+
+    def disturbed(rows, request):
+        exact = honest(rows, request)
+        VISITS.head(3000).write_parquet(path)
+        return exact
+
+    monkeypatch.setattr(run, "run_bounded", disturbed)
+    with small, pytest.raises(Exception, match="changed while it was read"):
+        pl.scan_parquet(path).dp.count(epsilon=0.1).collect()
+    assert [entry.state for entry in small.releases] == ["failed"]
+
+
 def test_bounds_without_a_number_in_them_are_refused(small):
     with small:
         for bounds in ((0, 0.4), (0, 1e-310)):

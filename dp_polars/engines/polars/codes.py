@@ -34,7 +34,8 @@ def key_codes(frame: pl.LazyFrame, name: str, dtype: pl.DataType) -> Codes:
     if physical is not None:
         low, high = _range(frame, physical)
         if high - low < _RANGE_SIZE:
-            code = (physical.cast(pl.Int128) - low + 1).cast(pl.UInt64).fill_null(0)
+            inside = (physical.cast(pl.Int128) - low + 1).cast(pl.UInt64, strict=False)
+            code = pl.when(physical.is_null()).then(pl.lit(0, pl.UInt64)).otherwise(_within(inside, high - low + 2))
             back = pl.UInt64 if dtype == pl.UInt64 else pl.Int64
             return Codes(
                 frame,
@@ -99,7 +100,8 @@ def unit_codes(frame: pl.LazyFrame, names: list[str], schema: pl.Schema) -> Code
             low, high = _range(frame, physical)
             if high - low < 1 << 63:
                 offset = physical.cast(pl.Int128) - low if _wide(low, high) else physical.cast(pl.Int64) - low
-                return Codes(frame, offset.cast(pl.UInt64), high - low + 1, lambda codes: codes)
+                code = _within(offset.cast(pl.UInt64, strict=False), high - low + 1)
+                return Codes(frame, code, high - low + 1, lambda codes: codes)
             return Codes(frame, (physical.cast(pl.Int128) - low).cast(pl.UInt64), 1 << 64, lambda codes: codes)
         if dtype == pl.String:
             own = pl.Categorical(pl.Categories.random("dp_units"))
@@ -109,6 +111,11 @@ def unit_codes(frame: pl.LazyFrame, names: list[str], schema: pl.Schema) -> Code
     table = collect(frame.select(names).unique()).lazy().with_row_index("unit_code")
     joined = frame.join(table, on=names, how="left", nulls_equal=True)
     return Codes(joined, pl.col("unit_code").cast(pl.UInt64), 1 << 32, lambda codes: codes)
+
+
+def _within(code: pl.Expr, size: int) -> pl.Expr:
+    """Return null for a code that the first look at the data did not see: such a row would pass for another's."""
+    return pl.when(code < size).then(code)
 
 
 def collect(frame: pl.LazyFrame) -> pl.DataFrame:
