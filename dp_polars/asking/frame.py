@@ -216,7 +216,7 @@ class PrivateFrame:
         return question_of(view, aggregate, by, column, bounds, per, options)
 
     def _answer(self, question: Question, options: Options) -> Any:
-        plan, fresh = question.plan, bool(options.get("fresh", False))
+        plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
 
         def name() -> bytes:
             source = source_identity(self._origin, self._name, self._data_version)

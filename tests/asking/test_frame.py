@@ -319,6 +319,8 @@ def ask(call, **session):
         (lambda v: v.drop("nothing"), {}, "no column nothing"),
         (lambda v: v.count("region", max_groups="auto", epsilon=0.1), {}, "not available yet"),
         (lambda v: v.count("region", share=2), {}, "up to 1"),
+        (lambda v: v.count(epsilon=0.1, fresh="no"), {}, "fresh must be True or False"),
+        (lambda v: v.count(epsilon=0.1, nonnegative=1), {}, "nonnegative must be True or False"),
     ],
 )
 def test_each_refusal_names_the_way_out(call, words, text):
