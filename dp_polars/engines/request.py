@@ -37,6 +37,9 @@ class BoundedRequest:
         The public keys, in order; None where keys are discovered. Rows with other keys are dropped.
     value
         The column to sum, if any.
+    hashed_units
+        Whether units that are no integers may be told apart by a hash of 128 bits, whose chance of a collision was
+        paid for; else by exact codes.
     """
 
     units: int
@@ -45,3 +48,4 @@ class BoundedRequest:
     max_rows: int | None
     domain: pl.DataFrame | None
     value: ValueRequest | None
+    hashed_units: bool = False

@@ -2,6 +2,7 @@
 
 import datetime
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars.engines import bounding
-from dp_polars.engines.polars import engine, run_bounded
+from dp_polars.engines import hashes
+from dp_polars.engines.bounding import bound, packed, store, sums
+from dp_polars.engines.bounding import wide as wide_plan
+from dp_polars.engines.polars import codes, engine, run_bounded
 from dp_polars.engines.request import BoundedRequest, ValueRequest
 from tests.engines.reference import capped, runs_of
 
@@ -201,22 +204,167 @@ def test_each_group_is_kept_equally_often(keys):
 # ---------------------------------------------------------------- other plans, the same answer
 
 
-def test_the_wide_and_the_keyed_plan_agree_with_the_packed_one(monkeypatch):
+def in_parts(patch):
+    patch.setattr(bound, "_packed", lambda *given: bound._packed_in_parts(*given))
+
+
+def wide(patch):
+    patch.setattr(bound, "_packed", lambda *given: bound._wide(*given))
+
+
+def wide_in_parts(patch):
+    wide(patch)
+    patch.setattr(store, "_PIECE", 100)
+
+
+def wide_with_places(patch):
+    patch.setattr(packed.Layout, "fits", property(lambda self: False))
+
+
+def wide_by_argsort(patch):
+    wide_with_places(patch)
+    patch.setattr(wide_plan, "_sorted_places", lambda words, bits: (np.argsort(words), np.sort(words)))
+
+
+def wide_by_lexsort(patch):
+    wide(patch)
+    bits = packed.Layout.bits.fget
+    patch.setattr(packed.Layout, "bits", property(lambda self: bits(self) + 64 * (self.unit_bits == UNIT_BITS)))
+
+
+def wide_units_that_share_their_upper_bits(patch):
+    wide(patch)
+    patch.setattr(wide_plan, "_place_bits", lambda words: 60)
+
+
+def few_places(patch):
+    patch.setattr(sums, "_FEW_GROUPS", 4)
+    patch.setattr(sums, "_MERGE", 3)
+
+
+def small_blocks(patch):
+    patch.setattr(packed, "_BLOCK", 16)
+    patch.setattr(store, "_PAGE", 100)
+
+
+def joined(patch):
+    patch.setattr(codes.TableCodes, "numbers", lambda self, batch: raise_collision())
+
+
+def raise_collision():
+    raise codes.HashCollisionError
+
+
+UNIT_BITS = 6
+PLANS = [
+    in_parts,
+    wide,
+    wide_in_parts,
+    wide_with_places,
+    wide_by_argsort,
+    wide_by_lexsort,
+    wide_units_that_share_their_upper_bits,
+    few_places,
+    small_blocks,
+    joined,
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("value", [VALUE, None, ValueRequest(low=-40, high=40, exponent=0, offset=0.0, total=True)])
+def test_every_plan_gives_the_same_answer(monkeypatch, plan, value):
     frame = frame_of(list(range(50)), [f"k{i}" for i in range(9)], n=2000, seed=3)
-    answers = []
-    for plan in ("packed", "keyed", "wide"):
-        monkeypatch.setattr(engine.secrets, "randbits", lambda _: 12345)
-        if plan == "keyed":
-            monkeypatch.setattr(engine.Layout, "fits", property(lambda self: self.value_bits == 0))
-        if plan == "wide":
-            monkeypatch.setattr(engine.Layout, "fits", property(lambda self: False))
-        answers.append(run_bounded(frame.lazy(), request(max_groups=3, max_rows=4, value=VALUE)).to_dicts())
-        monkeypatch.undo()
-    assert answers[0] == answers[1] == answers[2]
+    asked = frame.lazy() if value is not None else frame.lazy().drop("value")
+    given = request(max_groups=3, max_rows=None if value is not None and value.total else 4, value=value)
+    monkeypatch.setattr(engine.secrets, "randbits", lambda _: 12345)
+    expected = run_bounded(asked, given).to_dicts()
+    plan(monkeypatch)
+    assert run_bounded(asked, given).to_dicts() == expected
+
+
+@pytest.mark.parametrize("unit", ["strings", "binary", "decimals", "uuids"])
+def test_hashed_units_are_the_same_units(monkeypatch, unit):
+    values = {**UNITS, "strings": [f"u{i}" for i in range(40)]}[unit]
+    frame = frame_of(values, [f"k{i}" for i in range(9)], n=2000, seed=5)
+    monkeypatch.setattr(engine.secrets, "randbits", lambda _: 99)
+    answers = [
+        run_bounded(
+            frame.lazy(), replace(request(max_groups=3, max_rows=4, value=VALUE), hashed_units=hashed)
+        ).to_dicts()
+        for hashed in (False, True)
+    ]
+    assert answers[0] == answers[1]
+    pairs = frame.rename({"unit0": "unit1"}).with_columns(unit0=pl.int_range(pl.len()) % 3)
+    answers = [
+        run_bounded(pairs.lazy(), replace(request(units=2, max_groups=3, value=VALUE), hashed_units=hashed)).to_dicts()
+        for hashed in (False, True)
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_values_that_share_a_hash_are_told_apart(monkeypatch):
+    """With a hash of four values, two different keys and two different units are not one."""
+    hashed = codes.hashed
+    monkeypatch.setattr(
+        codes,
+        "hashed",
+        lambda *given: (hashed(*given) // pl.lit(1 << 62, dtype=pl.UInt64)).alias(codes.hash_name(given[0])),
+    )
+    monkeypatch.setattr(engine, "hashed", codes.hashed)
+    frame = frame_of([f"u{i}" for i in range(30)], [f"k{i}" for i in range(12)], n=600)
+    check_against_reference(frame, 1, 1, 2)
+    domain = pl.DataFrame({"key0": ["k3", "k5", "k77"]})
+    table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
+    expected = frame.group_by("key0").len()
+    assert table["rows"].to_list() == [expected.filter(key0=key)["len"].sum() for key in ("k3", "k5", "k77")]
+    domain = pl.DataFrame({"key0": ["k3"]})  # one key can't collide with itself, but with the rows of others
+    table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
+    assert table["rows"].to_list() == [expected.filter(key0="k3")["len"].item()]
+
+
+def test_categories_are_chosen_by_their_words_not_by_their_numbers(monkeypatch):
+    """A category's number depends on the rows of others; the groups that a unit keeps must not."""
+    words = [f"k{i}" for i in range(12)]
+    kept = []
+    for order in (words, words[::-1]):
+        categories = pl.Categorical(pl.Categories.random("of_this_test"))
+        pl.Series(order).cast(categories)  # numbers the words in this order
+        one = pl.DataFrame({"unit0": [7] * 12, "key0": pl.Series(words).cast(categories)})
+        table = kept_table(one, 5, monkeypatch)
+        assert run_bounded(one.lazy(), request()).schema["key0"] == categories
+        kept.append(table)
+    assert kept[0] == kept[1]
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=40), max_size=6))
+def test_a_hash_table_numbers_every_hash_once(pieces):
+    table, known = hashes.HashTable(), {}
+    for piece in pieces:
+        first = table.add(np.array(piece, np.uint64))
+        for place in first.tolist():
+            assert piece[place] not in known
+            known[piece[place]] = len(known)
+        assert set(piece) <= set(known)
+        everything = [*known, *(value ^ 1 for value in known)]
+        found = table.find(np.array(everything, np.uint64)).tolist()
+        assert found == [known.get(value, -1) for value in everything]
+    table.renumber(np.arange(len(known))[::-1])
+    assert table.find(np.array(list(known), np.uint64)).tolist() == list(range(len(known)))[::-1]
+
+
+def test_a_hash_table_grows_and_keeps_what_it_knows():
+    generator = np.random.default_rng(2)
+    table = hashes.HashTable()
+    known = generator.integers(0, 2**64, 30_000, np.uint64)
+    order = [table.add(known[start : start + 1000]) + start for start in range(0, len(known), 1000)]
+    numbers = table.find(known)
+    assert numbers[np.concatenate(order)].tolist() == list(range(len(known)))
+    assert (table.find(generator.integers(0, 2**64, 30_000, np.uint64)) == -1).all()
 
 
 def test_many_possible_groups_are_numbered_not_allocated(monkeypatch):
-    monkeypatch.setattr(engine, "_FEW_GROUPS", 4)
+    monkeypatch.setattr(sums, "_FEW_GROUPS", 4)
     check_against_reference(frame_of(list(range(20)), [f"k{i}" for i in range(30)]), 1, 1, 2)
 
 
@@ -280,7 +428,10 @@ def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
 def test_sums_in_limbs_are_exact_or_saturate(values, groups):
     array = np.array(values, np.int64)
     group = np.arange(len(values)) % groups
-    found = bounding._sums(array, group, groups)
+    total = sums.Sums(groups, values=True)
+    for piece in np.array_split(np.arange(len(values)), 3):
+        total.add(group[piece], np.ones(len(piece), np.int64), array[piece])
+    found = total.finish()[3]
     for g in range(groups):
         true = sum(v for v, own in zip(values, group.tolist(), strict=True) if own == g)
         assert found[g] == max(-(2**62), min(true, 2**62))

@@ -7,9 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dp_polars.engines.polars import engine
+from dp_polars.engines.bounding import packed
+from dp_polars.engines.bounding.runs import Runs, add_runs
+from dp_polars.engines.polars import engine, run_bounded
 from dp_polars.planning.plan import plan_of
 from dp_polars.planning.query import Spend
+from dp_polars.releasing.run import request_of
 from tests.accounting.test_filter_by_enumeration import terms_of
 from tests.audit import audit, epsilon_lower_bound, exact_answers, released
 from tests.planning.queries import query
@@ -70,48 +73,40 @@ def test_a_scale_that_is_too_small_is_caught():
 
 def test_a_cap_that_is_off_by_one_is_caught(monkeypatch):
     plan = plan_for("count_units")
-    honest = engine.aggregate
 
-    def off_by_one(runs, groups, *, max_groups, **caps):
-        return honest(runs, groups, max_groups=max_groups + 1, **caps)
+    def off_by_one(sums, runs, caps):
+        add_runs(sums, runs, replace(caps, max_groups=caps.max_groups + 1))
 
-    monkeypatch.setattr(engine, "aggregate", off_by_one)
+    monkeypatch.setattr(packed, "add_runs", off_by_one)
     assert audited(plan) > 1
 
 
 def test_rows_that_are_not_capped_are_caught(monkeypatch):
     plan = plan_for("count")
-    honest = engine.aggregate
-
-    def uncapped(runs, groups, *, max_rows, **caps):
-        return honest(runs, groups, max_rows=None, **caps)
-
-    monkeypatch.setattr(engine, "aggregate", uncapped)
+    monkeypatch.setattr(packed, "add_runs", lambda sums, runs, caps: add_runs(sums, runs, replace(caps, max_rows=None)))
     assert audited(plan) > 1
 
 
 def test_a_null_key_that_escapes_the_cap_is_caught(monkeypatch):
     """A group for null that every unit may have on top of its others."""
     plan = plan_for("count_units")
-    honest = engine.aggregate
 
-    def escaping(runs, groups, **caps):
+    def escaping(sums, runs, caps):
         null = runs.group == 0
-        pick = lambda mask: engine.Runs(runs.unit[mask], runs.group[mask], runs.rows[mask], None)  # noqa: E731
-        inside, outside = honest(pick(~null), groups, **caps), honest(pick(null), groups, **caps)
-        return engine.Aggregates(inside.rows + outside.rows, inside.units + outside.units, None)
+        for mask in (null, ~null):
+            add_runs(sums, Runs(runs.unit[mask], runs.group[mask], runs.rows[mask], None), caps)
 
-    monkeypatch.setattr(engine, "aggregate", escaping)
+    monkeypatch.setattr(packed, "add_runs", escaping)
     assert audited(plan) > 1
 
 
-def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
-    """Groups kept by their number among all groups: one unit with a new key shifts everyone's choice."""
-    monkeypatch.setattr(engine, "_order_hash", lambda *_: _order_by_number())
+def moved_crowd(terms=(1, 0.01)):
+    """Return how far the count of one key gives away a unit with a key of its own, where everyone keeps one group.
+
+    Not caught by sums over groups, but by a single group: everyone moves from one key to another.
+    """
     asked = query("count_units", keys=("k",), domain=None, max_groups=1, spend=Spend(epsilon=Fraction(1)))
-    terms = terms_of(1, 0.01)
-    plan = plan_of(asked, terms)
-    # Not caught by sums over groups, but by a single group: everyone moves from one key to another.
+    plan = plan_of(asked, terms_of(*terms))
     crowd = [(unit, key, 0) for unit in range(100, 400) for key in ("b", "c")]
 
     def first_group(rows, seed):
@@ -121,12 +116,48 @@ def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
         counts[shown["copy"].to_numpy()] = shown["units"].to_numpy()
         return counts
 
-    found = epsilon_lower_bound(first_group([*crowd, (1, "a", 0)], 1), first_group(crowd, 2), 0.01)
-    assert found > 1
+    return epsilon_lower_bound(first_group([*crowd, (1, "a", 0)], 1), first_group(crowd, 2), terms[1])
 
 
-def _order_by_number():
-    # The place of the key among those present, turned around: an odd number of keys keeps the first, an even the last.
-    rank = pl.col("key0").rank("dense")
-    many = pl.col("key0").n_unique() % 2 == 0
-    return pl.when(many).then(rank).otherwise(100 - rank).cast(pl.UInt64)
+def test_an_honest_choice_of_groups_gives_nobody_away():
+    assert moved_crowd() <= 1
+
+
+def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
+    """Groups kept by their number among all groups: one unit with a new key shifts everyone's choice."""
+
+    def order_by_number(batch, *_):
+        # An odd number of keys keeps the first, an even number the last.
+        place = batch["key0_value"].rank("dense").to_numpy().astype(np.uint64)
+        return place if batch["key0_value"].n_unique() % 2 == 0 else np.uint64(100) - place
+
+    monkeypatch.setattr(engine, "order_of", order_by_number)
+    assert moved_crowd() > 1
+
+
+def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
+    """A salt that is not fresh but follows from the rows: one more row and everyone chooses anew, together."""
+    honest, most = engine.order_of, 0.0
+
+    def salted_by_size(batch, units, keys):
+        # A salt that all units share decides for all alike; the size of the frame chooses it.
+        salt = pl.Series(keys[0], batch[keys[0]].hash(seed=batch.height * factor))
+        return honest(batch.with_columns(salt, **{units[0]: pl.lit(0, dtype=pl.UInt64)}), units, keys)
+
+    monkeypatch.setattr(engine, "order_of", salted_by_size)
+    for factor in range(1, 6):  # two of the salts may agree by chance
+        most = max(most, moved_crowd())
+    assert most > 1
+
+
+def test_every_release_has_a_salt_of_its_own(monkeypatch):
+    """Reused, it would drop the same groups of the same units in every release, so that averaging never helps."""
+    salts = []
+    randbits = engine.secrets.randbits
+    monkeypatch.setattr(engine.secrets, "randbits", lambda bits: salts.append((bits, randbits(bits))) or salts[-1][1])
+    frame = pl.DataFrame({"unit0": np.repeat(np.arange(200), 8), "key0": np.tile(np.arange(8), 200)})
+    asked = request_of(plan_of(query("count_units", keys=("k",), max_groups=2), terms_of(1, 0.01)))
+    tables = [run_bounded(frame.lazy(), asked)["units"].to_list() for _ in range(3)]
+    assert [bits for bits, _ in salts] == [63] * 3
+    assert len({salt for _, salt in salts}) == 3
+    assert tables[0] != tables[1] != tables[2]

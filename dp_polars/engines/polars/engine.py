@@ -1,32 +1,34 @@
-"""The way of a bounded aggregation through Polars: codes, packing, then `bounding`."""
+"""The way of a bounded aggregation through Polars: codes and hashes of batches of rows, then `bounding`."""
 
 from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from dp_polars.engines.bounding import (
-    ORDER_BITS,
-    Aggregates,
-    Layout,
-    Runs,
-    aggregate,
-    keyed_runs,
-    packed_runs,
-    wide_runs,
+from dp_polars.engines.bounding import ORDER_BITS, Caps, Rows, Shape, bounded
+from dp_polars.engines.polars.codes import (
+    Codes,
+    HashCollisionError,
+    Words,
+    batches,
+    collect,
+    domain_codes,
+    found_codes,
+    hash_name,
+    hashed,
+    mixed,
 )
-from dp_polars.engines.polars.codes import Codes, collect, dictionary_codes, frame_codes, key_codes, unit_codes
+from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
 from dp_polars.engines.request import BoundedRequest, ValueRequest
 
-_MIXER = pl.lit(0x9E3779B97F4A7C15, dtype=pl.UInt64)
 _MOST_GROUPS = 1 << 40
-_FEW_GROUPS = 1 << 22  # up to this many possible groups, results are counted in place
+_LIMIT = 1 << 62  # clipping at it adds nothing to what one row can change; wrapping would
 
 
 def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
@@ -41,28 +43,89 @@ def run_bounded_on_grid(frame: pl.LazyFrame, request: BoundedRequest) -> pl.Data
     """As `run_bounded`, with values that are whole steps already."""
     if request.units == 0:
         return _every_row_a_unit(frame, request)
-    units = [f"unit{i}" for i in range(request.units)]
-    codes, radixes = _group_codes(frame, request)
-    if math.prod(radixes) > _MOST_GROUPS:
+    salt = secrets.randbits(63)  # once, whichever codes are used: nothing that depends on data chooses it
+    try:
+        return _run(frame, request, salt, joined=False)
+    except HashCollisionError:
+        return _run(frame, request, salt, joined=True)
+
+
+def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: bool) -> pl.DataFrame:
+    keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
+    if request.domain is not None:
+        frame, codes = domain_codes(frame, request.domain, salt, joined=joined)
+    else:
+        frame, codes = found_codes(frame, keys, salt, joined=joined)
+    groups = math.prod(code.size for code in codes)
+    if groups > _MOST_GROUPS:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
-        keys = [f"key{i}" for i in range(request.keys)]
         found = collect(frame.select(keys).unique()).sort(keys)
-        table = run_bounded_on_grid(frame, replace(request, domain=found))
-        return table.filter(pl.col("units") > 0)
-    frame = codes[-1].frame if codes else frame
-    order = _order_hash(units, request.keys, secrets.randbits(63))
-    unit = unit_codes(frame, units, frame.collect_schema())
-    group, groups = _mixed_radix([code.code for code in codes], radixes)
-    runs = _runs(unit, group, groups, order, request.value)
-    present, numbers = _numbered(runs.group, groups, request.domain)
-    result = aggregate(
-        Runs(runs.unit, numbers, runs.rows, runs.total),
-        len(present),
+        return _run(frame, replace(request, domain=found), salt, joined=True).filter(pl.col("units") > 0)
+    frame, units = units_of(frame, unit_names, salt, by_hash=request.hashed_units, joined=joined)
+    ordered = request.max_groups is not None
+    value = request.value
+    shape = Shape(
+        unit_bits=units.bits,
+        groups=groups,
+        values=None if value is None else (-_LIMIT, _LIMIT) if value.total else (value.low, value.high),
+        ordered=ordered,
+    )
+    caps = Caps(
         max_groups=request.max_groups,
         max_rows=request.max_rows,
-        total_bounds=(request.value.low, request.value.high) if request.value and request.value.total else None,
+        total=(value.low, value.high) if value is not None and value.total else None,
     )
-    return _table(present, result, codes, radixes, request)
+    sums = bounded(_rows(frame, unit_names, keys, units, codes, salt, shape), shape, caps)
+    return _table(*sums.finish(), codes, request)
+
+
+def _rows(
+    frame: pl.LazyFrame,
+    unit_names: Sequence[str],
+    key_names: Sequence[str],
+    units: Units,
+    codes: Sequence[Codes],
+    salt: int,
+    shape: Shape,
+) -> Iterator[Rows]:
+    """Yield the rows that have a unit, a value and a key of the domain, batch by batch."""
+    schema = frame.collect_schema()
+    columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
+    if shape.values is not None:
+        columns["value"] = pl.col("value")
+    wanted = [name for name in unit_names if shape.ordered or units.by_hash]
+    wanted += [name for name in key_names if shape.ordered or any(code.by_hash for code in codes)]
+    hashes = [hashed(name, schema[name], salt) for name in wanted]
+    missing = [pl.col(name).is_null() for name in unit_names]
+    selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
+    unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, key_names))
+    for whole in batches(selected):
+        batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole
+        if shape.values is not None:
+            batch = batch.drop_nulls("value")
+        if not batch.height:
+            continue
+        group, valid = mixed(codes, batch)
+        unit, more, told_apart = units.words(batch)
+        if told_apart is not None:
+            valid = told_apart if valid is None else valid & told_apart
+        order = order_of(batch, unit_hashes, key_hashes) if shape.ordered else None
+        value = batch["value"].to_numpy() if shape.values is not None else None
+        rows = Rows(unit, more, order, group, value)
+        yield rows if valid is None else _kept(rows, valid)
+
+
+def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:
+    """Return the order in which a unit's groups are kept: a hash of salt, unit and key by their values, not codes."""
+    order = combined(batch, unit_hashes) ^ combined(batch, key_hashes)
+    order *= MIXER
+    order >>= np.uint64(64 - ORDER_BITS)
+    return order
+
+
+def _kept(rows: Rows, valid: Any) -> Rows:
+    more, order, value = (None if column is None else column[valid] for column in (rows.more, rows.order, rows.value))
+    return Rows(rows.unit[valid], more, order, rows.group[valid], value)
 
 
 def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
@@ -73,8 +136,7 @@ def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
     if frame.collect_schema()["value"].is_float():
         step = 2.0**value.exponent
         number = column.cast(pl.Float64).fill_nan(None)
-        limit = 2.0**62 if value.total else None
-        low, high = (-limit, limit) if limit else (float(value.low), float(value.high))
+        low, high = (-float(_LIMIT), float(_LIMIT)) if value.total else (float(value.low), float(value.high))
         if value.offset:
             number = number - value.offset
         steps = (number * (1.0 / step)).round().clip(low, high).cast(pl.Int64)
@@ -82,7 +144,7 @@ def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
         number = column.cast(pl.Int128) - int(value.offset)
         if value.exponent > 0:
             number = number // (1 << value.exponent)
-        low_int, high_int = (-(1 << 62), 1 << 62) if value.total else (value.low, value.high)
+        low_int, high_int = (-_LIMIT, _LIMIT) if value.total else (value.low, value.high)
         steps = number.clip(low_int, high_int).cast(pl.Int64)
     return frame.with_columns(value=steps)
 
@@ -96,8 +158,7 @@ def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFr
         value = pl.col("value")
         if request.value.total:
             value = value.clip(request.value.low, request.value.high)
-        limit = 1 << 62  # clipping adds nothing to what one row can change; wrapping would
-        sums.append(value.cast(pl.Int128).sum().clip(-limit, limit).cast(pl.Int64).alias("total"))
+        sums.append(value.cast(pl.Int128).sum().clip(-_LIMIT, _LIMIT).cast(pl.Int64).alias("total"))
     plain = frame.group_by(keys).agg(sums) if keys else frame.select(sums)
     counted = collect(plain.with_columns(units=pl.col("rows")))
     if request.domain is not None:
@@ -106,106 +167,25 @@ def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFr
     return counted.sort(keys) if keys else counted
 
 
-def _group_codes(frame: pl.LazyFrame, request: BoundedRequest) -> tuple[list[Codes], list[int]]:
-    """Return codes for the keys, one after another on the growing frame."""
-    keys = [f"key{i}" for i in range(request.keys)]
-    schema = frame.collect_schema()
-    codes: list[Codes] = []
-    if request.domain is not None:
-        codes.append(
-            dictionary_codes(frame, request.domain.to_series())
-            if len(keys) == 1
-            else frame_codes(frame, request.domain)
-        )
-    else:
-        for name in keys:
-            codes.append(key_codes(codes[-1].frame if codes else frame, name, schema[name]))
-    return codes, [code.size for code in codes]
-
-
-def _order_hash(units: list[str], keys: int, salt: int) -> pl.Expr:
-    """Return a hash of (salt, unit values, key values): the order in which a unit's groups are kept."""
-    names = [*units, *(f"key{i}" for i in range(keys))]
-    hashed = pl.lit(0, dtype=pl.UInt64)
-    for place, name in enumerate(names):
-        hashed = (hashed ^ pl.col(name).hash((salt + place) % (1 << 63))) * _MIXER
-    return hashed // pl.lit(1 << (64 - ORDER_BITS), dtype=pl.UInt64)
-
-
-def _mixed_radix(codes: list[pl.Expr], radixes: list[int]) -> tuple[pl.Expr, int]:
-    group, groups = pl.lit(0, dtype=pl.UInt64), 1
-    for code, radix in zip(codes, radixes, strict=True):
-        group, groups = group * pl.lit(radix, dtype=pl.UInt64) + code, groups * radix
-    return group, groups
-
-
-def _runs(unit: Codes, group: pl.Expr, groups: int, order: pl.Expr, value: ValueRequest | None) -> Runs:
-    """Collect packed rows and find their runs; what does not fit 64 bits goes in separate columns.
-
-    A row without a unit, without a value or with a key outside a public domain has a null somewhere, which makes the
-    packed row null; null rows are dropped, before anything is bounded.
-    """
-    unit_bits, group_bits = (unit.size - 1).bit_length(), (groups - 1).bit_length()
-    keyed = Layout(unit_bits, group_bits)
-    if not keyed.fits:
-        return _wide(unit, group, order, value)
-    packed = unit.code * _power(ORDER_BITS + group_bits) + order * _power(group_bits) + group
-    if value is None:
-        return packed_runs(_column(unit.frame, packed), keyed, None)
-    full = Layout(unit_bits, group_bits, (value.high - value.low).bit_length())
-    if full.fits and not value.total:
-        offset = (pl.col("value") - value.low).cast(pl.UInt64)
-        return packed_runs(_column(unit.frame, packed * _power(full.value_bits) + offset), full, value.low)
-    table = collect(unit.frame.select(packed=packed, value="value").drop_nulls())
-    return keyed_runs(table["packed"].to_numpy(), table["value"].to_numpy(), keyed)
-
-
-def _wide(unit: Codes, group: pl.Expr, order: pl.Expr, value: ValueRequest | None) -> Runs:
-    columns = {"unit": unit.code, "order": order, "group": group}
-    if value is not None:
-        columns["value"] = pl.col("value")
-    table = collect(unit.frame.select(**columns).drop_nulls())
-    return wide_runs(
-        table["unit"].to_numpy(),
-        table["order"].to_numpy(),
-        table["group"].cast(pl.Int64).to_numpy(),
-        None if value is None else table["value"].to_numpy(),
-    )
-
-
-def _power(bits: int) -> pl.Expr:
-    return pl.lit(1 << bits, dtype=pl.UInt64)
-
-
-def _column(frame: pl.LazyFrame, packed: pl.Expr) -> NDArray[np.uint64]:
-    """Return packed rows as an array that may be sorted in place."""
-    column = collect(frame.select(packed=packed).drop_nulls()).to_series()
-    return column.to_numpy(writable=True)
-
-
-def _numbered(group: NDArray[np.int64], groups: int, domain: pl.DataFrame | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the group codes that results are kept for, and each run's place among them."""
-    if domain is not None or groups <= _FEW_GROUPS:
-        return np.arange(groups), group
-    present, numbers = np.unique(group, return_inverse=True)
-    return present, numbers
-
-
 def _table(
-    present: NDArray[Any], result: Aggregates, codes: list[Codes], radixes: list[int], request: BoundedRequest
+    names: Any, rows: Any, units: Any, total: Any, codes: Sequence[Codes], request: BoundedRequest
 ) -> pl.DataFrame:
-    """Return the aggregates with their key values."""
-    numbers: dict[str, Any] = {"rows": result.rows, "units": result.units}
-    if result.total is not None:
-        numbers["total"] = result.total
+    """Return the sums with their key values."""
+    numbers: dict[str, Any] = {"rows": rows, "units": units}
+    if total is not None:
+        numbers["total"] = total
     table = pl.DataFrame(numbers)
     if request.domain is not None:
+        if len(names) < request.domain.height:  # more keys than places: those that nobody has are 0
+            every = pl.DataFrame({"name": np.arange(request.domain.height)})
+            named = table.with_columns(name=pl.Series(names))
+            table = every.join(named, on="name", how="left", maintain_order="left").drop("name").fill_null(0)
         return request.domain.hstack(table)
     if not codes:
         return table
-    shown = np.flatnonzero(result.units > 0)
-    rest, columns = present[shown], []
-    for code, radix in zip(reversed(codes), reversed(radixes), strict=True):
-        rest, own = np.divmod(rest, radix)
-        columns.append(code.decode(pl.Series(own)))
+    shown = np.flatnonzero(units > 0)
+    rest, columns = names[shown], []
+    for code in reversed(codes):
+        rest, own = np.divmod(rest, code.size) if code.size else (rest, rest)
+        columns.append(code.decode(own))
     return pl.DataFrame(columns[::-1]).hstack(table[shown.tolist()] if len(shown) else table.clear())
