@@ -93,6 +93,7 @@ def question_of(
         spend=spend_of(options, session),
         steps=view.steps + counted,
         unchecked=view.unchecked,
+        integer_unit=_is_integer(unit, rows.collect_schema()),
     )
     return Question(plan_of(query, session.terms), rows.select(selected), session)
 
@@ -123,6 +124,16 @@ def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]
     if len({key.name for key in keys}) < len(keys):
         raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
     return tuple(keys), columns
+
+
+def _is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
+    """Whether a unit is one column that is stored as 64-bit integers at most."""
+    if len(unit) != 1:
+        return not unit
+    dtype = schema[unit[0]]
+    if dtype in (pl.Int128, pl.UInt128):
+        return False
+    return dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean
 
 
 def _has_value(rows: pl.LazyFrame, checked: CheckedExpression) -> pl.Expr:

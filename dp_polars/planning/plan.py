@@ -33,6 +33,13 @@ _SUM_OF_MEAN = Fraction(3, 5)
 _DISCOVERY_OF_SUM = Fraction(1, 3)
 
 
+# Units that are no integers are told apart by a hash of 79 bits or more. With up to 2**40 units, one of them shares its
+# hash with another with at most this probability; then two units would count as one.
+_HASH_DELTA = Fraction(1, 2**39)
+# A query whose delta would hardly notice pays that; any other has its units told apart exactly, which is slower.
+_HASH_PART = Fraction(1, 1000)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """One noisy vector of a release: which aggregate, on which grid, how sensitive, with which noise."""
@@ -61,6 +68,8 @@ class Plan:
     bounds: Bounds
     parts: tuple[Part, ...]
     discovery: Discovery | None
+    unit_delta: Fraction
+    """What telling units apart by a hash costs; 0 if they are told apart exactly."""
     cost: Cost
 
     def expected_error(self, confidence: float = 0.95) -> float | None:
@@ -91,11 +100,33 @@ def plan_of(query: Query, terms: Terms) -> Plan:
         spend, selection = part_of(spend, 1 - _DISCOVERY_OF_SUM), part_of(spend, _DISCOVERY_OF_SUM)
     parts = _parts(query, terms, bounds, spend)
     cost = sum((part.noise.cost for part in parts), NOTHING)
+    delta = _delta(query, terms, cost)
+    unit_delta = _unit_delta(query, terms, delta)
     discovery = None
     if discovers:
-        discovery, price = _discovery(query, terms, bounds, parts, cost, selection)
+        discovery, price = _discovery(query, terms, bounds, parts, delta - unit_delta, selection)
         cost = cost + price
-    return Plan(query=query, terms=terms, bounds=bounds, parts=parts, discovery=discovery, cost=cost)
+    cost = cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=unit_delta)
+    return Plan(
+        query=query, terms=terms, bounds=bounds, parts=parts, discovery=discovery, unit_delta=unit_delta, cost=cost
+    )
+
+
+def _delta(query: Query, terms: Terms, cost: Cost) -> Fraction:
+    """Return how much of the session's delta a query may use: as said, or as large a part as its noise takes."""
+    if query.spend.delta is not None:
+        return query.spend.delta
+    # A hair below the share, so that shares which sum to 1 fit although floats round.
+    return terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
+
+
+def _unit_delta(query: Query, terms: Terms, delta: Fraction) -> Fraction:
+    """Return what it costs to tell the units of a query apart by a hash, 0 if it is done exactly."""
+    if query.integer_unit:
+        return Fraction(0)
+    changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
+    price = changed * _HASH_DELTA
+    return price if price <= delta * _HASH_PART else Fraction(0)
 
 
 def _parts(query: Query, terms: Terms, bounds: Bounds, spend: Spend) -> tuple[Part, ...]:
@@ -119,13 +150,9 @@ def _parts(query: Query, terms: Terms, bounds: Bounds, spend: Spend) -> tuple[Pa
 
 
 def _discovery(
-    query: Query, terms: Terms, bounds: Bounds, parts: tuple[Part, ...], cost: Cost, selection: Spend | None
+    query: Query, terms: Terms, bounds: Bounds, parts: tuple[Part, ...], delta: Fraction, selection: Spend | None
 ) -> tuple[Discovery, Cost]:
     """Return how groups are chosen and what that costs on top of the noise."""
-    delta = query.spend.delta
-    if delta is None:
-        # A hair below the share, so that shares which sum to 1 fit although floats round.
-        delta = terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
     if selection is not None:
         epsilon = _selection_epsilon(terms, selection)
         own_epsilon, own_delta = _for_one_unit(epsilon, delta, terms.group_size)

@@ -82,6 +82,8 @@ class Query:
         Whether a step may drop rows (a filter or an inner, semi or anti join).
     unchecked
         Whether the user vouched for a step that was not checked.
+    integer_unit
+        Whether the unit is one column that is stored as integers, which are told apart exactly at no price.
     """
 
     aggregate: Aggregate
@@ -101,6 +103,7 @@ class Query:
     spend: Spend
     steps: tuple[str, ...]
     unchecked: bool = False
+    integer_unit: bool = True
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal for equal queries, in every process."""

@@ -41,6 +41,8 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("keys", f"discovered: {how} (delta {float(found.delta):.3g})"))
     elif query.keys:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
+    if plan.unit_delta:
+        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
     rows.append(("price", f"{plan.cost} ({share_of(terms, plan.cost):.2%} of the session)"))
     error = plan.expected_error()
     if error is not None:

@@ -63,6 +63,7 @@ def request_of(plan: Plan) -> BoundedRequest:
         max_rows=bounds.max_rows if bounds.enforce_rows else None,
         domain=domain,
         value=value,
+        hashed_units=plan.unit_delta > 0,
     )
 
 

@@ -510,3 +510,29 @@ def test_no_repr_plan_or_ledger_row_shows_a_value(small):
         shown = [str(plan), repr(plan), repr(secret.dp), repr(small), small.describe(), str(small.export())]
     assert not any("SECRET" in text or "123456" in text for text in shown)
     assert b"SECRET" not in pickle.dumps(small.export().to_dicts())
+
+
+# ---------------------------------------------------------------- units of any type
+
+
+def test_units_that_are_no_integers_are_hashed_only_where_it_is_paid_for(monkeypatch):
+    from dp_polars.engines.polars import units
+
+    frame = pl.DataFrame({"who": ["a", "b", "c", "a"] * 30, "k": ["x", "y", "x", "y"] * 30})
+    made = []
+    honest = units.HashedUnits.__init__
+    monkeypatch.setattr(units.HashedUnits, "__init__", lambda self, *given: made.append(1) or honest(self, *given))
+    asked = {"keys": ["x", "y"], "max_groups": 2, "epsilon": 1}
+    with dp.Session(epsilon=10, unit="who"):
+        frame.dp.count_units("k", **asked)
+    assert not made
+    with dp.Session(epsilon=10, delta=1e-6, unit="who") as session:
+        frame.dp.count_units("k", **asked)
+        assert made == [1]
+        assert session.spent.delta >= 2**-39
+        frame.with_columns(pl.col("who").cast(pl.Categorical)).dp.count_units("k", **asked)
+        assert made == [1, 1]
+    with dp.Session(epsilon=10, delta=1e-6, unit="id") as session:
+        frame.with_columns(id=pl.int_range(pl.len())).dp.count_units("k", **asked)
+        assert made == [1, 1]
+        assert session.spent.delta == 0

@@ -200,3 +200,41 @@ def test_a_plan_is_made_of_the_question_and_the_terms_alone():
 def test_what_is_missing_is_named(asked, terms, text):
     with pytest.raises(InvalidParameterError, match=text):
         plan_of(asked, terms)
+
+
+# ---------------------------------------------------------------- units that are no integers
+
+
+@pytest.mark.parametrize(("words", "times"), [({}, 1), ({"group_size": 3}, 3), ({"adjacency": "replace"}, 2)])
+def test_telling_units_apart_by_a_hash_is_charged(words, times):
+    asked = query("count_units", domain=FOUR, spend=spend(share=0.5))
+    terms = terms_of(1, 1e-6, **words)
+    exact = plan_of(asked, terms)
+    hashed = plan_of(replace(asked, integer_unit=False), terms)
+    assert exact.unit_delta == 0
+    assert hashed.unit_delta == Fraction(times, 2**39)
+    assert hashed.cost.delta == exact.cost.delta + hashed.unit_delta
+    assert "told apart by a hash" in str(hashed)
+    assert "told apart" not in str(exact)
+
+
+def test_a_pure_session_or_a_tiny_delta_has_units_told_apart_exactly():
+    asked = query("count_units", domain=FOUR, spend=spend(epsilon=0.5), integer_unit=False)
+    assert plan_of(asked, terms_of(1)).unit_delta == 0
+    assert plan_of(asked, terms_of(1, 1e-10)).unit_delta == 0
+    assert plan_of(asked, terms_of(1, 1e-6)).unit_delta > 0
+    stingy = replace(asked, domain=None, spend=spend(epsilon=0.5, delta=Fraction(1, 10**11)))
+    assert plan_of(stingy, terms_of(1, 1e-6)).unit_delta == 0
+
+
+@pytest.mark.parametrize("aggregate", ["count", "sum", "mean"])
+def test_the_hash_of_units_is_paid_from_the_delta_of_the_query(aggregate):
+    """So that shares that sum to 1 fit, and a delta that was named is not exceeded."""
+    terms = terms_of(1, 1e-6)
+    asked = query(aggregate, spend=spend(share=0.5), integer_unit=False)
+    plan = plan_of(asked, terms)
+    assert plan.discovery.delta + plan.unit_delta <= terms.native_delta / 2
+    assert accepts(terms, plan.cost * 2)
+    named = plan_of(replace(asked, spend=spend(epsilon=0.1, delta=Fraction(1, 10**7))), terms)
+    assert named.unit_delta > 0
+    assert named.discovery.delta + named.unit_delta == Fraction(1, 10**7)
