@@ -11,6 +11,7 @@ Words = NDArray[np.uint64]
 Numbers = NDArray[np.int32]
 
 _FIRST_BITS = 12
+_CACHED_BITS = 22  # larger tables are filled more: they cost memory, and the cache doesn't hold them anyway
 _MOST_BITS = 24
 
 
@@ -40,7 +41,7 @@ class HashTable:
         own = self._numbers[slots] == numbers
         self._slots[slots[own]] = hashes[own]
         over = np.concatenate([self._over, hashes[~own]])
-        order = np.argsort(over)
+        order = np.argsort(over, kind="stable")  # mostly sorted already
         self._over, self._over_numbers = over[order], np.concatenate([self._over_numbers, numbers[~own]])[order]
 
     def _slot(self, hashes: Words) -> NDArray[np.int64]:
@@ -56,7 +57,7 @@ class HashTable:
         new, first = np.unique(hashes[missing], return_index=True)
         self._hashes = np.concatenate([self._hashes, new])
         bits = known = 64 - int(self._shift)
-        while bits < _MOST_BITS and len(self._hashes) << 4 > 1 << bits:
+        while bits < _MOST_BITS and len(self._hashes) << (4 if bits < _CACHED_BITS else 3) > 1 << bits:
             bits += 2
         if bits > known:
             self._build(bits)

@@ -16,6 +16,7 @@ into tables or joined. The way of the rows:
 
 - `bound`: chooses a plan by how many bits a row needs; the plan never changes the answer;
 - `packed`: a row in one integer, all together or in parts by unit;
+- `slots`: short numbers for most units of 64 bits or more, so that their rows fit one integer too;
 - `wide`: rows that need more bits, in parts by unit, whose units are numbered first;
 - `runs`, `sums`: the caps, and the sums by group.
 

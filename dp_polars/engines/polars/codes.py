@@ -19,6 +19,8 @@ from dp_polars.engines.hashes import HashTable
 
 _RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
 
+_BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
+
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
@@ -119,7 +121,9 @@ class TableCodes:
             return np.zeros(len(numbers), np.bool_)
         # Of -1 as an unsigned number, the least with the length is a number that is there.
         places = np.minimum(numbers.view(np.uint32), np.uint32(self.size - 1))
-        same = self._dictionary.gather(pl.Series(places)).eq_missing(values).to_numpy()
+        stands_for = self._dictionary[pl.Series(places)]
+        nulls = stands_for.null_count() or values.null_count()
+        same = (stands_for.eq_missing(values) if nulls else stands_for == values).to_numpy()
         return same if numbers.min(initial=0) >= 0 else same & (numbers >= 0)
 
     def decode(self, numbers: Numbers) -> pl.Series:
@@ -278,8 +282,8 @@ def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple
 
 def distance(column: pl.Series, low: int) -> Words:
     """Return how far 64-bit integers lie above `low`, in a new array; nulls somewhere."""
-    values = column.fill_null(0).to_numpy().view(np.uint64)
-    return values - np.uint64(low % (1 << 64))
+    filled = column.fill_null(0) if column.null_count() else column
+    return filled.to_numpy().view(np.uint64) - np.uint64(low % (1 << 64))
 
 
 def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -295,8 +299,7 @@ def _owned(values: pl.Series) -> pl.Series:
 def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Run a plan on the streaming engine and yield its rows in pieces, in any order."""
     for batch in frame.collect_batches(maintain_order=False, engine="streaming"):
-        if batch.height:
-            yield batch
+        yield from batch.iter_slices(_BATCH)
 
 
 def collect(frame: pl.LazyFrame) -> pl.DataFrame:

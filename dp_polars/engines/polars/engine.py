@@ -111,8 +111,7 @@ def _rows(
             valid = told_apart if valid is None else valid & told_apart
         order = order_of(batch, unit_hashes, key_hashes) if shape.ordered else None
         value = batch["value"].to_numpy() if shape.values is not None else None
-        rows = Rows(unit, more, order, group, value)
-        yield rows if valid is None else _kept(rows, valid)
+        yield Rows(unit, more, order, group, value, valid)
 
 
 def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:
@@ -121,11 +120,6 @@ def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequen
     order *= MIXER
     order >>= np.uint64(64 - ORDER_BITS)
     return order
-
-
-def _kept(rows: Rows, valid: Any) -> Rows:
-    more, order, value = (None if column is None else column[valid] for column in (rows.more, rows.order, rows.value))
-    return Rows(rows.unit[valid], more, order, rows.group[valid], value)
 
 
 def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
