@@ -129,13 +129,14 @@ def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
     """Return the least epsilon at which Gaussian noise of this rho counts in the basic arm, infinity if none fits."""
     if terms.epsilon is None or _rho_of_epsilon(terms, terms.epsilon) < rho:
         return math.inf
-    low, high = 0.0, float(terms.epsilon)
+    low, high = 1e-9, float(terms.epsilon)
     if Fraction(high) > terms.epsilon:
         high = math.nextafter(high, 0.0)
     if _rho_of_epsilon(terms, Fraction(high)) < rho:
         return terms.epsilon
     while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        enough = middle > 1e-9 and _rho_of_epsilon(terms, Fraction(middle)) >= rho
-        low, high = (low, middle) if enough else (middle, high)
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if _rho_of_epsilon(terms, Fraction(middle)) >= rho else (middle, high)
     return Fraction(high)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import get_args
 
 from dp_polars.accounting.cost import Cost
@@ -18,7 +19,7 @@ from dp_polars.accounting.pricing import gaussian_cost, pure_cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.composition import pure_to_zcdp
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.accuracy import gaussian_steps, laplace_steps
+from dp_polars.mechanisms.accuracy import gaussian_steps, gaussian_tail, laplace_steps, laplace_tail
 from dp_polars.planning.query import MechanismChoice, Spend
 from dp_polars.planning.sensitivity import Sensitivity
 from dp_polars.quantities import MIN_EPSILON
@@ -121,17 +122,28 @@ def epsilon_of_rho(rho: Fraction) -> Fraction | None:
 
 def _least_laplace(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
     """Return the least epsilon whose noise stays within `steps`, by bisection on the exact tail."""
-    return _least(lambda epsilon: laplace_steps(sensitivity.l1 / Fraction(repr(epsilon)), 1 - confidence) <= steps)
+    miss = 1 - confidence
+    near = sensitivity.l1 * math.log(1 / miss) / (steps + 0.5)
+    return _least(lambda epsilon: 2 * laplace_tail(sensitivity.l1 / epsilon, steps + 1) <= miss, near)
 
 
 def _least_gaussian(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
-    return _least(lambda rho: gaussian_steps(math.sqrt(sensitivity.l2_squared / (2 * rho)), 1 - confidence) <= steps)
+    miss = 1 - confidence
+    sigma = (steps + 0.5) / NormalDist().inv_cdf(1 - miss / 2)
+
+    def enough(rho: float) -> bool:
+        return 2 * gaussian_tail(math.sqrt(sensitivity.l2_squared / (2 * rho)), steps + 1) <= miss
+
+    return _least(enough, sensitivity.l2_squared / (2 * sigma**2))
 
 
-def _least(enough: Callable[[float], bool]) -> Fraction | None:
+def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
+    """Return the least spend that is enough; it is looked for near a guess first."""
     low, high = 1e-9, 1e5
     if not enough(high):
         return None
+    if low < near / 1.01 and near * 1.01 < high and enough(near * 1.01) and not enough(near / 1.01):
+        low, high = near / 1.01, near * 1.01
     while high > low * (1 + 1e-9):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
