@@ -22,3 +22,16 @@ def test_counting_with_a_budget_releases_twice_and_is_refused_once():
     assert done.stdout.count("all counts are within") == 2
     assert done.stdout.count("does not fit the session's budget") == 1
     assert "spent 0.8, left 0.2" in done.stdout
+
+
+def test_the_flights_are_counted_near_the_truth():
+    """Scale 3000 for airports, 5 for fleets: each true number is within 30 scales but for a chance below 1e-11."""
+    example = ROOT / "examples" / "flights.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    rows = [line.strip("│").split("┆") for line in done.stdout.splitlines() if line.startswith("│")]
+    shown = {cells[0].strip(): (float(cells[1]), float(cells[-1])) for cells in rows if cells[-1].strip().isdigit()}
+    assert len(shown) >= 3 + 8
+    for name, (private, true) in shown.items():
+        # A cap of 200 flights cuts a plane off that flew more often: at most a tenth of an airport's flights.
+        assert abs(private - true) < (90_000 if len(name) == 3 else 150), name
+    assert "releases: 3" in done.stdout
