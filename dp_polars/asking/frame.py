@@ -13,7 +13,7 @@ from dp_polars.accounting.current import current_session
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
-from dp_polars.asking.expressions import CheckedExpression, check_expression
+from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
 from dp_polars.asking.options import By, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
@@ -55,9 +55,10 @@ class PrivateFrame:
 
     # ------------------------------------------------------------------ transformations
 
-    def filter(self, *predicates: pl.Expr, unchecked: bool = False) -> PrivateFrame:
-        """Keep the rows for which every predicate is true."""
-        checked = [self._check(predicate, "filter", unchecked) for predicate in predicates]
+    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame:
+        """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
+        equal = [pl.col(name) == value for name, value in constraints.items()]
+        checked = [one for item in (*predicates, *equal) for one in self._check_all(item, "filter", unchecked)]
         schema = self._rows.select([item.expr.alias(str(i)) for i, item in enumerate(checked)]).collect_schema()
         if any(dtype != pl.Boolean for dtype in schema.values()):
             raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
@@ -268,13 +269,19 @@ class PrivateFrame:
         name = expr.meta.output_name()
         return CheckedExpression(expr, secrets.token_hex(16), name, frozenset(expr.meta.root_names()))
 
+    def _check_all(self, expression: Any, what: str, unchecked: bool) -> tuple[CheckedExpression, ...]:
+        """Return what an expression with selectors stands for, checked."""
+        if flag_of(unchecked, "unchecked"):
+            return (self._check(expression, what, unchecked),)
+        return check_expressions(expression, schema=self._schema(), what=what)
+
     def _checked_columns(
         self, expressions: Sequence[Any], named: dict[str, Any], what: str, unchecked: bool
     ) -> dict[str, CheckedExpression]:
         checked = {}
-        for item in expressions:
-            one = self._check(item, what, unchecked)
-            checked[one.name] = one
+        for given in expressions:
+            for item in given if isinstance(given, list | tuple) else [given]:
+                checked.update({one.name: one for one in self._check_all(item, what, unchecked)})
         for name, item in named.items():
             checked[name] = self._check(item, what, unchecked)
         return checked

@@ -536,3 +536,24 @@ def test_units_that_are_no_integers_are_hashed_only_where_it_is_paid_for(monkeyp
         frame.with_columns(id=pl.int_range(pl.len())).dp.count_units("k", **asked)
         assert made == [1, 1]
         assert session.spent.delta == 0
+
+
+# ---------------------------------------------------------------- several columns at once
+
+
+def test_selectors_lists_and_constraints_work_as_in_polars(session):
+    import polars.selectors as cs
+
+    with session:
+        frame = VISITS.dp.with_columns(pl.col("value", "score").fill_null(0)).select(
+            [pl.col("region"), "flag"], cs.float()
+        )
+        assert "value" in repr(frame)
+        assert "score" not in repr(frame)
+        kept = frame.filter(region="north", flag=True)
+        found = kept.count(max_rows_per_group=1000, epsilon=HUGE)["count"].item()
+        assert found == VISITS.filter(region="north", flag=True).height
+        with pytest.raises(dp.InvalidParameterError, match="nowhere"):
+            frame.filter(nowhere=1)
+        with pytest.raises(dp.InvalidParameterError, match="user"):
+            VISITS.dp.with_columns(cs.integer() + 1)
