@@ -14,6 +14,7 @@ from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, register
+from dp_polars.asking.options import Options
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidParameterError",
     "LedgerError",
     "LedgerMismatch",
+    "Options",
     "Plan",
     "PrivateFrame",
     "Release",

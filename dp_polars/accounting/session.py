@@ -286,7 +286,11 @@ class Session:
         lines = [f"dp_polars session ({self._terms.measure})"]
         lines += [f"  {name}: {text}" for name, text in self._terms.described().items() if text != "none"]
         lines.append(f"  ledger: {self._ledger.path or 'in memory'}")
-        lines.append(f"  releases: {len(self.releases)}, {spent.share:.1%} of the budget used")
+        lines.append(
+            f"  releases: {len(self.releases)}, {spent.share:.1%} of the budget used, {remaining.share:.1%} left"
+        )
+        if self._terms.measure == "approximate":
+            lines.append("  two accounts, of which the better one counts:")
         for name in ("epsilon", "rho", "delta"):
             used, left = getattr(spent, name), getattr(remaining, name)
             if left is not None and (used or left):

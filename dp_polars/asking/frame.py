@@ -130,7 +130,7 @@ class PrivateFrame:
         column
             Count only rows where this is not null.
         **options
-            The spend and the bounds, see `Options`.
+            The spend and the bounds: see `dp.Options`.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class PrivateFrame:
         per
             "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
         **options
-            The spend and the bounds, see `Options`.
+            The spend and the bounds: see `dp.Options`.
         """
         return self._answer(self._question("sum", by, column, bounds, per, options), options)
 
@@ -190,7 +190,7 @@ class PrivateFrame:
         bounds: tuple[Number, Number] | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`."""
+        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`."""
         return self._answer(self._question("mean", by, column, bounds, "row", options), options)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
 
@@ -31,7 +32,7 @@ class Options(TypedDict, total=False):
     delta
         What discovering keys may use; by default the same share of the session's delta for keys.
     mechanism
-        "laplace" or "gaussian"; the one with less noise if not given.
+        "laplace" or "gaussian"; if not given the one with less noise, of nearly equal ones the cheaper.
     keys
         The public keys: a list for one key, a frame with the keys' names for several.
     max_groups, max_rows_per_group
@@ -39,7 +40,8 @@ class Options(TypedDict, total=False):
     min_units
         Discovered groups with fewer units are suppressed (up to the noise of the mechanism).
     confidence
-        Adds `_low` and `_high`: the interval of the privacy noise (not a sampling interval).
+        Adds `_low` and `_high`: the interval of the privacy noise. It knows nothing of what caps and bounds cut off,
+        and is not a sampling interval.
     nonnegative
         Shows answers below 0 as 0.
     fresh
@@ -62,6 +64,16 @@ class Options(TypedDict, total=False):
     nonnegative: bool
     fresh: bool
     session: Session | None
+
+
+def check_options(options: Options, aggregate: str) -> None:
+    """Refuse options that no aggregate has."""
+    known = sorted(Options.__annotations__)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 
 def spend_of(options: Options, session: Session) -> Spend:
@@ -142,6 +154,23 @@ def _own_domain(key: Key) -> pl.Series | None:
     return None
 
 
+_WORDS = (pl.String, pl.Enum, pl.Binary)
+
+
+def _listed(values: list[Any], key: Key) -> pl.DataFrame:
+    """Return listed values as a frame; a value of another kind is refused, not converted."""
+    words = key.dtype in _WORDS
+    try:
+        column = pl.Series(key.name, values, dtype=pl.String if words and key.dtype != pl.Binary else key.dtype)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise InvalidParameterError(_unlike({key.name: key.dtype})) from None
+    return column.to_frame()
+
+
+def _unlike(types: dict[str, pl.DataType]) -> str:
+    return f"keys= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
+
+
 def _given_domain(given: Any, keys: tuple[Key, ...]) -> pl.DataFrame:
     names = [key.name for key in keys]
     types = {key.name: key.dtype for key in keys}
@@ -149,16 +178,23 @@ def _given_domain(given: Any, keys: tuple[Key, ...]) -> pl.DataFrame:
         if sorted(given.columns) != sorted(names):
             raise InvalidParameterError(f"keys= must have exactly the columns {', '.join(names)}.")
         frame = given.select(names)
-    elif len(keys) == 1:
-        frame = pl.DataFrame({names[0]: given if isinstance(given, pl.Series) else list(given)})
+    elif len(keys) > 1:
+        raise InvalidParameterError(
+            f"keys= for several keys is a frame with the columns {', '.join(names)} and a row for each combination, "
+            "for example a cross join of the values of each."
+        )
+    elif isinstance(given, pl.Series):
+        frame = pl.DataFrame({names[0]: given})
+    elif isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+        raise InvalidParameterError(f"keys= is a list of the public values of {names[0]}, for example keys=['a', 'b'].")
     else:
-        raise InvalidParameterError(f"keys= for several keys is a frame with the columns {', '.join(names)}.")
+        frame = _listed(list(given), keys[0])
     try:
+        if any((kind == pl.String) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
+            raise InvalidParameterError(_unlike(types))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
     except pl.exceptions.PolarsError:
-        raise InvalidParameterError(
-            f"keys= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
-        ) from None
+        raise InvalidParameterError(_unlike(types)) from None
     if frame.height == 0 or frame.height > MAX_DOMAIN:
         raise InvalidParameterError(f"keys= must list between 1 and {MAX_DOMAIN:,} keys, got {frame.height:,}.")
     if frame.n_unique() != frame.height:

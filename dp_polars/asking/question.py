@@ -10,7 +10,7 @@ import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.asking.expressions import CheckedExpression, check_expression
-from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, domain_of, spend_of
+from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, check_options, domain_of, spend_of
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan, plan_of
 from dp_polars.planning.query import Aggregate, Key, Query, Value
@@ -47,9 +47,7 @@ def question_of(
     options: Options,
 ) -> Question:
     """Return the question that a call means, or say what is missing."""
-    unknown = set(options) - set(Options.__annotations__)
-    if unknown:
-        raise InvalidParameterError(f"{aggregate} has no option {', '.join(sorted(unknown))}.")
+    check_options(options, aggregate)
     session, unit, rows, checked = view.session, view.unit, view.rows, None
     if column is not None:
         checked = check_expression(column, schema=rows.collect_schema(), what=aggregate)
@@ -163,7 +161,11 @@ def _value(
             f"Which values of {checked.name} count at most? Say bounds=(0, 100): values beyond are clipped, and "
             "the bounds decide the noise. They must not be read off the data."
         )
-    lower, upper = exact(bounds[0], "lower bound"), exact(bounds[1], "upper bound")
-    if not lower < upper or not Fraction(1, 10**100) < max(abs(lower), abs(upper)) <= 10**15:
-        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper, within 1e15 and not both next to 0.")
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2 or None in bounds:
+        raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
+    lower, upper = exact(bounds[0], "bounds[0]"), exact(bounds[1], "bounds[1]")
+    if not lower < upper:
+        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
+    if not Fraction(1, 10**100) < max(abs(lower), abs(upper)) <= 10**15:
+        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and not both so close to 0.")
     return Value(expression=checked.canonical, lower=lower, upper=upper, integers=dtype.is_integer(), per=per)

@@ -208,7 +208,7 @@ def _check_spend(query: Query) -> None:
         raise InvalidParameterError("within= on a sum needs public keys: pass keys=[...], or say epsilon=.")
     if spend.share is not None and not 0 < spend.share <= 1:
         raise InvalidParameterError(
-            f"share= is a part of the session's budget, above 0 and up to 1, got {spend.share}."
+            f"share= is a part of the session's budget, above 0 and up to 1, got {float(spend.share):g}."
         )
 
 

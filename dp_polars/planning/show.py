@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 from dp_polars.accounting.filters import share_of
@@ -20,8 +21,10 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     unit = ", ".join(query.unit) or "every row"
     together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
     change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
+    kinds = [json.loads(step)[0] for step in query.steps if step.startswith("[")]
+    steps = f" (after {', '.join(kinds)})" if kinds else ""
     rows = [
-        ("query", query.title()),
+        ("query", query.title() + steps),
         ("protects", f"{unit}, {change}{together}"),
         ("groups per unit", f"{bounds.max_groups} ({bounds.max_groups_rule})"),
         ("rows per unit and group", f"{bounds.max_rows} ({bounds.max_rows_rule})"),
@@ -46,7 +49,12 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("price", f"{plan.cost} ({share_of(terms, plan.cost):.2%} of the session)"))
     error = plan.expected_error()
     if error is not None:
-        rows.append(("expected error", f"within {error:.6g} for 95 % of answers (privacy noise only)"))
+        rows.append(
+            (
+                "expected error",
+                f"within {error:.6g} for 95 % of answers (privacy noise, not what caps and bounds cut off)",
+            )
+        )
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
     return rows

@@ -1,7 +1,7 @@
 """Which noise a spend buys, and its price in the session.
 
 Every way to say a spend (epsilon, share, rho, within) becomes, for each mechanism that the session allows, a noise and
-a cost; without `mechanism=` the smaller noise wins, for `within=` the smaller price.
+a cost; without `mechanism=` the smaller noise wins (nearly equal: the cheaper one), for `within=` the smaller price.
 """
 
 from __future__ import annotations
@@ -62,12 +62,20 @@ def choose_noise(terms: Terms, sensitivity: Sensitivity, spend: Spend, step: Fra
     if spend.within is not None:
         best = min(options, key=lambda noise: share_of(terms, noise.cost))
     else:
-        best = min(options, key=lambda noise: noise.deviation)
+        best = _least_noise(options, terms)
     if best.deviation > MAX_SCALE:
         raise InvalidParameterError(
             "The noise would not fit 64-bit numbers: use tighter bounds, smaller caps or a larger spend."
         )
     return best
+
+
+def _least_noise(options: list[Noise], terms: Terms) -> Noise:
+    """Return the least noise; of two that are nearly equal, one that is clearly cheaper in the session."""
+    best = min(options, key=lambda noise: noise.deviation)
+    near = [noise for noise in options if noise.deviation <= 1.1 * best.deviation]
+    cheapest = min(near, key=lambda noise: share_of(terms, noise.cost))
+    return cheapest if share_of(terms, cheapest.cost) < 0.9 * share_of(terms, best.cost) else best
 
 
 def _option(

@@ -557,3 +557,69 @@ def test_selectors_lists_and_constraints_work_as_in_polars(session):
             frame.filter(nowhere=1)
         with pytest.raises(dp.InvalidParameterError, match="user"):
             VISITS.dp.with_columns(cs.integer() + 1)
+
+
+# ---------------------------------------------------------------- what a new user tried
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"keys": "north"}, "a list of the public values of region"),
+        ({"keys": {"region": ["north"]}}, "a list of the public values of region"),
+        ({"keys": 5}, "a list of the public values of region"),
+        ({"keys": ["north", 1]}, "can't be read as region: String"),
+        ({"keys": [1, 2]}, "can't be read as region: String"),
+        ({"keys": pl.Series([1, 2])}, "can't be read as region: String"),
+        ({"max_group": 3}, "no option max_group. Did you mean max_groups?"),
+        ({"zzz": 3}, "no option zzz. There are confidence, delta"),
+        ({"share": 1.2}, "got 1.2"),
+    ],
+)
+def test_words_that_were_not_meant_so_are_refused(small, words, message):
+    spend = {} if "share" in words else {"epsilon": 0.1}
+    with small, pytest.raises(dp.InvalidParameterError, match=message):
+        VISITS.dp.count("region", **spend, **words)
+    assert not small.releases
+
+
+@pytest.mark.parametrize("bounds", [5, (None, 5), (1, 2, 3), "ab"])
+def test_bounds_are_a_pair_of_numbers(small, bounds):
+    with small, pytest.raises(dp.InvalidParameterError, match="bounds"):
+        VISITS.dp.sum("value", bounds=bounds, epsilon=0.1)
+
+
+def test_keys_of_every_kind_can_be_listed(small):
+    import datetime
+
+    frame = VISITS.with_columns(
+        day=pl.lit(datetime.date(2024, 1, 1)),
+        small=pl.col("score").cast(pl.Int8),
+        name=pl.col("region").cast(pl.Enum(REGIONS)),
+    )
+    with small:
+        for key, values in {
+            "day": [datetime.date(2024, 1, 1), None],
+            "small": [1, 2],
+            "name": ["north", None],
+            "flag": [True],
+            "region": ("north", "south"),
+        }.items():
+            assert frame.dp.preview.count(key, keys=values, epsilon=0.1).bounds.domain_size == len(values)
+
+
+def test_of_nearly_equal_noises_the_cheaper_one_is_used():
+    """Gaussian and Laplace noise that differ by less than a tenth can differ in price by a factor of six."""
+    session = dp.Session(epsilon=2, delta=1e-6, unit="user", max_groups=10, max_rows_per_group=20)
+    with session:
+        chosen = VISITS.dp.preview.count("region", epsilon=0.3)
+        laplace = VISITS.dp.preview.count("region", epsilon=0.3, mechanism="laplace")
+    assert chosen.parts[0].noise.mechanism == "gaussian"
+    assert chosen.parts[0].noise.deviation < 1.1 * laplace.parts[0].noise.deviation
+    assert chosen.cost.rho < laplace.cost.rho / 5
+
+
+def test_a_plan_names_the_steps_before_it(small):
+    with small:
+        plan = VISITS.dp.filter(flag=True).preview.count("region", epsilon=0.1)
+    assert "count by region (after filter)" in str(plan)
