@@ -49,6 +49,7 @@ def question_of(
     """Return the question that a call means, or say what is missing."""
     check_options(options, aggregate)
     session, unit, rows, checked = view.session, view.unit, view.rows, None
+    _check_unit(unit, rows.collect_schema())
     if column is not None:
         checked = check_expression(column, schema=rows.collect_schema(), what=aggregate)
     keys, key_columns = _keys(by, view)
@@ -122,6 +123,16 @@ def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]
     if len({key.name for key in keys}) < len(keys):
         raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
     return tuple(keys), columns
+
+
+def _check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
+    """Refuse unit columns that can't be told apart by their value alone: a list of categories hashes by its numbers."""
+    for name in unit:
+        if schema[name].is_nested() or schema[name] in (pl.Object, pl.Null, pl.Unknown):
+            raise InvalidParameterError(
+                f"{name} says who is protected, but has the type {schema[name]}, by which units can't be told apart. "
+                "Make it a number, a text or a date before .dp."
+            )
 
 
 def _is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:

@@ -623,3 +623,24 @@ def test_a_plan_names_the_steps_before_it(small):
     with small:
         plan = VISITS.dp.filter(flag=True).preview.count("region", epsilon=0.1)
     assert "count by region (after filter)" in str(plan)
+
+
+# ---------------------------------------------------------------- what an attacker tried
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.List(pl.Categorical), pl.Struct({"a": pl.Int64}), pl.Object, pl.Null, pl.Array(pl.Int64, 1)]
+)
+def test_units_that_are_not_told_apart_by_their_value_are_refused(dtype):
+    """A list of categories hashes by numbers that follow from the rows of others; objects can't be compared."""
+    frame = pl.DataFrame({"who": pl.Series([], dtype=dtype)})
+    with dp.Session(epsilon=1, unit="who") as session, pytest.raises(dp.InvalidParameterError, match="who says who is"):
+        frame.dp.count(max_rows_per_group=1, epsilon=0.5)
+    assert not session.releases
+
+
+def test_a_cap_beyond_64_bits_is_no_error_that_depends_on_rows(session):
+    with session:
+        for kept in ("north", "nowhere"):
+            found = VISITS.dp.filter(region=kept)
+            assert found.count(max_rows_per_group=2**63, epsilon=HUGE).height == 1

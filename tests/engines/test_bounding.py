@@ -328,7 +328,8 @@ def test_categories_are_chosen_by_their_words_not_by_their_numbers(monkeypatch):
     kept = []
     for order in (words, words[::-1]):
         categories = pl.Categorical(pl.Categories.random("of_this_test"))
-        pl.Series(order).cast(categories)  # numbers the words in this order
+        numbered = pl.Series(order).cast(categories)  # numbers the words in this order, as long as it lives
+        assert numbered.to_physical().to_list() == list(range(12))
         one = pl.DataFrame({"unit0": [7] * 12, "key0": pl.Series(words).cast(categories)})
         table = kept_table(one, 5, monkeypatch)
         assert run_bounded(one.lazy(), request()).schema["key0"] == categories

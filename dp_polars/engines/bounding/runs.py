@@ -13,6 +13,8 @@ from dp_polars.engines.bounding.sums import Numbers, Sums
 ORDER_BITS = 16
 """Bits of the order hash: a constant, so that the plan never decides which groups are kept."""
 
+_MOST_ROWS = 1 << 62  # more than any unit has: a larger cap is the same, and would not fit the arithmetic
+
 Words = NDArray[np.uint64]
 AnyWords = NDArray[Any]
 """Unsigned words, 32 or 64 bits wide."""
@@ -54,10 +56,10 @@ def add_runs(sums: Sums, runs: Runs, caps: Caps) -> None:
         group, rows, total = group[kept], rows[kept], None if total is None else total[kept]
     if total is not None and caps.total is not None:
         total = np.clip(total, *caps.total)
-    elif total is not None and caps.max_rows is not None:
+    elif total is not None and caps.max_rows is not None and caps.max_rows < _MOST_ROWS:
         total = _scaled(total, rows, caps.max_rows)
     if caps.max_rows is not None:
-        rows = np.minimum(rows, caps.max_rows)
+        rows = np.minimum(rows, min(caps.max_rows, _MOST_ROWS))
     sums.add(group, rows, total)
 
 

@@ -57,7 +57,7 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: boo
     else:
         frame, codes = found_codes(frame, keys, salt, joined=joined)
     groups = math.prod(code.size for code in codes)
-    if groups > _MOST_GROUPS:
+    if groups > _MOST_GROUPS and request.domain is None:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
         return _run(frame, replace(request, domain=found), salt, joined=True).filter(pl.col("units") > 0)
