@@ -25,6 +25,7 @@ from dp_polars.errors import (
     InvalidParameterError,
     LedgerError,
     LedgerMismatch,
+    StatementNotAllowed,
 )
 from dp_polars.planning.plan import Plan
 
@@ -47,6 +48,7 @@ __all__ = [
     "Release",
     "Reservation",
     "Session",
+    "StatementNotAllowed",
     "Terms",
     "composition",
     "current_session",
@@ -59,5 +61,15 @@ __all__ = [
 ]
 
 register()
+
+
+def __getattr__(name: str) -> object:
+    """Import DuckDB's side only when it is asked for."""
+    if name in ("connect", "GuardedConnection"):
+        from dp_polars.sql import connection
+
+        return getattr(connection, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0.dev0"

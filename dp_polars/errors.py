@@ -54,6 +54,10 @@ class ExpressionNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, 
     """An expression may look at other rows, or may fail depending on a value."""
 
 
+class StatementNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, in the user's words
+    """A SQL statement would show private rows, or is not understood well enough to be sure that it doesn't."""
+
+
 class LedgerError(DPError):
     """The ledger could not be read or written, so nothing may be released."""
 

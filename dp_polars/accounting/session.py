@@ -226,6 +226,11 @@ class Session:
         entry, frame = found
         return Release(from_ipc(frame), entry, stored=True)
 
+    def check(self, cost: Cost) -> None:
+        """Raise `BudgetExceeded` if a cost doesn't fit now; charge nothing."""
+        if not self.can_afford(cost):
+            raise self._refusal(cost)
+
     def _refusal(self, cost: Cost) -> BudgetExceeded:
         remaining = self.remaining
         keys = remaining.delta if cost.delta else None

@@ -1,0 +1,208 @@
+"""From a cut statement to questions, and from their answers to tables of released rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import polars as pl
+
+from dp_polars.accounting.cost import NOTHING
+from dp_polars.accounting.reservation import release_key
+from dp_polars.accounting.session import Session
+from dp_polars.asking.options import Options
+from dp_polars.asking.question import Question, View, question_of
+from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
+from dp_polars.errors import InvalidParameterError
+from dp_polars.planning.plan import Plan
+from dp_polars.quantities import exact, flag_of
+from dp_polars.releasing.run import run_plan
+from dp_polars.sql.statement import Aggregation, Cut, SqlQuestion, question_text
+from dp_polars.sql.tree import Node, parameters_of
+
+_SPENDS = ("epsilon", "share", "rho", "within")
+_SHARED = ("epsilon", "share", "rho", "delta")
+
+
+class Database(Protocol):
+    """Where the rows of questions are."""
+
+    def text(self, node: Node) -> str:
+        """Return the SQL text of a query."""
+        ...
+
+    def cursor_for_rows(self) -> Any:
+        """Return a cursor of its own."""
+        ...
+
+    def source(self, parts: frozenset[str]) -> bytes:
+        """Return what names tables now."""
+        ...
+
+
+@dataclass(frozen=True)
+class _One:
+    question: Question
+    snapshot: Snapshot
+    name: Callable[[], bytes]
+    fresh: bool
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The questions of a statement, planned."""
+
+    parts: Cut
+    ones: tuple[tuple[Aggregation, tuple[_One, ...]], ...]
+    session: Session
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans, in the order of the statement."""
+        return [one.question.plan for _, ones in self.ones for one in ones]
+
+    def release(self) -> dict[str, pl.DataFrame]:
+        """Ask all questions, or none if not all fit the budget; return the tables of released rows."""
+        wanted = [one for _, ones in self.ones for one in ones]
+        new = [one for one in wanted if one.fresh or self.session.stored(one.name()) is None]
+        if new:
+            self.session.check(sum((one.question.plan.cost for one in new), NOTHING))
+        try:
+            return {aggregation.table: _table(aggregation, ones) for aggregation, ones in self.ones}
+        finally:
+            for one in wanted:
+                one.snapshot.close()
+
+
+def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
+    """Return the answers of one SELECT side by side; a group that an answer doesn't show is null there."""
+    keys = [f"dp_key_{number}" for number in range(len(aggregation.keys))]
+    joined: pl.DataFrame | None = None
+    for number, one in enumerate(ones):
+        question = one.question
+        frame = run_plan(question.plan, question.rows, question.session, name=one.name, fresh=one.fresh).frame
+        frame = frame.rename(
+            {**dict(zip(one.keys, keys, strict=True)), question.plan.query.name: f"dp_answer_{number}"}
+        )
+        if joined is None:
+            joined = frame
+        elif keys:
+            joined = joined.join(frame, on=keys, how="full", nulls_equal=True, coalesce=True)
+        else:
+            joined = joined.hstack(frame)
+    table = joined if joined is not None else pl.DataFrame()
+    return table.sort(keys) if keys else table
+
+
+def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
+    """Return the questions of a statement, planned; nothing is read."""
+    questions = [question for aggregation in parts.aggregations for question in aggregation.questions]
+    if not questions and options:
+        raise InvalidParameterError("This statement has no private aggregate that the options could be for.")
+    without = sum(not any(name in question.call.options for name in _SPENDS) for question in questions)
+    ones = []
+    for aggregation in parts.aggregations:
+        _agree(aggregation)
+        own = []
+        for question in aggregation.questions:
+            shared = _shared(options, question, without)
+            own.append(_asked(question, session, database, parameters, {**shared, **question.call.options}))
+        ones.append((aggregation, tuple(own)))
+    return Asked(parts, tuple(ones), session)
+
+
+def _shared(options: dict[str, Any], question: SqlQuestion, without: int) -> dict[str, Any]:
+    """Return the statement's options for one question; of a spend, its even part."""
+    if any(name in question.call.options for name in _SPENDS):
+        return {name: value for name, value in options.items() if name not in (*_SPENDS, "delta")}
+    return {
+        name: exact(value, name) * Fraction(1, without) if name in _SHARED and value is not None else value
+        for name, value in options.items()
+    }
+
+
+def _agree(aggregation: Aggregation) -> None:
+    """Refuse options that contradict each other in one SELECT, whose answers stand side by side."""
+    for name in ("keys", "min_units", "max_groups"):
+        given = [question.call.options[name] for question in aggregation.questions if name in question.call.options]
+        if any(value != given[0] for value in given):
+            raise InvalidParameterError(f"{name} differs between the private aggregates of one SELECT; say it once.")
+
+
+def _asked(
+    question: SqlQuestion, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]
+) -> _One:
+    used = {name: parameters[name] for name in parameters_of(question.rows)}
+    snapshot = Snapshot(database.cursor_for_rows)
+    rows, value = _rows(question, database, snapshot, used)
+    own = dict(options)
+    bounds, per = own.pop("bounds", None), own.pop("per", "row")
+    if "keys" in own:
+        own["keys"] = _domain(own["keys"], question)
+    steps = (question_text(question, used),)
+    view = View(rows, steps, question.relation.declared, question.unit, session)
+    given = Options(**own)  # type: ignore[typeddict-item]
+    by = list(question.keys) or None
+    planned = question_of(view, question.call.aggregate, by, value, bounds, per, given)
+
+    def name() -> bytes:
+        return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
+
+    return _One(planned, snapshot, name, flag_of(own.get("fresh", False), "fresh"), question.keys)
+
+
+def _domain(given: Any, question: SqlQuestion) -> Any:
+    """Return public keys as `keys=` takes them: rows for several keys become a frame."""
+    if len(question.keys) > 1 and isinstance(given, list) and given and isinstance(given[0], dict | tuple):
+        rows = [tuple(row.values()) if isinstance(row, dict) else row for row in given]
+        return pl.DataFrame(rows, schema=list(question.keys), orient="row")
+    return given
+
+
+def _rows(
+    question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
+) -> tuple[pl.LazyFrame, str | None]:
+    """Return the rows of a question under the names that a plan shows, and the name of its value."""
+    text = database.text(question.rows)
+    cursor = database.cursor_for_rows()
+    try:
+        relation = cursor.sql(text, params=used or None)
+        types = dict(zip(relation.columns, relation.types, strict=True))
+        listed = ", ".join(_cast(name, kind) for name, kind in types.items())
+        whole = f"SELECT {listed} FROM ({text})"  # noqa: S608 - names are our own
+        empty = cursor.sql(whole + " LIMIT 0", params=used or None).pl()
+    finally:
+        cursor.close()
+    schema = {name: _enum(types[name]) or dtype for name, dtype in empty.schema.items()}
+    rows = scanned(snapshot, whole, used, pl.Schema(schema))
+    names = {f"unit_{i}": name for i, name in enumerate(question.unit)}
+    names |= {f"key_{i}": name for i, name in enumerate(question.keys)}
+    value = None
+    if question.call.value is not None:
+        node = question.call.value
+        value = str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else "value"
+        if value in names.values():
+            value = f"{value}_value"
+        names["value"] = value
+    return rows.rename({name: own for name, own in names.items() if name in schema}), value
+
+
+def _cast(name: str, kind: Any) -> str:
+    """Return a column in a type that Polars has too."""
+    base = str(kind).upper().partition("(")[0]
+    column = quoted(name)
+    if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and name != "value"):
+        return f"CAST({column} AS VARCHAR) AS {column}"
+    if name == "value" and base in ("DECIMAL", "HUGEINT", "UHUGEINT"):
+        return f"CAST({column} AS DOUBLE) AS {column}"
+    return column
+
+
+def _enum(kind: Any) -> pl.Enum | None:
+    if getattr(kind, "id", "") != "enum":
+        return None
+    (_, values), *_ = kind.children
+    return pl.Enum(values)

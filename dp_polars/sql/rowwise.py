@@ -1,0 +1,118 @@
+"""That an expression looks at one row: checked node by node, everything unknown is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dp_polars.errors import StatementNotAllowed
+from dp_polars.sql.allowed import AGGREGATES, EXPRESSIONS, OPERATORS, ROWWISE
+from dp_polars.sql.tree import Node, arguments, children, place
+
+Macro = Callable[[str], "tuple[Sequence[str], Node] | None"]
+
+
+_MOST_MACROS = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """A name in FROM and its columns with their types, in the order of the table."""
+
+    alias: str
+    columns: dict[str, str]
+
+    def has(self, name: str) -> str | None:
+        """Return a column's own spelling, None if there is none."""
+        return next((own for own in self.columns if own.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names mean: the tables of FROM, the text for places, and the user's macros."""
+
+    tables: tuple[Table, ...]
+    sql: str
+    macro: Macro
+    depth: int = 0
+
+    def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+        """Return the error for a node."""
+        return StatementNotAllowed(reason + place(node, self.sql))
+
+    def resolve(self, node: Node) -> tuple[Table, str] | None:
+        """Return the table and the column that a reference means, None if it means neither."""
+        names: list[str] = node["column_names"]
+        for table in self.tables:
+            if len(names) > 1 and table.alias.lower() == names[0].lower():
+                own = table.has(names[1])
+                if own is not None:
+                    return table, own
+        for table in self.tables:
+            own = table.has(names[0])
+            if own is not None:
+                return table, own
+        return None
+
+
+def check_rowwise(node: Node, scope: Scope) -> None:
+    """Refuse an expression that may look at more than the row it is in."""
+    kind = node.get("class", "")
+    if kind == "FUNCTION":
+        _check_function(node, scope)
+    elif kind == "COLUMN_REF":
+        if scope.resolve(node) is None:
+            raise _unknown_column(node, scope)
+    elif kind == "OPERATOR" and node["type"] not in OPERATORS:
+        raise scope.refuse(node, f"{node['type']} is not known to look at one row only.")
+    elif kind == "SUBQUERY":
+        raise scope.refuse(node, "A subquery inside an expression looks at other rows; join a public table instead.")
+    elif kind == "WINDOW":
+        raise scope.refuse(
+            node, "A window function looks at other rows; below a private aggregation each row is seen alone."
+        )
+    elif kind == "STAR":
+        raise scope.refuse(node, "* and COLUMNS stand for several columns; name the one that is meant.")
+    elif kind not in EXPRESSIONS:
+        raise scope.refuse(node, f"{kind.lower() or 'This'} expressions are not known to look at one row only.")
+    for child in children(node):
+        check_rowwise(child, scope)
+
+
+def _check_function(node: Node, scope: Scope) -> None:
+    name = str(node["function_name"]).lower()
+    if name in AGGREGATES:
+        raise scope.refuse(node, f"{name} can't be inside of an expression over private rows.")
+    if node.get("filter") or node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
+        raise scope.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
+    if node.get("schema") or node.get("catalog"):
+        raise scope.refuse(node, f"{name} is called by a qualified name; only built-in functions and macros are known.")
+    macro = scope.macro(name)
+    if macro is not None:
+        check_macro(node, macro, scope)
+    elif name not in ROWWISE:
+        raise scope.refuse(
+            node,
+            f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: "
+            "use dp_count, dp_count_units, dp_sum or dp_avg.",
+        )
+
+
+def check_macro(node: Node, macro: tuple[Sequence[str], Node], scope: Scope) -> None:
+    """Check a user's macro by its definition, in which its parameters are columns."""
+    names, body = macro
+    if scope.depth > _MOST_MACROS:
+        raise scope.refuse(node, "Macros that call macros are followed only so far.")
+    if len(names) < len(arguments(node)):
+        raise scope.refuse(node, "This macro has fewer parameters than it is given.")
+    inner = Scope((Table("", dict.fromkeys(names, "")),), scope.sql, scope.macro, scope.depth + 1)
+    check_rowwise(body, inner)
+
+
+def _unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
+    name = ".".join(node["column_names"])
+    known = [column for table in scope.tables for column in table.columns]
+    if name.lower() in {"current_date", "current_timestamp", "current_time", "now", "localtimestamp"}:
+        return scope.refuse(node, f"{name} depends on when it is asked; pass the time as a parameter.")
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return scope.refuse(node, f"There is no column {name}; there are {shown or 'none'}.")

@@ -1,0 +1,339 @@
+"""A statement, cut at its private aggregations: below each, questions; above, ordinary SQL on released rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dp_polars.errors import StatementNotAllowed
+from dp_polars.sql.allowed import EXPRESSIONS, ORDINARY
+from dp_polars.sql.calls import Call, call_of
+from dp_polars.sql.names import (
+    aliases_of,
+    changed_modifier,
+    is_private_call,
+    modifier_expressions,
+    name_of,
+    qualified,
+    without_aliases,
+)
+from dp_polars.sql.projection import condition, is_unit, projected
+from dp_polars.sql.relations import Catalog, Relation, Relations, base_table, named, select_node
+from dp_polars.sql.rowwise import Scope, Table, check_macro, check_rowwise
+from dp_polars.sql.tree import (
+    Node,
+    Parser,
+    canonical,
+    column,
+    cte_query,
+    place,
+    replaced,
+    walk,
+    without_places,
+)
+
+RELEASED = "dp_released_"
+
+
+@dataclass(frozen=True)
+class SqlKey:
+    """A grouping key: its name in the answer and its expression."""
+
+    name: str
+    node: Node
+
+
+@dataclass(frozen=True)
+class SqlQuestion:
+    """One private aggregate: what to ask, of which rows."""
+
+    call: Call
+    rows: Node
+    """The query that gives unit columns, keys and, if the call has one, its column `value`."""
+    unit: tuple[str, ...]
+    keys: tuple[str, ...]
+    relation: Relation
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The questions of one SELECT over private rows, whose answers become one table of released rows."""
+
+    table: str
+    questions: tuple[SqlQuestion, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass
+class Cut:
+    """What a statement becomes: questions, and a query over their answers."""
+
+    above: Node
+    aggregations: list[Aggregation] = field(default_factory=list)
+    sources: frozenset[str] = frozenset()
+
+
+def cut(sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Cut:
+    """Return a statement cut at its private aggregations, or refuse it."""
+    cutter = _Cutter(sql, parser, catalog, parameters)
+    relation = cutter.query(parser.select(sql), {})
+    if relation.private:
+        raise StatementNotAllowed(
+            "This would show private rows. Ask for private aggregates: dp_count(*), dp_count_units(), "
+            "dp_sum(x, 0, 100), dp_avg(x, 0, 100), with GROUP BY for groups."
+        )
+    return Cut(without_places(relation.node), cutter.aggregations, relation.sources)
+
+
+class _Cutter:
+    def __init__(self, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> None:
+        self._sql, self._parser, self._catalog, self._parameters = sql, parser, catalog, parameters
+        self._relations = Relations(catalog, sql, self.query)
+        self.aggregations: list[Aggregation] = []
+
+    # ------------------------------------------------------------------ queries
+
+    def query(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        """Return what a query gives: private rows with their unit, or public and released rows."""
+        known = dict(ctes)
+        for entry in node.get("cte_map", {}).get("map", []):
+            if entry["value"].get("aliases"):
+                raise self._refuse(node, f"Column names after {entry['key']} in WITH are not understood.")
+            known[entry["key"].lower()] = self.query(cte_query(entry), known)
+        if node["type"] == "SET_OPERATION_NODE":
+            return self._set_operation(node, known)
+        if node["type"] != "SELECT_NODE":
+            raise self._refuse(node, f"{node['type'].replace('_', ' ').lower()} is not understood.")
+        relation = self._relations.of(node["from_table"], known)
+        scope = self._relations.scope(relation)
+        if not relation.private:
+            return self._ordinary(node, relation, known)
+        if self._private_calls(node):
+            return self._aggregation(node, relation, known)
+        return projected(node, relation, scope)
+
+    def _output(self, node: Node, relation: Relation) -> Table:
+        """Return the columns of a SELECT over released rows by their names alone."""
+        columns: dict[str, str] = {}
+        for item in node["select_list"]:
+            if item["class"] == "STAR":
+                columns |= {name: "" for table in relation.tables for name in table.columns}
+            else:
+                columns[name_of(item, f"column{len(columns)}")] = ""
+        return Table("", columns)
+
+    def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
+        parts = {name: self.query(node[name], ctes) for name in names}
+        listed = [self.query(child, ctes) for child in node.get("children", [])]
+        if any(part.private for part in [*parts.values(), *listed]):
+            raise self._refuse(node, "UNION, INTERSECT and EXCEPT compare private rows; ask each part on its own.")
+        changed = {**node, **{name: part.node for name, part in parts.items()}, "cte_map": {"map": []}}
+        if listed:
+            changed["children"] = [part.node for part in listed]
+        changed["modifiers"] = self._ordinary_modifiers(node, None, ctes)
+        every = [*parts.values(), *listed]
+        sources = frozenset[str]().union(*(part.sources for part in every))
+        released = any(part.released for part in every)
+        tables = every[0].tables if released else ()
+        return Relation(changed, tables, private=False, sources=sources, released=released)
+
+    # ------------------------------------------------------------------ a private aggregation
+
+    def _private_calls(self, node: Node) -> list[Node]:
+        places = [*node["select_list"], node.get("having"), node.get("qualify")]
+        places += [item for modifier in node.get("modifiers", []) for item in modifier_expressions(modifier)]
+        return [item for root in places if root for item in walk(root) if is_private_call(item)]
+
+    def _aggregation(self, node: Node, relation: Relation, ctes: dict[str, Relation]) -> Relation:
+        scope = self._relations.scope(relation)
+        node = qualified(node, scope)
+        if node.get("sample"):
+            raise self._refuse(node, "A sample depends on which other rows there are.")
+        keys = self._keys(node, scope)
+        table = f"{RELEASED}{len(self.aggregations)}"
+        asked: dict[str, SqlQuestion] = {}
+        for item in self._private_calls(node):
+            text = canonical(item)
+            if text not in asked:
+                call = call_of(item, self._parser, self._parameters, self._sql)
+                asked[text] = self._question(call, node, relation, scope, keys)
+        self.aggregations.append(Aggregation(table, tuple(asked.values()), tuple(key.name for key in keys)))
+        answers = {text: f"dp_answer_{number}" for number, text in enumerate(asked)}
+        above = self._above(node, keys, answers, table, ctes)
+        output = self._output(above, relation)
+        return Relation(above, (output,), private=False, sources=relation.sources, released=True)
+
+    def _keys(self, node: Node, scope: Scope) -> list[SqlKey]:
+        sets = node.get("group_sets") or []
+        items = node["select_list"]
+        if len(sets) > 1 or (sets and len(sets[0]) != len(node["group_expressions"])):
+            raise self._refuse(node, "GROUPING SETS, ROLLUP and CUBE are not available; ask each grouping on its own.")
+        if node.get("aggregate_handling") == "FORCE_AGGREGATES":
+            expressions = [item for item in items if not any(is_private_call(one) for one in walk(item))]
+        else:
+            aliases = aliases_of(node)
+            expressions = [
+                without_aliases(self._by_position(item, items), aliases, scope)
+                for item in node.get("group_expressions", [])
+            ]
+        keys: list[SqlKey] = []
+        for item in expressions:
+            check_rowwise(item, scope)
+            shown = next((one for one in items if canonical(one) == canonical(item)), item)
+            name = name_of(shown, f"key_{len(keys)}")
+            if name.lower() in {key.name.lower() for key in keys}:
+                raise self._refuse(item, f"Two keys have the name {name}; give one an alias.")
+            keys.append(SqlKey(name, item))
+        return keys
+
+    def _by_position(self, item: Node, items: list[Node]) -> Node:
+        """Return what a number in GROUP BY stands for."""
+        if item["class"] != "CONSTANT":
+            return item
+        number = self._parser.value(item, {})
+        if not isinstance(number, int) or not 1 <= number <= len(items):
+            raise self._refuse(item, "A number in GROUP BY is the place of a column in SELECT.")
+        return items[number - 1]
+
+    def _question(self, call: Call, node: Node, relation: Relation, scope: Scope, keys: list[SqlKey]) -> SqlQuestion:
+        for key in keys:
+            if any(is_unit(item, relation, scope) for item in walk(key.node)):
+                raise self._refuse(
+                    key.node,
+                    f"Grouping by {key.name} reads the unit column: every group would be one person. Group by "
+                    "something that many people share.",
+                )
+        items = [{**unit, "alias": f"unit_{i}"} for i, unit in enumerate(relation.unit)]
+        items += [named(key.node, f"key_{i}") for i, key in enumerate(keys)]
+        if call.value is not None:
+            check_rowwise(call.value, scope)
+            items.append(named(call.value, "value"))
+        if not items:
+            items = [named(self._parser.expression("1"), "row")]
+        where = condition(node, scope, call.where)
+        rows = without_places(select_node(items, relation.node, where))
+        return SqlQuestion(call, rows, relation.unit_names, tuple(key.name for key in keys), relation)
+
+    def _above(
+        self, node: Node, keys: list[SqlKey], answers: dict[str, str], table: str, ctes: dict[str, Relation]
+    ) -> Node:
+        """Return the SELECT with answers for private aggregates and keys, over the table of answers."""
+        key_names = {canonical(key.node): f"dp_key_{number}" for number, key in enumerate(keys)}
+        aliases = {name.lower() for name in aliases_of(node)}
+
+        def change(item: Node) -> Node | None:
+            text = canonical(item)
+            if text in answers:
+                return {**column(answers[text]), "alias": item.get("alias", "")}
+            if text in key_names:
+                return {**column(key_names[text]), "alias": item.get("alias", "")}
+            return None
+
+        released = Table(table, dict.fromkeys([*answers.values(), *key_names.values(), *aliases], ""))
+        scope = Scope((released,), self._sql, self._catalog.macro)
+
+        def raised(item: Node | None) -> Node | None:
+            if item is None:
+                return None
+            changed: Node = replaced(item, change)
+            self._check_above(changed, scope, keys)
+            return self._with_subqueries(changed, ctes)
+
+        items = []
+        for item in node["select_list"]:
+            if item["class"] == "STAR":
+                raise self._refuse(item, "* would show private rows; name the keys and the private aggregates.")
+            own = raised(item)
+            if own is not None:
+                items.append({**own, "alias": item.get("alias") or name_of(item, "")})
+        modifiers = [changed_modifier(modifier, raised) for modifier in node.get("modifiers", [])]
+        above = select_node(items, base_table(table), raised(node.get("having")))
+        return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
+
+    def _check_above(self, node: Node, scope: Scope, keys: list[SqlKey]) -> None:
+        for item in walk(node):
+            if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
+                known = ", ".join(key.name for key in keys) or "none"
+                raise self._refuse(
+                    item,
+                    f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a private aggregate, "
+                    "so it would show private rows. Add it to GROUP BY or aggregate it.",
+                )
+        self._check_ordinary(node, None)
+
+    # ------------------------------------------------------------------ public and released rows
+
+    def _ordinary(self, node: Node, relation: Relation, ctes: dict[str, Relation]) -> Relation:
+        calls = self._private_calls(node)
+        if calls:
+            raise self._refuse(
+                calls[0],
+                f"{calls[0]['function_name']} is for private tables; these rows are public or already released.",
+            )
+        scope, before = self._relations.scope(relation), len(self.aggregations)
+        changed = {**node, "from_table": relation.node, "cte_map": {"map": []}}
+        names = ("where_clause", "having", "qualify")
+        aliases = Table("", dict.fromkeys(aliases_of(node), ""))
+        inside = replace(scope, tables=(*scope.tables, aliases))
+        for name in names:
+            if node.get(name):
+                self._check_ordinary(node[name], inside)
+                changed[name] = self._with_subqueries(node[name], ctes)
+        for name in ("select_list", "group_expressions"):
+            for item in node.get(name, []):
+                self._check_ordinary(item, inside)
+            changed[name] = [self._with_subqueries(item, ctes) for item in node.get(name, [])]
+        changed["modifiers"] = self._ordinary_modifiers(node, inside, ctes)
+        released = relation.released or len(self.aggregations) > before
+        tables = (self._output(node, relation),) if released else relation.tables
+        return Relation(changed, tables, private=False, sources=relation.sources, released=released)
+
+    def _ordinary_modifiers(self, node: Node, scope: Scope | None, ctes: dict[str, Relation]) -> list[Node]:
+        for modifier in node.get("modifiers", []):
+            for item in modifier_expressions(modifier):
+                self._check_ordinary(item, scope)
+        return [
+            changed_modifier(modifier, lambda item: self._with_subqueries(item, ctes))
+            for modifier in node.get("modifiers", [])
+        ]
+
+    def _check_ordinary(self, node: Node, scope: Scope | None) -> None:
+        """Refuse expressions over public rows that might read anything else."""
+        for item in walk(node):
+            kind = item["class"]
+            if kind in ("FUNCTION", "WINDOW"):
+                name = str(item["function_name"]).lower()
+                macro = self._catalog.macro(name)
+                if macro is not None:
+                    check_macro(item, macro, Scope((), self._sql, self._catalog.macro))
+                elif name not in ORDINARY:
+                    raise self._refuse(item, f"{name} is not among the functions that are known to read nothing else.")
+            elif kind == "COLUMN_REF":
+                if scope is not None and scope.resolve(item) is None:
+                    raise self._refuse(item, f"There is no column {'.'.join(item['column_names'])} here.")
+            elif kind not in EXPRESSIONS | {"SUBQUERY", "STAR", "POSITIONAL_REFERENCE", "COLLATE"}:
+                raise self._refuse(item, f"{kind.lower()} expressions are not understood.")
+
+    def _with_subqueries(self, node: Node, ctes: dict[str, Relation]) -> Node:
+        """Return an expression whose subqueries were cut too; none may give private rows."""
+
+        def change(item: Node) -> Node | None:
+            if item["class"] != "SUBQUERY":
+                return None
+            inner = self.query(item["subquery"]["node"], ctes)
+            if inner.private:
+                raise self._refuse(item, "A subquery over a private table would show its rows.")
+            return {**item, "subquery": {**item["subquery"], "node": inner.node}}
+
+        changed: Node = replaced(node, change)
+        return changed
+
+    def _refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+        return StatementNotAllowed(reason + place(node, self._sql))
+
+
+def question_text(question: SqlQuestion, parameters: dict[str, Any]) -> str:
+    """Return what names the rows of a question: its query and the values of its parameters."""
+    return json.dumps(["sql", canonical(question.rows), {name: repr(value) for name, value in parameters.items()}])
