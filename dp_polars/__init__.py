@@ -13,7 +13,7 @@ from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Sessio
 from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.asking.frame import PrivateFrame
-from dp_polars.asking.namespace import private, register
+from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.options import Options
 from dp_polars.errors import (
     BudgetExceeded,
@@ -60,7 +60,7 @@ __all__ = [
     "set_session",
 ]
 
-register()
+put_namespace()
 
 
 def __getattr__(name: str) -> object:
@@ -69,6 +69,10 @@ def __getattr__(name: str) -> object:
         from dp_polars.sql import connection
 
         return getattr(connection, name)
+    if name == "register":
+        from dp_polars.sql.functions import register
+
+        return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -41,7 +41,7 @@ def private(
     return PrivateFrame(frame, session=session, unit=unit, name=name, data_version=data_version)
 
 
-def register() -> None:
+def put_namespace() -> None:
     """Put the namespace `dp` on DataFrame and LazyFrame."""
     pl.api.register_dataframe_namespace("dp")(PrivateFrame)
     pl.api.register_lazyframe_namespace("dp")(PrivateFrame)

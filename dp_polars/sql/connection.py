@@ -18,7 +18,7 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.releasing.source import source_identity
 from dp_polars.sql.asking import Asked, ask
-from dp_polars.sql.relations import KnownTable
+from dp_polars.sql.relations import KnownTable, select_all
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tree import Node, Parser, parameters_of, without_places
 
@@ -42,7 +42,7 @@ class GuardedConnection:
         self._raw: Any = (
             duckdb.connect(os.fspath(database) if database is not None else ":memory:") if self._own else database
         )
-        self._parser = Parser()
+        self.parser = Parser()
         self._catalog = _Catalog(self)
         self._frames: dict[str, tuple[Any, Any]] = {}
         self._public: set[tuple[str, ...]] = set()
@@ -128,8 +128,18 @@ class GuardedConnection:
         return self._above(asked, asked.release(), parameters)
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
-        parts = cut(query, self._parser, self._catalog, parameters)
+        parts = cut(self.parser.select(query), query, self.parser, self._catalog, parameters)
         return ask(parts, self._session, self, parameters, options)
+
+    def columns_of(self, table: Node) -> dict[str, str]:
+        """Return the columns of a table and their types."""
+        return self._catalog.columns(select_all(table))
+
+    def answer_node(self, node: Node, options: dict[str, Any]) -> pl.DataFrame:
+        """Return the answer to a statement that was put together from checked parts."""
+        asked = ask(cut(node, "", self.parser, self._catalog, {}), self._session, self, {}, options)
+        frame = pl.from_arrow(self._above(asked, asked.release(), {}))
+        return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
     def _above(self, asked: Asked, released: dict[str, pl.DataFrame], parameters: dict[str, Any]) -> Any:
         """Run what stands above the private aggregations."""
@@ -139,7 +149,7 @@ class GuardedConnection:
                 cursor.register(name, frame.to_arrow())
             node = asked.parts.above
             used = {name: parameters[name] for name in parameters_of(node)}
-            relation = cursor.sql(self._parser.text(node), params=used or None)
+            relation = cursor.sql(self.parser.text(node), params=used or None)
             make = getattr(relation, "to_arrow_table", None) or relation.fetch_arrow_table
             return make()
         finally:
@@ -149,7 +159,7 @@ class GuardedConnection:
 
     def text(self, node: Node) -> str:
         """Return the SQL text of a query."""
-        return self._parser.text(node)
+        return self.parser.text(node)
 
     def cursor_for_rows(self) -> Any:
         """Return a cursor on the database that sees the registered frames and no Python variables."""
@@ -290,7 +300,7 @@ class _Catalog:
             ).fetchone()
         finally:
             cursor.close()
-        return None if row is None or row[1] is None else (list(row[0]), self._guard._parser.expression(row[1]))
+        return None if row is None or row[1] is None else (list(row[0]), self._guard.parser.expression(row[1]))
 
 
 def _kind(cursor: Any, path: tuple[str, ...]) -> str | None:

@@ -119,7 +119,8 @@ class Relations:
         if known is None:
             raise self._refuse(
                 node,
-                f"There is no table {name} here. Frames and files are opened with con.register(name, frame or path).",
+                f"There is no table {name} here. Temporary tables, frames registered elsewhere and rows that are not "
+                "committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
             )
         alias = node["alias"] or path[-1]
         if node.get("column_name_alias"):

@@ -74,10 +74,10 @@ class Cut:
     sources: frozenset[str] = frozenset()
 
 
-def cut(sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Cut:
-    """Return a statement cut at its private aggregations, or refuse it."""
+def cut(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Cut:
+    """Return a statement cut at its private aggregations, or refuse it; `sql` is its text, for places."""
     cutter = _Cutter(sql, parser, catalog, parameters)
-    relation = cutter.query(parser.select(sql), {})
+    relation = cutter.query(node, {})
     if relation.private:
         raise StatementNotAllowed(
             "This would show private rows. Ask for private aggregates: dp_count(*), dp_count_units(), "

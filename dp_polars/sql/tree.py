@@ -60,6 +60,12 @@ class Parser:
         row = self._database.cursor().execute(self.text(template), used or None).fetchone()
         return None if row is None else row[0]
 
+    def typed(self, values: list[Any], kind: str) -> list[Any]:
+        """Return values, as JSON has them, in a type of DuckDB."""
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        rows = self._database.cursor().execute(f"SELECT CAST(unnest($texts::VARCHAR[]) AS {kind})", {"texts": texts})
+        return [row[0] for row in rows.fetchall()]
+
     def _call(self, sql: str, argument: str) -> dict[str, Any]:
         row = self._database.cursor().execute(sql, [argument]).fetchone()
         answer: dict[str, Any] = json.loads(row[0]) if row else {}

@@ -1,0 +1,178 @@
+"""`dp.register`: private aggregates as functions on a user's own DuckDB connection.
+
+A table macro asks one Python function, which runs the private question and returns the released rows. DuckDB calls that
+function as often as it likes (for each `repr`, each reference, each outer row of a correlated subquery): the answer to
+the same words is kept, so it is the same rows and costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import Any
+
+import polars as pl
+
+from dp_polars.accounting.session import Session
+from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+from dp_polars.mechanisms.randomized_response import randomized_response
+from dp_polars.sql.connection import GuardedConnection
+from dp_polars.sql.relations import select_node
+from dp_polars.sql.texts import sql_text
+from dp_polars.sql.tree import Node, column
+
+_FUNCTIONS = {
+    "dp_count": ("", "", "count", "BIGINT"),
+    "dp_count_units": ("", "", "count_units", "BIGINT"),
+    "dp_sum": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "sum", "DOUBLE"),
+    "dp_mean": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "mean", "DOUBLE"),
+}
+_BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
+
+
+class Functions:
+    """The functions of one registration; its guard says which tables are public and whose rows are whose."""
+
+    def __init__(self, connection: Any, session: Session) -> None:
+        self.guard = GuardedConnection(connection, session)
+        self._session = session
+        self._answers: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, words: str) -> str:
+        """Return the released rows of a question as JSON; the same words, the same rows."""
+        with self._lock:
+            if words not in self._answers:
+                self._answers[words] = self._answered(json.loads(words))
+            return self._answers[words]
+
+    def _answered(self, words: dict[str, Any]) -> str:
+        function = words.pop("function")
+        *_, answer, _ = _FUNCTIONS[function]
+        keys = list(dict.fromkeys(words.pop("by")))
+        node = self._select(function, words, keys)
+        if "lower" in words:
+            words["bounds"] = (words.pop("lower"), words.pop("upper"))
+        if words.get("keys") is not None:
+            words["keys"] = self._typed_keys(node["from_table"], keys, words["keys"])
+        options = {name: value for name, value in words.items() if value is not None}
+        frame = self.guard.answer_node(node, options)
+        texts = frame.select(pl.all().cast(pl.String)).rename({frame.columns[-1]: answer})
+        return json.dumps(texts.to_dicts())
+
+    def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:
+        """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
+        parse = self.guard.parser
+        source = parse.select(f"FROM {_text(words.pop('source'), 'the table')}")
+        table = source["from_table"]
+        if (
+            table["type"] != "BASE_TABLE"
+            or source["where_clause"]
+            or source["modifiers"]
+            or source["group_expressions"]
+        ):
+            raise StatementNotAllowed(f"{function} takes the name of a table; conditions go into where :=.")
+        where = words.pop("where", None)
+        call = parse.expression("dp_count(*)" if function == "dp_count" else f"{function}()")
+        if "column" in words:
+            call = parse.expression(f"{function}(x)")
+            value = parse.expression(_text(words.pop("column"), "the column"))
+            call = _with_argument(call, value)
+        items: list[Node] = [column(name) for name in keys]
+        node = select_node(
+            [*items, call], table, parse.expression(_text(where, "where")) if where is not None else None
+        )
+        return {**node, "group_expressions": items, "group_sets": [list(range(len(items)))] if items else []}
+
+    def _typed_keys(self, table: Node, keys: list[str], given: Any) -> Any:
+        """Return public keys, which came as JSON, in the types of the table's columns."""
+        rows = given if isinstance(given, list) else [given]
+        types = self.guard.columns_of(table)
+        if len(keys) == 1:
+            return self.guard.parser.typed(
+                [row.get(keys[0]) if isinstance(row, dict) else row for row in rows], types[keys[0]]
+            )
+        if not all(isinstance(row, dict) and set(row) == set(keys) for row in rows):
+            raise InvalidParameterError(
+                f"keys for several columns is a list of structs with {', '.join(keys)}: keys := [{{'{keys[0]}': ...}}]."
+            )
+        typed = [self.guard.parser.typed([row[key] for row in rows], types[key]) for key in keys]
+        return list(zip(*typed, strict=True))
+
+    def budget(self) -> dict[str, Any]:
+        """Return what is used and left of the session."""
+        remaining = self._session.remaining
+        return {
+            "used": self._session.spent.share,
+            "remaining": remaining.share,
+            "epsilon": remaining.epsilon,
+            "delta": remaining.delta,
+            "rho": remaining.rho,
+            "releases": len(self._session.releases),
+        }
+
+
+def _with_argument(call: Node, value: Node) -> Node:
+    if "arguments" in call:
+        return {**call, "arguments": [{**call["arguments"][0], "expression": value}]}
+    return {**call, "children": [value]}
+
+
+def _text(given: Any, what: str) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidParameterError(f"{what} is given as text.")
+    return given
+
+
+def _respond(value: bool | None, epsilon: float) -> bool | None:
+    """Return a randomized response; null stays null, so only answers that are there are protected."""
+    return None if value is None else bool(randomized_response(value, epsilon=epsilon))
+
+
+def register(connection: Any, session: Session) -> GuardedConnection:
+    """Put `dp.dp_count`, `dp.dp_count_units`, `dp.dp_sum`, `dp.dp_mean` and scalars on a DuckDB connection.
+
+    Parameters
+    ----------
+    connection
+        The user's open DuckDB connection; every cursor and tool that holds it can call the functions.
+    session
+        The session that pays and says whose rows are.
+
+    Returns
+    -------
+    GuardedConnection
+        The guard behind the functions: `.public(...)` and `.private(...)` declare tables, `.sql(...)` asks too.
+
+    Examples
+    --------
+    >>> import duckdb, dp_polars as dp
+    >>> con = duckdb.connect()
+    >>> con = con.execute("CREATE TABLE visits AS SELECT i % 50 AS user_id, i % 3 AS kind FROM range(200) t(i)")
+    >>> guard = dp.register(con, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=5))
+    >>> con.sql("FROM dp.dp_count('visits', by := 'kind', keys := [0, 1, 2], epsilon := 0.5)").columns
+    ['kind', 'count']
+    """
+    functions = Functions(connection, session)
+    for name in ("dp_ask", "dp_budget", "dp_randomized_response"):
+        with contextlib.suppress(Exception):  # DuckDB has no way to ask whether a function was made from Python
+            connection.remove_function(name)
+    connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
+    connection.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
+    connection.create_function(
+        "dp_randomized_response",
+        _respond,
+        ["BOOLEAN", "DOUBLE"],
+        "BOOLEAN",
+        side_effects=True,
+        null_handling="special",
+    )
+    connection.execute(sql_text("attach"))
+    for name, (arguments, passed, answer, kind) in _FUNCTIONS.items():
+        connection.execute(
+            sql_text("aggregate").format(
+                function=name, arguments=arguments, passed=passed, answer=answer, type=kind, names=sql_text("names")
+            )
+        )
+    return functions.guard

@@ -1,0 +1,25 @@
+-- A private aggregate as a table function: FROM dp.dp_count('visits', by := 'region', epsilon := 0.2).
+--
+-- {function}, {arguments}, {answer} and {type} are filled in by dp_polars from its own list, never from a user's words.
+-- dp_ask runs the private question on a cursor of its own and returns the released rows as JSON, each a map from column
+-- to text. The columns get their names and types from the table itself, read with no rows; so a key comes back as what it
+-- was. `by` is one name or several, as text with commas or as a list.
+CREATE OR REPLACE MACRO dp.{function}(
+    source, {arguments}"by" := NULL, "where" := NULL, epsilon := NULL, share := NULL, rho := NULL, "within" := NULL,
+    delta := NULL, keys := NULL, max_groups := NULL, max_rows_per_group := NULL, min_units := NULL, nonnegative := NULL,
+    mechanism := NULL
+) AS TABLE
+WITH asked AS (
+    SELECT unnest(from_json(dp_ask(to_json({{
+        'function': '{function}', 'source': source, 'by': {names}, 'where': "where", {passed}
+        'epsilon': epsilon, 'share': share, 'rho': rho, 'within': "within", 'delta': delta, 'keys': keys,
+        'max_groups': max_groups, 'max_rows_per_group': max_rows_per_group, 'min_units': min_units,
+        'nonnegative': nonnegative, 'mechanism': mechanism
+    }})::VARCHAR), '["MAP(VARCHAR,VARCHAR)"]')) AS cells
+),
+shape AS (
+    SELECT COLUMNS(lambda c: list_contains(list_append({names}, '{answer}'), c))
+    FROM (SELECT *, NULL::{type} AS {answer} FROM query_table(source)) LIMIT 0
+)
+SELECT cast_to_type(map_extract_value(cells, alias(COLUMNS(shape.*))), COLUMNS(shape.*))
+FROM asked LEFT JOIN shape ON false;
