@@ -293,38 +293,31 @@ class _Catalog:
     def macro(self, name: str) -> tuple[list[str], Node] | None:
         cursor = self._guard.cursor_for_rows()
         try:
-            row = cursor.execute(
-                "SELECT parameters, macro_definition FROM duckdb_functions() WHERE NOT internal AND function_type "
-                "IN ('macro', 'table_macro') AND lower(function_name) = $name",
-                {"name": name},
-            ).fetchone()
+            rows = cursor.execute(
+                "SELECT function_name, parameters, macro_definition FROM system.main.duckdb_functions() "
+                "WHERE NOT internal AND function_type IN ('macro', 'table_macro')"
+            ).fetchall()
         finally:
             cursor.close()
-        return None if row is None or row[1] is None else (list(row[0]), self._guard.parser.expression(row[1]))
+        for known, parameters, body in rows:
+            if known.lower() == name:
+                return list(parameters), self._guard.parser.expression(f"({body})")
+        return None
 
 
 def _kind(cursor: Any, path: tuple[str, ...]) -> str | None:
-    """Return whether a name is a table or a view of the database; None for anything else."""
-    places = {
-        1: ("current_database()", "current_schema()"),
-        2: ("current_database()", "$schema"),
-        3: ("$database", "$schema"),
-    }
-    if len(path) not in places:
-        return None
-    database, schema = places[len(path)]
-    values = {"name": path[-1]}
-    if len(path) > 1:
-        values["schema"] = path[-2]
-    if len(path) > 2:
-        values["database"] = path[0]
+    """Return whether a name is a table or a view of the database; None for anything else.
+
+    System functions are called by their full names, because a user's macro may have the short one.
+    """
+    here = cursor.execute("SELECT system.main.current_database(), system.main.current_schema()").fetchone()
+    full = (*here[: 3 - len(path)], *path)
     for kind in ("table", "view"):
-        found = cursor.execute(
-            f"SELECT 1 FROM duckdb_{kind}s() WHERE NOT internal AND NOT temporary AND lower({kind}_name) = $name "  # noqa: S608
-            f"AND lower(schema_name) = {schema} AND lower(database_name) = {database}",
-            values,
-        ).fetchone()
-        if found:
+        known = cursor.execute(
+            f"SELECT database_name, schema_name, {kind}_name FROM system.main.duckdb_{kind}s() "  # noqa: S608
+            "WHERE NOT internal AND NOT temporary"
+        ).fetchall()
+        if any(tuple(part.lower() for part in one) == tuple(part.lower() for part in full) for one in known):
             return kind
     return None
 

@@ -85,7 +85,7 @@ def _check_function(node: Node, scope: Scope) -> None:
         raise scope.refuse(node, f"{name} can't be inside of an expression over private rows.")
     if node.get("filter") or node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
         raise scope.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
-    if node.get("schema") or node.get("catalog"):
+    if node.get("schema") not in ("", "main", None) or node.get("catalog"):
         raise scope.refuse(node, f"{name} is called by a qualified name; only built-in functions and macros are known.")
     macro = scope.macro(name)
     if macro is not None:

@@ -254,6 +254,8 @@ class _Cutter:
 
     def _check_above(self, node: Node, scope: Scope, keys: list[SqlKey]) -> None:
         for item in walk(node):
+            if item["class"] == "POSITIONAL_REFERENCE":
+                raise self._refuse(item, "# and a number is the place of a column; name the key or the aggregate.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
                 known = ", ".join(key.name for key in keys) or "none"
                 raise self._refuse(
