@@ -17,8 +17,19 @@ from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
 from dp_polars.sampling import SYSTEM_BITS
 
+Engine = Callable[[pl.LazyFrame, BoundedRequest], pl.DataFrame]
+"""Returns the exact bounded aggregates of rows."""
 
-def run_plan(plan: Plan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+
+def run_plan(
+    plan: Plan,
+    rows: pl.LazyFrame,
+    session: Session,
+    *,
+    name: Callable[[], bytes],
+    fresh: bool,
+    engine: Engine = run_bounded,
+) -> Release:
     """Return the stored release of a question on a source, or charge the plan's price and make one.
 
     `rows` has the columns that a bounded request names; `name()` names the question and the source as it is now. An
@@ -31,7 +42,7 @@ def run_plan(plan: Plan, rows: pl.LazyFrame, session: Session, *, name: Callable
         if stored is not None:
             return stored
     with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
-        exact = _aggregated(rows, request_of(plan))
+        exact = _aggregated(rows, request_of(plan), engine)
         if name() != key:
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
@@ -67,11 +78,11 @@ def request_of(plan: Plan) -> BoundedRequest:
     )
 
 
-def _aggregated(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
+def _aggregated(rows: pl.LazyFrame, request: BoundedRequest, engine: Engine) -> pl.DataFrame:
     """Run the engine; its errors may quote values, so neither their text nor their trace goes on."""
     exact = None
     with contextlib.suppress(Exception, pl.exceptions.PanicException):
-        exact = run_bounded(rows, request)
+        exact = engine(rows, request)
     if exact is None:  # raised here, outside of any handler: the engine's error is not even its context
         raise EngineError(
             "The engine failed while aggregating. Its message is not shown because it may quote private values; the "

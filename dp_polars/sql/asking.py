@@ -15,10 +15,13 @@ from dp_polars.accounting.session import Session
 from dp_polars.asking.options import Options
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
+from dp_polars.engines.duckdb.spilling import fits_memory, run_spilling
+from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.request import BoundedRequest
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.quantities import exact, flag_of
-from dp_polars.releasing.run import run_plan
+from dp_polars.releasing.run import Engine, run_plan
 from dp_polars.sql.statement import Aggregation, Cut, SqlQuestion, question_text
 from dp_polars.sql.tree import Node, parameters_of
 
@@ -49,6 +52,7 @@ class _One:
     name: Callable[[], bytes]
     fresh: bool
     keys: tuple[str, ...]
+    engine: Engine
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
     joined: pl.DataFrame | None = None
     for number, one in enumerate(ones):
         question = one.question
-        frame = run_plan(question.plan, question.rows, question.session, name=one.name, fresh=one.fresh).frame
+        frame = run_plan(
+            question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
+        ).frame
         frame = frame.rename(
             {**dict(zip(one.keys, keys, strict=True)), question.plan.query.name: f"dp_answer_{number}"}
         )
@@ -137,7 +143,7 @@ def _asked(
 ) -> _One:
     used = {name: parameters[name] for name in parameters_of(question.rows)}
     snapshot = Snapshot(database.cursor_for_rows)
-    rows, value = _rows(question, database, snapshot, used)
+    rows, value, whole = _rows(question, database, snapshot, used)
     own = dict(options)
     bounds, per = own.pop("bounds", None), own.pop("per", "row")
     if "keys" in own:
@@ -151,7 +157,16 @@ def _asked(
     def name() -> bytes:
         return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
 
-    return _One(planned, snapshot, name, flag_of(own.get("fresh", False), "fresh"), question.keys)
+    def engine(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
+        cursor = database.cursor_for_rows()
+        try:
+            if fits_memory(cursor, whole, used):
+                return run_bounded(rows, request)
+            return run_spilling(cursor, whole, used, request)
+        finally:
+            cursor.close()
+
+    return _One(planned, snapshot, name, flag_of(own.get("fresh", False), "fresh"), question.keys, engine)
 
 
 def _domain(given: Any, question: SqlQuestion) -> Any:
@@ -164,8 +179,8 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
 
 def _rows(
     question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
-) -> tuple[pl.LazyFrame, str | None]:
-    """Return the rows of a question under the names that a plan shows, and the name of its value."""
+) -> tuple[pl.LazyFrame, str | None, str]:
+    """Return the rows of a question under the names that a plan shows, the name of its value, and their SQL."""
     text = database.text(question.rows)
     cursor = database.cursor_for_rows()
     try:
@@ -187,7 +202,7 @@ def _rows(
         if value in names.values():
             value = f"{value}_value"
         names["value"] = value
-    return rows.rename({name: own for name, own in names.items() if name in schema}), value
+    return rows.rename({name: own for name, own in names.items() if name in schema}), value, whole
 
 
 def _cast(name: str, kind: Any) -> str:

@@ -1,0 +1,100 @@
+"""The bounded aggregation as one SQL query, for more rows than fit memory. Slower, and the same answer."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import polars as pl
+
+from dp_polars.engines.duckdb.rows import Cursor
+from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.sql.texts import sql_text
+
+_LIMIT = 1 << 62
+_ROW_BYTES = 40  # what a row may need in numpy, at most: its packed form, and batches on their way
+
+
+def fits_memory(cursor: Cursor, sql: str, parameters: dict[str, Any]) -> bool:
+    """Whether the rows of a query fit a part of the memory that DuckDB may use itself."""
+    limit = _bytes(cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchone()[0])
+    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked SQL
+    return bool(rows.fetchone()[0] * _ROW_BYTES < limit / 2)
+
+
+def _bytes(text: str) -> float:
+    """Return what DuckDB writes as '1.5 GiB'."""
+    number, _, unit = str(text).partition(" ")
+    powers = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
+    return float(number) * powers.get(unit, 2**40)
+
+
+def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> pl.DataFrame:
+    """Return what the Polars engine's `run_bounded` returns, computed by DuckDB."""
+    keys = [f"key_{i}" for i in range(request.keys)]
+    if request.domain is not None and keys:
+        domain = request.domain.rename({f"key{i}": name for i, name in enumerate(keys)})
+        cursor.register("dp_domain", domain.to_arrow())
+        equal = " AND ".join(f"given.{name} IS NOT DISTINCT FROM dp_domain.{name}" for name in keys)
+        sql = f"SELECT * FROM ({sql}) AS given SEMI JOIN dp_domain ON {equal}"  # noqa: S608 - names are our own
+    text = _text(request, keys, sql)
+    table: pl.DataFrame = cursor.sql(text, params={**parameters, "salt": secrets.randbits(63)}).pl()
+    table = table.rename({"row_sum": "rows", "unit_count": "units"})
+    table = table.rename({name: f"key{i}" for i, name in enumerate(keys)})
+    if "total" in table.columns:
+        table = table.with_columns(pl.col("total").cast(pl.String).cast(pl.Int64))
+    table = table.with_columns(pl.col("rows", "units").cast(pl.Int64))
+    own = [f"key{i}" for i in range(request.keys)]
+    if request.domain is not None and own:
+        table = table.cast(dict(request.domain.schema))  # type: ignore[arg-type]
+        joined = request.domain.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
+        return joined.with_columns(pl.exclude(own).fill_null(0))
+    return table.filter(pl.col("units") > 0).sort(own) if own else table
+
+
+def _text(request: BoundedRequest, keys: list[str], sql: str) -> str:
+    units = [f"unit_{i}" for i in range(request.units)]
+    if not units:
+        sql = f"SELECT *, row_number() OVER () AS unit_0 FROM ({sql})"  # noqa: S608 - every row a unit of its own
+        units = ["unit_0"]
+    value = request.value
+    kept = "true" if request.max_groups is None else f"position <= {int(request.max_groups)}"
+    rows = "row_count" if request.max_rows is None else f"system.main.least(row_count, {int(request.max_rows)})"
+    present = [f"{name} IS NOT NULL" for name in units]
+    if value is not None:
+        present.append("value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)")
+    listed = "".join(f"{name}, " for name in keys)
+    return sql_text("bounded").format(
+        units=", ".join(units),
+        keys=listed,
+        total="" if value is None else f"system.main.sum({_steps(value)}) AS total, ",
+        hashed="".join(f"{name}, " for name in (*units, *keys)),
+        rows=sql,
+        present=" AND ".join(present),
+        ties="".join(f", {name} NULLS FIRST" for name in keys),
+        capped_rows=rows,
+        kept=kept,
+        capped_total="" if value is None else f",\n       {_total(value, request, kept)} AS total",
+        grouped="GROUP BY ALL" if keys else "",
+    )
+
+
+def _steps(value: ValueRequest) -> str:
+    """Return a value as whole steps of its grid, clipped; a value that is there is never null here."""
+    low, high = (-_LIMIT, _LIMIT) if value.total else (value.low, value.high)
+    scaled = f"system.main.round((value::DOUBLE - {value.offset!r}::DOUBLE) * {2.0**-value.exponent!r}::DOUBLE)"
+    return f"CAST(system.main.least(system.main.greatest({scaled}, {low}::DOUBLE), {high}::DOUBLE) AS HUGEINT)"
+
+
+def _total(value: ValueRequest, request: BoundedRequest, kept: str) -> str:
+    """Return the sum of capped totals: scaled down beyond max_rows, or clipped, and within 64 bits."""
+    if value.total:
+        one = f"system.main.least(system.main.greatest(total, {value.low}), {value.high})"
+    elif request.max_rows is None:
+        one = "total"
+    else:
+        cap = int(request.max_rows)
+        floored = f"((total * {cap} - ((total * {cap}) % row_count + row_count) % row_count) // row_count)"
+        one = f"CASE WHEN row_count > {cap} THEN {floored} ELSE total END"
+    whole = f"coalesce(system.main.sum({one}) FILTER (WHERE {kept}), 0)"
+    return f"system.main.least(system.main.greatest({whole}, {-_LIMIT}), {_LIMIT})::VARCHAR"
