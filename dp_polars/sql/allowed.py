@@ -15,23 +15,23 @@ ROWWISE = _words(
     """
     + - * / // % ^ ** & | ~ << >> || @ !~~ ~~ ~~* !~~* ~~~ ^@ add subtract multiply divide mod fdiv fmod abs sign
     round round_even ceil ceiling floor trunc even sqrt cbrt exp ln log log2 log10 pow power pi degrees radians sin
-    cos tan cot asin acos atan atan2 sinh cosh tanh greatest least isnan isinf isfinite factorial gcd lcm xor
+    cos tan cot asin acos atan atan2 sinh cosh tanh greatest least isnan isinf isfinite gcd lcm xor
     bit_count greatest_common_divisor least_common_multiple nextafter lower upper lcase ucase trim ltrim rtrim
     length len strlen char_length character_length bit_length octet_length substring substr substring_grapheme left
-    right lpad rpad repeat replace reverse concat concat_ws contains prefix suffix starts_with ends_with position
+    right replace reverse concat concat_ws contains prefix suffix starts_with ends_with position
     instr strpos split split_part string_split str_split string_to_array regexp_matches regexp_full_match
-    regexp_replace regexp_extract regexp_extract_all regexp_split_to_array like_escape not_like_escape ilike_escape
-    not_ilike_escape ascii chr unicode ord translate strip_accents initcap levenshtein damerau_levenshtein editdist3
-    hamming jaccard jaro_similarity jaro_winkler_similarity format printf md5 sha1 sha256 hex unhex to_hex from_hex
+    regexp_replace regexp_extract regexp_extract_all regexp_split_to_array
+    ascii chr unicode ord translate strip_accents levenshtein damerau_levenshtein editdist3
+    hamming jaccard jaro_similarity jaro_winkler_similarity md5 sha1 sha256 hex unhex to_hex from_hex
     base64 to_base64 from_base64 encode decode year month day hour minute second millisecond microsecond quarter
     week weekofyear dayofmonth dayofweek dayofyear isodow isoyear yearweek weekday decade century millennium era
     epoch epoch_ms epoch_us epoch_ns julian date_part datepart date_trunc datetrunc date_diff datediff date_sub
     datesub date_add dayname monthname last_day make_date make_time make_timestamp make_timestamptz strftime
-    strptime try_strptime time_bucket to_timestamp to_years to_months to_weeks to_days to_hours to_minutes
-    to_seconds to_milliseconds to_microseconds to_quarters to_decades to_centuries to_millennia age timezone
-    coalesce ifnull nullif if case constant_or_null struct_extract struct_extract_at struct_pack row
+    strptime try_strptime to_timestamp to_years to_months to_weeks to_days to_hours to_minutes
+    to_seconds to_milliseconds to_microseconds to_quarters to_decades to_centuries to_millennia
+    coalesce ifnull if case constant_or_null struct_extract struct_extract_at struct_pack row
     list_value list_extract list_element array_extract list_contains list_has array_contains list_position
-    array_length list_slice array_slice map_extract map_extract_value element_at json_extract json_extract_string
+    list_slice array_slice map_extract map_extract_value element_at json_extract json_extract_string
     json_value cardinality
     """
 )
@@ -71,7 +71,7 @@ EXPRESSIONS = frozenset(
 OPERATORS = frozenset(
     {
         "OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE",
-        "OPERATOR_TRY", "ARRAY_EXTRACT", "ARRAY_SLICE", "STRUCT_EXTRACT", "ARRAY_CONSTRUCTOR", "OPERATOR_NULLIF",
+        "OPERATOR_TRY", "ARRAY_EXTRACT", "ARRAY_SLICE", "STRUCT_EXTRACT", "ARRAY_CONSTRUCTOR",
     }
 )  # fmt: skip
 """Operators that look at one row."""

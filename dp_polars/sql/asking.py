@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+import duckdb
 import polars as pl
 
 from dp_polars.accounting.cost import NOTHING
@@ -22,8 +23,9 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.quantities import exact, flag_of
 from dp_polars.releasing.run import Engine, run_plan
+from dp_polars.sql.catalog import unbound
 from dp_polars.sql.statement import Aggregation, Cut, SqlQuestion, question_text
-from dp_polars.sql.tree import Node, parameters_of
+from dp_polars.sql.tree import Node, given_values
 
 _SPENDS = ("epsilon", "share", "rho", "within")
 _SHARED = ("epsilon", "share", "rho", "delta")
@@ -141,7 +143,7 @@ def _agree(aggregation: Aggregation) -> None:
 def _asked(
     question: SqlQuestion, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]
 ) -> _One:
-    used = {name: parameters[name] for name in parameters_of(question.rows)}
+    used = given_values(question.rows, parameters)
     snapshot = Snapshot(database.cursor_for_rows)
     rows, value, whole = _rows(question, database, snapshot, used)
     own = dict(options)
@@ -184,8 +186,16 @@ def _rows(
     text = database.text(question.rows)
     cursor = database.cursor_for_rows()
     try:
-        relation = cursor.sql(text, params=used or None)
+        try:
+            relation = cursor.sql(text, params=used or None)
+        except duckdb.Error as error:
+            raise unbound(error) from None
         types = dict(zip(relation.columns, relation.types, strict=True))
+        for kind in types.values():
+            if str(kind).upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH")):
+                raise InvalidParameterError(
+                    f"A {kind} can be neither a key, a unit nor a value; make it a number or a date."
+                )
         listed = ", ".join(_cast(name, kind) for name, kind in types.items())
         whole = f"SELECT {listed} FROM ({text})"  # noqa: S608 - names are our own
         empty = cursor.sql(whole + " LIMIT 0", params=used or None).pl()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import secrets
+import uuid
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +15,19 @@ import duckdb
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.accounting.terms import _Row
-from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
-from dp_polars.releasing.source import source_identity
 from dp_polars.sql.asking import Asked, ask
-from dp_polars.sql.relations import KnownTable, select_all
+from dp_polars.sql.catalog import Catalog, Rows, unbound
 from dp_polars.sql.statement import cut
-from dp_polars.sql.tree import Node, Parser, parameters_of, without_places
+from dp_polars.sql.tree import Node, Parser, given_values
+from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+_VALUES = (
+    bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, type(None)
+)  # fmt: skip
 
 
 class GuardedConnection:
@@ -42,34 +47,40 @@ class GuardedConnection:
         self._raw: Any = (
             duckdb.connect(os.fspath(database) if database is not None else ":memory:") if self._own else database
         )
-        self.parser = Parser()
-        self._catalog = _Catalog(self)
+        self._parser = Parser()
         self._frames: dict[str, tuple[Any, Any]] = {}
         self._public: set[tuple[str, ...]] = set()
         self._units: dict[tuple[str, ...], tuple[str, ...] | None] = {}
         self._token = secrets.token_hex(16)
         self._results: Any = duckdb.connect(":memory:")
+        for setting in ("python_enable_replacements", "enable_external_access"):
+            self._results.execute(f"SET {setting} = false")
         self._result: Any = None
         self._table: Any = None
 
     # ------------------------------------------------------------------ tables
 
     def register(self, name: str, source: Any) -> GuardedConnection:
-        """Give a frame (Polars, Arrow, pandas) or a Parquet, CSV or JSON file a name in SQL; its rows are private."""
+        """Give a frame (Polars, Arrow, pandas) or a Parquet file a name in SQL; its rows are private.
+
+        Text files are read into a frame first: whether a line of them can be read at all must not be part of an answer.
+        """
         if isinstance(source, str | Path):
             path = os.path.abspath(source)
-            if not os.path.isfile(path):
-                raise InvalidParameterError(f"There is no file for {name}; register takes a frame or a path.")
+            if not os.path.isfile(path) or not path.endswith((".parquet", ".pq")):
+                raise InvalidParameterError(f"There is no Parquet file for {name}; register takes a frame or its path.")
             self._frames[name.lower()] = (Path(path), path)
         else:
             held = source.collect() if isinstance(source, pl.LazyFrame) else source
             self._frames[name.lower()] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
+        self._public.discard((name.lower(),))
+        self._units.pop((name.lower(),), None)
         return self
 
     def public(self, *names: str) -> GuardedConnection:
         """Declare tables public: their rows belong to nobody, and may be shown and joined."""
         for name in names:
-            self._public.add(_path(name))
+            self._public.add(self._path(name))
         return self
 
     def private(self, name: str, unit: str | Sequence[str]) -> GuardedConnection:
@@ -80,9 +91,16 @@ class GuardedConnection:
         names = (unit,) if isinstance(unit, str) else tuple(unit)
         if not names or not all(isinstance(one, str) for one in names):
             raise InvalidParameterError("unit= names the column, or the columns, that say whose a row is.")
-        self._public.discard(_path(name))
-        self._units[_path(name)] = names
+        self._public.discard(self._path(name))
+        self._units[self._path(name)] = names
         return self
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        """Return the parts of a table's name, which is read as in a statement."""
+        table = self._parser.select(f"FROM {name}")["from_table"]
+        if table["type"] != "BASE_TABLE" or table["alias"]:
+            raise InvalidParameterError(f"{name} is not the name of a table.")
+        return tuple(table[part].lower() for part in ("catalog_name", "schema_name", "table_name") if table[part])
 
     # ------------------------------------------------------------------ statements
 
@@ -124,65 +142,48 @@ class GuardedConnection:
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the rows of a statement as an Arrow table."""
-        asked = self._asked(query, parameters, options)
-        return self._above(asked, asked.release(), parameters)
+        catalog = Catalog(self)
+        parts = cut(self._parser.select(query), query, self._parser, catalog, parameters)
+        asked = ask(parts, self._session, Rows(self, catalog), parameters, options)
+        return self._above(asked, asked.release(), parameters, catalog)
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
-        parts = cut(self.parser.select(query), query, self.parser, self._catalog, parameters)
-        return ask(parts, self._session, self, parameters, options)
+        catalog = Catalog(self)
+        parts = cut(self._parser.select(query), query, self._parser, catalog, parameters)
+        return ask(parts, self._session, Rows(self, catalog), parameters, options)
 
-    def columns_of(self, table: Node) -> dict[str, str]:
-        """Return the columns of a table and their types."""
-        return self._catalog.columns(select_all(table))
-
-    def answer_node(self, node: Node, options: dict[str, Any]) -> pl.DataFrame:
-        """Return the answer to a statement that was put together from checked parts."""
-        asked = ask(cut(node, "", self.parser, self._catalog, {}), self._session, self, {}, options)
-        frame = pl.from_arrow(self._above(asked, asked.release(), {}))
+    def _answer_node(self, node: Node, options: dict[str, Any]) -> pl.DataFrame:
+        """Return the answer to a statement that was put together from parsed parts."""
+        catalog = Catalog(self)
+        asked = ask(cut(node, "", self._parser, catalog, {}), self._session, Rows(self, catalog), {}, options)
+        frame = pl.from_arrow(self._above(asked, asked.release(), {}, catalog))
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
-    def _above(self, asked: Asked, released: dict[str, pl.DataFrame], parameters: dict[str, Any]) -> Any:
+    def _above(
+        self, asked: Asked, released: dict[str, pl.DataFrame], parameters: dict[str, Any], catalog: Catalog
+    ) -> Any:
         """Run what stands above the private aggregations."""
-        cursor = self.cursor_for_rows()
+        cursor = self._cursor_for_rows()
         try:
             for name, frame in released.items():
                 cursor.register(name, frame.to_arrow())
             node = asked.parts.above
-            used = {name: parameters[name] for name in parameters_of(node)}
-            relation = cursor.sql(self.parser.text(node), params=used or None)
+            used = given_values(node, parameters)
+            relation = cursor.sql(catalog.text(node, above=True, private=False), params=used or None)
             make = getattr(relation, "to_arrow_table", None) or relation.fetch_arrow_table
             return make()
+        except duckdb.BinderException as error:
+            raise unbound(error) from None
         finally:
             cursor.close()
 
-    # ------------------------------------------------------------------ what asking needs
-
-    def text(self, node: Node) -> str:
-        """Return the SQL text of a query."""
-        return self.parser.text(node)
-
-    def cursor_for_rows(self) -> Any:
+    def _cursor_for_rows(self) -> Any:
         """Return a cursor on the database that sees the registered frames and no Python variables."""
         cursor = self._raw.cursor()
         cursor.execute("SET python_enable_replacements = false")
         for name, (held, _) in self._frames.items():
-            cursor.register(name, cursor.from_query(f"FROM {_literal(held)}") if isinstance(held, Path) else held)
+            cursor.register(name, cursor.read_parquet(str(held)) if isinstance(held, Path) else held)
         return cursor
-
-    def source(self, parts: frozenset[str]) -> bytes:
-        """Return what names the tables of a question now: never their rows."""
-        named = [self._source(part) for part in sorted(parts)]
-        return b"\x00".join(named)
-
-    def _source(self, name: str) -> bytes:
-        kind, _, rest = name.partition(":")
-        if kind == "frame":
-            held, source = self._frames[rest]
-            if isinstance(held, Path):
-                state = os.stat(held)
-                return f"file:{held}:{state.st_size}:{state.st_mtime_ns}".encode()
-            return source_identity(source, None, None)
-        return f"table:{self._token}:{rest}".encode()
 
     # ------------------------------------------------------------------ Python's database API
 
@@ -253,95 +254,18 @@ class GuardedConnection:
         return f"<dp.GuardedConnection paid by {self._session!r}>"
 
 
-class _Catalog:
-    """What a guarded connection knows about tables."""
-
-    def __init__(self, guard: GuardedConnection) -> None:
-        self._guard = guard
-
-    def table(self, path: tuple[str, ...]) -> KnownTable | None:
-        guard, lower = self._guard, tuple(part.lower() for part in path)
-        public = lower in guard._public
-        terms = guard._session.terms.unit
-        unit = guard._units.get(lower, None if isinstance(terms, _Row) else terms)
-        cursor = guard.cursor_for_rows()
-        try:
-            if len(lower) == 1 and lower[0] in guard._frames:
-                return KnownTable(_described(cursor, path), public, unit, f"frame:{lower[0]}", lower in guard._units)
-            kind = _kind(cursor, lower)
-            if kind is None or (kind == "view" and not public and lower not in guard._units):
-                if kind == "view":
-                    raise InvalidParameterError(
-                        f"{'.'.join(path)} is a view, so whose its rows are is not known. Say it with "
-                        "con.private(view, unit=...), or declare it public with con.public(view)."
-                    )
-                return None
-            source = "table:" + ".".join(lower)
-            return KnownTable(_described(cursor, path), public, unit, source, kind == "view" and not public)
-        finally:
-            cursor.close()
-
-    def columns(self, query: Node) -> dict[str, str]:
-        cursor = self._guard.cursor_for_rows()
-        try:
-            used = dict.fromkeys(parameters_of(query))
-            rows = cursor.execute(f"DESCRIBE {self._guard.text(without_places(query))}", used or None).fetchall()
-        finally:
-            cursor.close()
-        return {row[0]: row[1] for row in rows}
-
-    def macro(self, name: str) -> tuple[list[str], Node] | None:
-        cursor = self._guard.cursor_for_rows()
-        try:
-            rows = cursor.execute(
-                "SELECT function_name, parameters, macro_definition FROM system.main.duckdb_functions() "
-                "WHERE NOT internal AND function_type IN ('macro', 'table_macro')"
-            ).fetchall()
-        finally:
-            cursor.close()
-        for known, parameters, body in rows:
-            if known.lower() == name:
-                return list(parameters), self._guard.parser.expression(f"({body})")
-        return None
-
-
-def _kind(cursor: Any, path: tuple[str, ...]) -> str | None:
-    """Return whether a name is a table or a view of the database; None for anything else.
-
-    System functions are called by their full names, because a user's macro may have the short one.
-    """
-    here = cursor.execute("SELECT system.main.current_database(), system.main.current_schema()").fetchone()
-    full = (*here[: 3 - len(path)], *path)
-    for kind in ("table", "view"):
-        known = cursor.execute(
-            f"SELECT database_name, schema_name, {kind}_name FROM system.main.duckdb_{kind}s() "  # noqa: S608
-            "WHERE NOT internal AND NOT temporary"
-        ).fetchall()
-        if any(tuple(part.lower() for part in one) == tuple(part.lower() for part in full) for one in known):
-            return kind
-    return None
-
-
-def _described(cursor: Any, path: tuple[str, ...]) -> dict[str, str]:
-    rows = cursor.execute(f"DESCRIBE SELECT * FROM {'.'.join(map(quoted, path))}").fetchall()  # noqa: S608 - quoted
-    return {row[0]: row[1] for row in rows}
-
-
-def _path(name: str) -> tuple[str, ...]:
-    return tuple(part.strip('"').lower() for part in name.split("."))
-
-
-def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
 def _parameters(given: Parameters) -> dict[str, Any]:
     """Return parameters by name; those given by position are named by it."""
     if given is None:
         return {}
-    if isinstance(given, Mapping):
-        return {str(name): value for name, value in given.items()}
-    return {str(place + 1): value for place, value in enumerate(given)}
+    values = given if isinstance(given, Mapping) else {str(place + 1): value for place, value in enumerate(given)}
+    for name, value in values.items():
+        check_parameter(str(name))
+        if not all(isinstance(one, _VALUES) for one in (value if isinstance(value, list | tuple) else [value])):
+            raise InvalidParameterError(
+                f"Parameter {name} is a {type(value).__name__}; parameters are numbers, texts, dates or lists of them."
+            )
+    return {str(name): value for name, value in values.items()}
 
 
 def connect(database: Any = None, session: Session | None = None) -> GuardedConnection:

@@ -17,6 +17,7 @@ import polars as pl
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.mechanisms.randomized_response import randomized_response
+from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
@@ -57,13 +58,13 @@ class Functions:
         if words.get("keys") is not None:
             words["keys"] = self._typed_keys(node["from_table"], keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
-        frame = self.guard.answer_node(node, options)
+        frame = self.guard._answer_node(node, options)
         texts = frame.select(pl.all().cast(pl.String)).rename({frame.columns[-1]: answer})
         return json.dumps(texts.to_dicts())
 
     def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:
         """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
-        parse = self.guard.parser
+        parse = self.guard._parser
         source = parse.select(f"FROM {_text(words.pop('source'), 'the table')}")
         table = source["from_table"]
         if (
@@ -88,16 +89,16 @@ class Functions:
     def _typed_keys(self, table: Node, keys: list[str], given: Any) -> Any:
         """Return public keys, which came as JSON, in the types of the table's columns."""
         rows = given if isinstance(given, list) else [given]
-        types = self.guard.columns_of(table)
+        types = Catalog(self.guard).columns_of_table(table)
         if len(keys) == 1:
-            return self.guard.parser.typed(
+            return self.guard._parser.typed(
                 [row.get(keys[0]) if isinstance(row, dict) else row for row in rows], types[keys[0]]
             )
         if not all(isinstance(row, dict) and set(row) == set(keys) for row in rows):
             raise InvalidParameterError(
                 f"keys for several columns is a list of structs with {', '.join(keys)}: keys := [{{'{keys[0]}': ...}}]."
             )
-        typed = [self.guard.parser.typed([row[key] for row in rows], types[key]) for key in keys]
+        typed = [self.guard._parser.typed([row[key] for row in rows], types[key]) for key in keys]
         return list(zip(*typed, strict=True))
 
     def budget(self) -> dict[str, Any]:

@@ -15,6 +15,13 @@ from dp_polars.sql.allowed import TABLE_FUNCTIONS
 from dp_polars.sql.rowwise import Scope, Table, check_rowwise
 from dp_polars.sql.tree import Node, arguments, column, tried
 
+_JOIN_PARTS = frozenset(
+    {
+        "type", "alias", "query_location", "query_location_length", "left", "right", "condition", "join_type",
+        "ref_type", "using_columns", "is_implicit", "nearest_count", "nearest_order_type",
+    }
+)  # fmt: skip
+
 
 class Catalog(Protocol):
     """What is known about tables, without reading rows."""
@@ -180,6 +187,9 @@ class Relations:
             declared=left.declared or right.declared,
             released=left.released or right.released,
         )
+        unknown = [name for name, own in node.items() if own and name not in _JOIN_PARTS]
+        if unknown:
+            raise self._refuse(node, f"A join with {', '.join(unknown).replace('_', ' ')} is not understood.")
         if node["ref_type"] not in ("REGULAR", "CROSS"):
             raise self._refuse(node, f"A {node['ref_type'].lower()} join is not understood; use JOIN ... USING or ON.")
         if not both.private:
@@ -208,6 +218,10 @@ class Relations:
 
     def _check_condition(self, node: Node, both: Relation) -> None:
         """Accept equalities of columns with equal types: nothing that could fail on a value."""
+        for name in node.get("using_columns", []):
+            kinds = {table.columns[own] for table in both.tables if (own := table.has(str(name))) is not None}
+            if len(kinds) != 1:
+                raise self._refuse(node, f"USING ({name}) compares columns of different types; cast one in a subquery.")
         condition = node.get("condition")
         if condition is None:
             return
@@ -223,6 +237,8 @@ class Relations:
                 if found is None:
                     check_rowwise(side, scope)
                     return
+                if len(side["column_names"]) > (2 if side["column_names"][0].lower() == found[0].alias.lower() else 1):
+                    raise self._refuse(side, "A join with private rows compares columns, not parts of them.")
                 types.append(found[0].columns[found[1]])
             if types[0] != types[1]:
                 raise self._refuse(

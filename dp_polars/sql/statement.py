@@ -132,8 +132,11 @@ class _Cutter:
         changed = {**node, **{name: part.node for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
             changed["children"] = [part.node for part in listed]
-        changed["modifiers"] = self._ordinary_modifiers(node, None, ctes)
         every = [*parts.values(), *listed]
+        shown = Table(
+            "", dict.fromkeys((name for part in every for table in part.tables for name in table.columns), "")
+        )
+        changed["modifiers"] = self._ordinary_modifiers(node, Scope((shown,), self._sql, self._catalog.macro), ctes)
         sources = frozenset[str]().union(*(part.sources for part in every))
         released = any(part.released for part in every)
         tables = every[0].tables if released else ()
@@ -283,9 +286,13 @@ class _Cutter:
             if node.get(name):
                 self._check_ordinary(node[name], inside)
                 changed[name] = self._with_subqueries(node[name], ctes)
+        for item in node.get("group_expressions", []):
+            self._check_ordinary(item, inside)
+        earlier: dict[str, str] = {}
+        for item in node["select_list"]:  # a name may be used in what follows it
+            self._check_ordinary(item, replace(scope, tables=(*scope.tables, Table("", dict(earlier)))))
+            earlier |= {item["alias"]: ""} if item.get("alias") else {}
         for name in ("select_list", "group_expressions"):
-            for item in node.get(name, []):
-                self._check_ordinary(item, inside)
             changed[name] = [self._with_subqueries(item, ctes) for item in node.get(name, [])]
         changed["modifiers"] = self._ordinary_modifiers(node, inside, ctes)
         released = relation.released or len(self.aggregations) > before
@@ -307,6 +314,8 @@ class _Cutter:
             kind = item["class"]
             if kind in ("FUNCTION", "WINDOW"):
                 name = str(item["function_name"]).lower()
+                if item.get("schema") not in ("", "main", None) or item.get("catalog"):
+                    raise self._refuse(item, f"{name} is called by a qualified name; call it by its own.")
                 macro = self._catalog.macro(name)
                 if macro is not None:
                     check_macro(item, macro, Scope((), self._sql, self._catalog.macro))
@@ -327,7 +336,8 @@ class _Cutter:
             inner = self.query(item["subquery"]["node"], ctes)
             if inner.private:
                 raise self._refuse(item, "A subquery over a private table would show its rows.")
-            return {**item, "subquery": {**item["subquery"], "node": inner.node}}
+            rest = {name: replaced(own, change) for name, own in item.items() if name != "subquery"}
+            return {**rest, "subquery": {**item["subquery"], "node": inner.node}}
 
         changed: Node = replaced(node, change)
         return changed
@@ -337,5 +347,6 @@ class _Cutter:
 
 
 def question_text(question: SqlQuestion, parameters: dict[str, Any]) -> str:
-    """Return what names the rows of a question: its query and the values of its parameters."""
-    return json.dumps(["sql", canonical(question.rows), {name: repr(value) for name, value in parameters.items()}])
+    """Return what names the rows of a question: its query, names included, and the values of its parameters."""
+    values = {name: [type(value).__name__, repr(value)] for name, value in parameters.items()}
+    return json.dumps(["sql", without_places(question.rows), values], sort_keys=True)

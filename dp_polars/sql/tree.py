@@ -56,7 +56,7 @@ class Parser:
         """Return what a constant expression is worth."""
         template = self.select("SELECT 1")
         template["select_list"] = [node]
-        used = {name: parameters[name] for name in parameters_of(node)}
+        used = given_values(node, parameters)
         row = self._database.cursor().execute(self.text(template), used or None).fetchone()
         return None if row is None else row[0]
 
@@ -132,18 +132,9 @@ def replaced(node: Any, change: Callable[[Node], Node | None]) -> Any:
     return {name: replaced(item, change) for name, item in node.items()}
 
 
-def bare(node: Any) -> Any:
-    """Return a tree without places and aliases: equal for equal expressions."""
-    if isinstance(node, list):
-        return [bare(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {name: bare(item) for name, item in node.items() if name not in (*_PLACES, "alias")}
-
-
-def canonical(node: Any) -> str:
-    """Return a text that is equal for equal trees, wherever they stand."""
-    return json.dumps(bare(node), sort_keys=True)
+def canonical(node: Node) -> str:
+    """Return a text that is equal for equal expressions, wherever they stand and whatever they are called."""
+    return json.dumps({**without_places(node), "alias": ""}, sort_keys=True)
 
 
 def without_places(node: Any) -> Any:
@@ -171,6 +162,15 @@ def parameters_of(node: Any) -> list[str]:
 
     look(node)
     return sorted(found)
+
+
+def given_values(node: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters in a tree, or say which one has none."""
+    names = parameters_of(node)
+    missing = [name for name in names if name not in parameters]
+    if missing:
+        raise StatementNotAllowed(f"No value was given for parameter {', '.join(missing)}.")
+    return {name: parameters[name] for name in names}
 
 
 def column(*names: str) -> Node:

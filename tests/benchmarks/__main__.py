@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import Any
 
-NAMES = ("sampling", "ledger", "imports", "polars")
+NAMES = ("sampling", "ledger", "imports", "polars", "duckdb")
 
 
 def main(words: list[str]) -> int:

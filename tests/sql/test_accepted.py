@@ -233,7 +233,7 @@ def test_frames_and_files_have_names(tmp_path, session):
     assert len(session.releases) == before
     VISITS.head(10).write_parquet(path)
     assert con.sql("SELECT dp_count(*) AS n FROM file", epsilon=HUGE).fetchall() == [(10,)]
-    with pytest.raises(dp.InvalidParameterError, match="no file"):
+    with pytest.raises(dp.InvalidParameterError, match="no Parquet file"):
         con.register("gone", tmp_path / "nothing.parquet")
 
 

@@ -83,7 +83,7 @@ REFUSED = [
     (f"SELECT leaking() AS x, {ONE} FROM visits", "subquery inside an expression"),
     ("SELECT lower(region) AS x FROM lookup", "subquery inside an expression"),
     (f"SELECT {ONE} FROM visits WHERE lower(region) = 'north'", "subquery inside an expression"),
-    ("SELECT * FROM range(5)", "range may read"),
+    ("SELECT * FROM range(5)", "range is a function of this database"),
     ("SELECT * FROM lookup UNION ALL SELECT region, qty FROM visits", "UNION, INTERSECT and EXCEPT"),
     (f"SELECT {ONE} FROM (SELECT region FROM visits EXCEPT SELECT region FROM lookup)", "UNION, INTERSECT and EXCEPT"),
     ("WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r, visits) SELECT * FROM r", "not understood"),

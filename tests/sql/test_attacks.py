@@ -1,0 +1,175 @@
+"""What attackers tried on the guarded connection, and what keeps it out."""
+
+import itertools
+
+import duckdb
+import numpy as np
+import pytest
+
+import dp_polars as dp
+from dp_polars.sql.allowed import ROWWISE
+from tests.sql.test_accepted import VISITS
+
+
+@pytest.fixture
+def raw():
+    raw = duckdb.connect()
+    raw.register("given", VISITS.to_arrow())
+    raw.execute("CREATE TABLE visits AS FROM given")
+    raw.execute("CREATE TABLE lookup AS SELECT * FROM (VALUES ('north', 1), ('south', 2)) t(region, zone)")
+    raw.execute("CREATE TABLE texts AS SELECT '1' AS qty")
+    return raw
+
+
+@pytest.fixture
+def session():
+    return dp.Session(epsilon=1, delta=1e-6, unit="user_id", max_groups=3, max_rows_per_group=5)
+
+
+@pytest.fixture
+def con(raw, session):
+    return dp.connect(raw, session).public("lookup", "texts")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT (SELECT max(price) FROM visits) >= ANY (SELECT 10) AS x",
+        "SELECT (SELECT price FROM visits) IN (SELECT 10) AS x",
+        "SELECT zone FROM lookup WHERE (SELECT (SELECT max(qty) FROM visits) = zone) IN (SELECT true)",
+        "SELECT (SELECT content FROM read_text('/etc/hostname')) IN (SELECT 'x') AS x",
+        "SELECT (SELECT getvariable('a')) IN (SELECT 'x') AS x",
+        "SELECT dp_count(*, epsilon := 0.1) AS n, (SELECT min(price) FROM visits) IN (SELECT 1) AS x FROM visits",
+        "SELECT zone FROM lookup ORDER BY (SELECT max(price) FROM visits) IN (SELECT 1)",
+        "SELECT CASE WHEN true THEN (SELECT max(price) FROM visits) IN (SELECT 1) END AS x",
+    ],
+)
+def test_the_left_side_of_a_subquery_is_read_too(con, session, statement):
+    with pytest.raises(dp.DPError):
+        con.sql(statement)
+    assert not session.releases
+
+
+def test_names_of_parameters_are_names(con, session):
+    name = "a, (SELECT list(price)[1:3] FROM visits) AS leak --"
+    query = f'SELECT $a AS a, $"{name}" AS b, \'\n, $"{name}" AS q --\' AS c'
+    with pytest.raises(dp.DPError, match="name of a parameter"):
+        con.sql(query, params={"a": 1, name: 2})
+    with pytest.raises(dp.DPError, match=r"name of a parameter|No value"):
+        con.sql(query, params={"a": 1})
+    assert not session.releases
+
+
+def test_a_macro_of_another_schema_is_not_mistaken_for_one_of_this(raw, con):
+    raw.execute("CREATE MACRO twice(a) AS a * 2")
+    raw.execute("CREATE SCHEMA other")
+    raw.execute("CREATE MACRO other.twice(a) AS (SELECT max(price) FROM visits)")
+    for call in ("other.twice(1)", "twice(1)"):
+        with pytest.raises(dp.DPError, match=r"qualified|can't be read"):
+            con.sql(f"SELECT {call} AS x")
+
+
+def test_a_function_of_the_users_is_not_called(raw, con):
+    raw.create_function("shout", lambda x: "x", ["VARCHAR"], "VARCHAR")
+    with pytest.raises(dp.DPError, match="shout is not among"):
+        con.sql("SELECT shout(region) AS x, dp_count(*, epsilon := 0.1) AS n FROM visits GROUP BY x")
+    with pytest.raises(duckdb.Error, match="already exists"):  # DuckDB itself keeps built-in names
+        raw.create_function("upper", lambda x: "x", ["VARCHAR"], "VARCHAR")
+
+
+def test_the_guard_has_no_public_way_to_raw_rows(con):
+    shown = {name for name in dir(con) if not name.startswith("_")}
+    assert shown == {
+        "arrow", "close", "commit", "cursor", "description", "df", "execute", "fetchall", "fetchmany", "fetchone", "pl",
+        "preview", "private", "public", "register", "rollback", "sql",
+    }  # fmt: skip
+
+
+def test_registering_over_a_public_name_makes_it_private(con):
+    con.register("lookup", VISITS)
+    with pytest.raises(dp.StatementNotAllowed, match="private rows"):
+        con.sql("SELECT * FROM lookup")
+    with pytest.raises(dp.DPError):
+        con.public("lookup; DROP TABLE visits")
+
+
+def test_results_hold_nothing_but_themselves(con, tmp_path):
+    result = con.sql("SELECT dp_count(*, epsilon := 0.1) AS n FROM visits")
+    for text in ("SELECT * FROM visits", f"COPY (SELECT 1) TO '{tmp_path}/out.csv'", "FROM VISITS"):
+        with pytest.raises(duckdb.Error):
+            result.query("r", text).fetchall()
+
+
+@pytest.mark.parametrize("join", ["USING (qty)", "ON visits.qty = texts.qty"])
+def test_joins_compare_equal_types(con, join):
+    with pytest.raises(dp.StatementNotAllowed, match="cast one"):
+        con.sql(f"SELECT dp_count(*, epsilon := 0.1) AS n FROM visits JOIN texts {join}")
+
+
+def test_parts_of_columns_are_not_compared_in_joins(raw, con):
+    raw.execute("CREATE TABLE a AS SELECT 1 AS user_id, {'x': 'text', 'y': 1} AS s")
+    raw.execute("CREATE TABLE b AS SELECT {'x': 'text', 'y': 1} AS s")
+    con.public("b")
+    with pytest.raises(dp.StatementNotAllowed, match="not parts of them"):
+        con.sql("SELECT dp_count(*, epsilon := 0.1) AS n FROM a JOIN b ON a.s.x = b.s.y")
+
+
+def test_different_questions_are_not_taken_for_one(con, session):
+    one = "SELECT dp_sum(a, 0, 9, epsilon := 0.1) AS s FROM (SELECT qty AS a, qty + 1 AS b FROM visits) q"
+    con.sql(one)
+    con.sql(one.replace("qty AS a, qty + 1 AS b", "qty AS b, qty + 1 AS a"))
+    assert len(session.releases) == 2
+    con.sql("SELECT dp_count(*, epsilon := 0.01) AS a, dp_count(*, share := 0.01) AS b FROM visits")
+    assert len(session.releases) == 4
+
+
+def test_parameters_are_plain_values(con):
+    with pytest.raises(dp.InvalidParameterError, match="ndarray"):
+        con.sql("SELECT dp_count(*, epsilon := 0.1) AS n FROM visits WHERE qty = ANY($x)", params={"x": np.arange(9)})
+
+
+def test_intervals_are_refused_before_the_charge(con, session):
+    with pytest.raises(dp.InvalidParameterError, match="INTERVAL"):
+        con.sql("SELECT dp_count(to_days(qty::INT), epsilon := 0.1) AS n FROM visits")
+    assert not session.releases
+
+
+HOSTILE = {
+    "VARCHAR": ["''", "'x'", "'1'", "'%'", "'\\'", "'2024-01-01'", "'é𝔘'", "'[('", "NULL"],
+    "BIGINT": ["0", "-1", "9223372036854775807", "(-9223372036854775808)", "63", "NULL"],
+    "DOUBLE": ["0.0", "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE", "1e308", "NULL"],
+    "DATE": ["DATE '2024-02-29'", "'infinity'::DATE", "DATE '0001-01-01'", "NULL"],
+    "TIMESTAMP": ["TIMESTAMP '2024-02-29 23:59:59'", "'infinity'", "'290309-12-22 (BC) 00:00:00'", "NULL"],
+    "BOOLEAN": ["true", "NULL"],
+    "INTEGER[]": ["[]", "[1, NULL]", "NULL"],
+}  # fmt: skip
+
+
+def test_no_allowed_function_fails_inside_try():
+    """Whether a row makes a function fail is not to be seen: every allowed function is called on hostile rows."""
+    con = duckdb.connect()
+    for number, (kind, values) in enumerate(HOSTILE.items()):
+        rows = ", ".join(f"(({value})::{kind})" for value in values)
+        con.execute(f"CREATE TABLE t{number} AS SELECT * FROM (VALUES {rows}) t(c{number})")
+    names = sorted(name for name in ROWWISE if name.isidentifier() and name not in ("case", "if", "row", "coalesce"))
+    calls, failures = 0, []
+    for size in (1, 2, 3):
+        for kinds in itertools.product(range(len(HOSTILE)), repeat=size):
+            if size == 3 and len(set(kinds)) > 2:
+                continue
+            tables = ", ".join(f"t{kind} AS a{place}" for place, kind in enumerate(kinds))
+            inner = ", ".join(f"a{place}.c{kind} AS x{place}" for place, kind in enumerate(kinds))
+            rows = f"(SELECT {inner} FROM {tables})"
+            arguments = ", ".join(f"x{place}" for place in range(size))
+            for name in names:
+                try:
+                    relation = con.sql(f"SELECT count(y) FROM (SELECT TRY({name}({arguments})) AS y FROM {rows})")
+                except duckdb.Error:
+                    continue  # no such overload: an error of the statement, not of a row
+                calls += 1
+                try:
+                    relation.fetchall()
+                except duckdb.Error as error:
+                    failures.append((name, [list(HOSTILE)[kind] for kind in kinds], str(error)[:80]))
+    assert calls > 500
+    assert sorted({name for name, *_ in failures}) == [], failures
