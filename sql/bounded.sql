@@ -4,7 +4,8 @@
 -- one unit in one group. `hash(hash(...))` because a single hash of several columns is visibly biased; ties by the keys, so
 -- that which groups a unit keeps depends on its own rows and the salt alone. The cap is a FILTER, because DuckDB rewrites
 -- row_number() <= k into something twice as slow. Sums are of whole steps in 128 bits.
--- System functions have their full names, because a macro of the user's may have the short ones.
+-- The query runs once for each part of the units, so that a part fits memory. System functions have their full names,
+-- because a macro of the user's may have the short ones.
 WITH runs AS (
     SELECT {units}, {keys}system.main.count(*) AS row_count, {total}
            system.main.hash(system.main.hash({hashed}$salt::UBIGINT)) AS place

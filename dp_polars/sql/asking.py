@@ -16,7 +16,7 @@ from dp_polars.accounting.session import Session
 from dp_polars.asking.options import Options
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
-from dp_polars.engines.duckdb.spilling import fits_memory, run_spilling
+from dp_polars.engines.duckdb.spilling import rows_that_fit, run_spilling
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest
 from dp_polars.errors import InvalidParameterError
@@ -162,8 +162,12 @@ def _asked(
     def engine(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
         cursor = database.cursor_for_rows()
         try:
-            if fits_memory(cursor, whole, used):
+            snapshot.most_rows = rows_that_fit(cursor)
+            try:
                 return run_bounded(rows, request)
+            except Exception:
+                if not snapshot.overfull:
+                    raise
             return run_spilling(cursor, whole, used, request)
         finally:
             cursor.close()

@@ -13,9 +13,10 @@ from dp_polars.accounting.terms import _Row
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.releasing.source import source_identity
+from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
 from dp_polars.sql.relations import KnownTable
 from dp_polars.sql.statement import RELEASED
-from dp_polars.sql.tree import Node, parameters_of, without_places
+from dp_polars.sql.tree import Node, parameters_of, pinned, without_places
 from dp_polars.sql.verify import verify
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Catalog:
     def text(self, node: Node, *, above: bool, private: bool) -> str:
         """Return the SQL text of a query, after a last look at it; private tables only where they may be read."""
         parser = self._guard._parser
-        text = parser.text(without_places(node))
+        text = parser.text(pinned(without_places(node), ORDINARY | TABLE_FUNCTIONS))
 
         def readable(path: tuple[str, ...]) -> bool:
             if len(path) == 1 and path[0].startswith(RELEASED):

@@ -181,6 +181,7 @@ class GuardedConnection:
         """Return a cursor on the database that sees the registered frames and no Python variables."""
         cursor = self._raw.cursor()
         cursor.execute("SET python_enable_replacements = false")
+        cursor.execute("SET enable_progress_bar = false")
         for name, (held, _) in self._frames.items():
             cursor.register(name, cursor.read_parquet(str(held)) if isinstance(held, Path) else held)
         return cursor

@@ -103,7 +103,7 @@ class Relations:
             return Relation(node, (self._described(node),), private=False)
         if kind == "TABLE_FUNCTION":
             name = str(node["function"]["function_name"]).lower()
-            if name not in TABLE_FUNCTIONS or self.catalog.macro(name) is not None:
+            if name not in TABLE_FUNCTIONS:
                 raise self._refuse(
                     node["function"],
                     f"{name} may read files or other tables. Open a file with con.register(name, path); use its name.",

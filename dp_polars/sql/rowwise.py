@@ -87,6 +87,8 @@ def _check_function(node: Node, scope: Scope) -> None:
         raise scope.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
     if node.get("schema") not in ("", "main", None) or node.get("catalog"):
         raise scope.refuse(node, f"{name} is called by a qualified name; only built-in functions and macros are known.")
+    if name in ROWWISE and not scope.depth:
+        return  # it is called by its full name, so that no macro takes its place; inside a macro it isn't
     macro = scope.macro(name)
     if macro is not None:
         check_macro(node, macro, scope)

@@ -292,12 +292,22 @@ class _Cutter:
         for item in node["select_list"]:  # a name may be used in what follows it
             self._check_ordinary(item, replace(scope, tables=(*scope.tables, Table("", dict(earlier)))))
             earlier |= {item["alias"]: ""} if item.get("alias") else {}
-        for name in ("select_list", "group_expressions"):
-            changed[name] = [self._with_subqueries(item, ctes) for item in node.get(name, [])]
+        changed["group_expressions"] = [self._with_subqueries(item, ctes) for item in node.get("group_expressions", [])]
+        changed["select_list"] = [self._shown(item, ctes) for item in node["select_list"]]
         changed["modifiers"] = self._ordinary_modifiers(node, inside, ctes)
         released = relation.released or len(self.aggregations) > before
         tables = (self._output(node, relation),) if released else relation.tables
         return Relation(changed, tables, private=False, sources=relation.sources, released=released)
+
+    def _shown(self, item: Node, ctes: dict[str, Relation]) -> Node:
+        """Return an item of SELECT under the name that DuckDB would give it."""
+        changed = self._with_subqueries(item, ctes)
+        if item.get("alias") or item["class"] in ("COLUMN_REF", "STAR"):
+            return changed
+        text = self._parser.text(
+            without_places(select_node([item], {"type": "EMPTY", "alias": "", "sample": None}, None))
+        )
+        return {**changed, "alias": text.removeprefix("SELECT ")}
 
     def _ordinary_modifiers(self, node: Node, scope: Scope | None, ctes: dict[str, Relation]) -> list[Node]:
         for modifier in node.get("modifiers", []):
@@ -316,11 +326,12 @@ class _Cutter:
                 name = str(item["function_name"]).lower()
                 if item.get("schema") not in ("", "main", None) or item.get("catalog"):
                     raise self._refuse(item, f"{name} is called by a qualified name; call it by its own.")
+                if name in ORDINARY:
+                    continue  # it is called by its full name
                 macro = self._catalog.macro(name)
-                if macro is not None:
-                    check_macro(item, macro, Scope((), self._sql, self._catalog.macro))
-                elif name not in ORDINARY:
+                if macro is None:
                     raise self._refuse(item, f"{name} is not among the functions that are known to read nothing else.")
+                check_macro(item, macro, Scope((), self._sql, self._catalog.macro))
             elif kind == "COLUMN_REF":
                 if scope is not None and scope.resolve(item) is None:
                     raise self._refuse(item, f"There is no column {'.'.join(item['column_names'])} here.")

@@ -146,6 +146,20 @@ def without_places(node: Any) -> Any:
     return {name: without_places(item) for name, item in node.items() if name not in _PLACES}
 
 
+def pinned(node: Any, names: frozenset[str]) -> Any:
+    """Return a tree that calls functions of these names by their full names: a user's macro may have the short one."""
+    if isinstance(node, list):
+        return [pinned(item, names) for item in node]
+    if not isinstance(node, dict):
+        return node
+    copy = {name: pinned(item, names) for name, item in node.items()}
+    if copy.get("class") == "FUNCTION" and str(copy["function_name"]).lower() in names:
+        copy |= {"catalog": "system", "schema": "main", "is_operator": False}
+        if "qualified_name" in copy:
+            copy["qualified_name"] = {"path": ["system", "main", copy["function_name"]]}
+    return copy
+
+
 def parameters_of(node: Any) -> list[str]:
     """Return the names of the parameters in a tree."""
     found: set[str] = set()

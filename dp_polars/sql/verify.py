@@ -56,8 +56,10 @@ class _Reader:
             raise _refused(f"{str(kind).lower()} expressions are not understood")
         if kind in ("FUNCTION", "WINDOW"):
             name = str(item["function_name"]).lower()
-            known = name in self._functions or name in TABLE_FUNCTIONS or self._is_macro(name)
-            if not known or item.get("catalog") or item.get("schema") not in ("", "main", None):
+            full = (item.get("catalog") or "", item.get("schema") or "")
+            built_in = name in self._functions or name in TABLE_FUNCTIONS
+            window = kind == "WINDOW" and built_in  # has no full name
+            if not (built_in and full == ("system", "main")) and not window and not self._is_macro(name):
                 raise _refused(f"{name} is not a function that is known")
         elif kind == "PARAMETER":
             check_parameter(str(item["identifier"]))

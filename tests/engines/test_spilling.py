@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import dp_polars as dp
 from dp_polars.engines.duckdb import spilling
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest, ValueRequest
@@ -89,13 +90,33 @@ def test_each_group_is_kept_equally_often():
     assert np.abs(counts - 10_000 / 3).max() < 5.7 * np.sqrt(10_000 * 2 / 9)
 
 
-def test_it_takes_over_where_memory_is_short():
-    con = duckdb.connect()
-    con.execute("CREATE TABLE rows AS SELECT i FROM range(2000000) t(i)")
-    assert spilling.fits_memory(con, "SELECT * FROM rows", {})
-    con.execute("SET memory_limit = '64MB'")
-    assert not spilling.fits_memory(con, "SELECT * FROM rows", {})
-    assert spilling.fits_memory(con, "SELECT * FROM rows WHERE i < $n", {"n": 1000})
+def test_parts_by_unit_give_the_same_sums(monkeypatch):
+    for value in (None, ROWS):
+        asked = request(max_rows=3, value=value)
+        frame = FRAME if value is not None else FRAME.drop("value")
+        whole = spilled(frame, asked)
+        monkeypatch.setattr(spilling, "_RUN_BYTES", 10**8)
+        assert spilled(frame, asked).rows() == whole.rows()
+        monkeypatch.undo()
+
+
+def test_it_takes_over_where_memory_is_short(monkeypatch):
+    from dp_polars.sql import asking
+
+    called = []
+    honest = asking.run_spilling
+    monkeypatch.setattr(asking, "run_spilling", lambda *given: called.append(1) or honest(*given))
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE rows AS SELECT i % 1000 AS who, i % 3 AS k FROM range(1000000) t(i)")
+    with pytest.warns(dp.DPWarning):
+        session = dp.Session(epsilon=10**6, unit="who", max_rows_per_group=1000)
+    con = dp.connect(raw, session)
+    asked = "SELECT k, dp_count(*, keys := [0, 1, 2], epsilon := 100000, fresh := true) AS n FROM rows GROUP BY k"
+    first = con.sql(asked).fetchall()
+    assert not called
+    raw.execute("SET memory_limit = '50MB'")
+    assert con.sql(asked).fetchall() == first
+    assert called
 
 
 def test_rows_as_units():

@@ -69,6 +69,19 @@ def test_a_macro_of_another_schema_is_not_mistaken_for_one_of_this(raw, con):
             con.sql(f"SELECT {call} AS x")
 
 
+def test_built_in_functions_are_the_built_in_ones_whatever_macros_there_are(raw, con):
+    for macro in ("lower(x)", "sum(x)", '"+"(a, b)', '"||"(a, b)', "count_star()", "least(a, b)"):
+        raw.execute(f"CREATE MACRO {macro} AS (SELECT max(price) FROM visits)")
+    raw.execute("CREATE MACRO range(n) AS TABLE (SELECT price AS range FROM visits)")
+    assert con.sql("SELECT lower('A') || 'b' AS x, sum(zone) + 1 AS s FROM lookup").fetchall() == [("ab", 4)]
+    assert con.sql("SELECT * FROM range(3)").fetchall() == [(0,), (1,), (2,)]
+    plan = con.preview(
+        "SELECT lower(region) AS r, dp_count(*, epsilon := 0.1) AS n FROM visits WHERE qty + 1 > 2 GROUP BY r"
+    )
+    assert plan.cost.epsilon
+    assert con.sql("SELECT dp_sum(qty + 1, 0, 9, epsilon := 0.1) AS s FROM visits").fetchall()
+
+
 def test_a_function_of_the_users_is_not_called(raw, con):
     raw.create_function("shout", lambda x: "x", ["VARCHAR"], "VARCHAR")
     with pytest.raises(dp.DPError, match="shout is not among"):

@@ -22,6 +22,7 @@ def con(tmp_path):
     raw.execute("CREATE VIEW seen AS SELECT avg(price) AS price FROM visits")
     raw.execute("CREATE MACRO leaking() AS (SELECT max(price) FROM visits)")
     raw.execute("CREATE MACRO lower(x) AS (SELECT max(price) FROM visits)")
+    raw.execute("CREATE MACRO through(x) AS lower(x)")
     raw.execute("CREATE MACRO range(n) AS TABLE (SELECT * FROM visits)")
     raw.execute("CREATE TEMP TABLE hidden AS FROM visits")
     session = dp.Session(epsilon=1, delta=1e-6, unit="user_id", max_groups=3, max_rows_per_group=5)
@@ -81,9 +82,7 @@ REFUSED = [
     ("SELECT * FROM lookup, LATERAL (SELECT max(price) FROM visits) x", "not among"),
     ("SELECT leaking() AS x, region FROM lookup", "subquery inside an expression"),
     (f"SELECT leaking() AS x, {ONE} FROM visits", "subquery inside an expression"),
-    ("SELECT lower(region) AS x FROM lookup", "subquery inside an expression"),
-    (f"SELECT {ONE} FROM visits WHERE lower(region) = 'north'", "subquery inside an expression"),
-    ("SELECT * FROM range(5)", "range is a function of this database"),
+    (f"SELECT {ONE} FROM visits WHERE through(region) = 'north'", "subquery inside an expression"),
     ("SELECT * FROM lookup UNION ALL SELECT region, qty FROM visits", "UNION, INTERSECT and EXCEPT"),
     (f"SELECT {ONE} FROM (SELECT region FROM visits EXCEPT SELECT region FROM lookup)", "UNION, INTERSECT and EXCEPT"),
     ("WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r, visits) SELECT * FROM r", "not understood"),

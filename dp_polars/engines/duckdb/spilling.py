@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
@@ -13,13 +14,16 @@ from dp_polars.sql.texts import sql_text
 
 _LIMIT = 1 << 62
 _ROW_BYTES = 40  # what a row may need in numpy, at most: its packed form, and batches on their way
+_RUN_BYTES = 100  # what a row may need in DuckDB's group-by and window
 
 
-def fits_memory(cursor: Cursor, sql: str, parameters: dict[str, Any]) -> bool:
-    """Whether the rows of a query fit a part of the memory that DuckDB may use itself."""
-    limit = _bytes(cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchone()[0])
-    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked SQL
-    return bool(rows.fetchone()[0] * _ROW_BYTES < limit / 2)
+def rows_that_fit(cursor: Cursor) -> int:
+    """Return how many rows fit into half of the memory that DuckDB may use itself."""
+    return int(_limit(cursor) / 2 / _ROW_BYTES)
+
+
+def _limit(cursor: Cursor) -> float:
+    return _bytes(cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchall()[0][0])
 
 
 def _bytes(text: str) -> float:
@@ -37,19 +41,28 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
         cursor.register("dp_domain", domain.to_arrow())
         equal = " AND ".join(f"given.{name} IS NOT DISTINCT FROM dp_domain.{name}" for name in keys)
         sql = f"SELECT * FROM ({sql}) AS given SEMI JOIN dp_domain ON {equal}"  # noqa: S608 - names are our own
+    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked
+    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4)))
+    values = {**parameters, "salt": secrets.randbits(63), "parts": parts}
     text = _text(request, keys, sql)
-    table: pl.DataFrame = cursor.sql(text, params={**parameters, "salt": secrets.randbits(63)}).pl()
-    table = table.rename({"row_sum": "rows", "unit_count": "units"})
+    pieces = [cursor.sql(text, params={**values, "part": part}).pl() for part in range(parts)]
+    table = _added(pieces, keys).rename({"row_sum": "rows", "unit_count": "units"})
     table = table.rename({name: f"key{i}" for i, name in enumerate(keys)})
-    if "total" in table.columns:
-        table = table.with_columns(pl.col("total").cast(pl.String).cast(pl.Int64))
-    table = table.with_columns(pl.col("rows", "units").cast(pl.Int64))
     own = [f"key{i}" for i in range(request.keys)]
     if request.domain is not None and own:
         table = table.cast(dict(request.domain.schema))  # type: ignore[arg-type]
         joined = request.domain.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
         return joined.with_columns(pl.exclude(own).fill_null(0))
     return table.filter(pl.col("units") > 0).sort(own) if own else table
+
+
+def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
+    """Return the sums of all parts; each unit is in one."""
+    table = pl.concat(pieces)
+    if "total" in table.columns:
+        table = table.with_columns(pl.col("total").cast(pl.String).cast(pl.Int128))
+    sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-_LIMIT, _LIMIT).cast(pl.Int64)]
+    return table.group_by(keys).agg(sums) if keys else table.select(sums)
 
 
 def _text(request: BoundedRequest, keys: list[str], sql: str) -> str:
@@ -61,6 +74,7 @@ def _text(request: BoundedRequest, keys: list[str], sql: str) -> str:
     kept = "true" if request.max_groups is None else f"position <= {int(request.max_groups)}"
     rows = "row_count" if request.max_rows is None else f"system.main.least(row_count, {int(request.max_rows)})"
     present = [f"{name} IS NOT NULL" for name in units]
+    present.append(f"system.main.hash({', '.join(units)}) % $parts::UBIGINT = $part::UBIGINT")
     if value is not None:
         present.append("value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)")
     listed = "".join(f"{name}, " for name in keys)
