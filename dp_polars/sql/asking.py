@@ -200,17 +200,20 @@ def _rows(
                 raise InvalidParameterError(
                     f"A {kind} can be neither a key, a unit nor a value; make it a number or a date."
                 )
-        listed = ", ".join(_cast(name, kind) for name, kind in types.items())
-        whole = f"SELECT {listed} FROM ({text})"  # noqa: S608 - names are our own
+        counted = question.call.aggregate == "count" and "value" in types  # only whether it is there matters
+        there = f" WHERE {_is_there(types['value'])}" if counted else ""
+        shown = {name: kind for name, kind in types.items() if not counted or name != "value"}
+        listed = ", ".join(_cast(name, kind) for name, kind in shown.items()) or "1 AS row"
+        whole = f"SELECT {listed} FROM ({text}){there}"  # noqa: S608 - names are our own
         empty = cursor.sql(whole + " LIMIT 0", params=used or None).pl()
     finally:
         cursor.close()
-    schema = {name: _enum(types[name]) or dtype for name, dtype in empty.schema.items()}
+    schema = {name: (_enum(types[name]) if name in types else None) or dtype for name, dtype in empty.schema.items()}
     rows = scanned(snapshot, whole, used, pl.Schema(schema))
     names = {f"unit_{i}": name for i, name in enumerate(question.unit)}
     names |= {f"key_{i}": name for i, name in enumerate(question.keys)}
     value = None
-    if question.call.value is not None:
+    if question.call.value is not None and not counted:
         node = question.call.value
         value = str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else "value"
         if value in names.values():
@@ -228,6 +231,12 @@ def _cast(name: str, kind: Any) -> str:
     if name == "value" and base in ("DECIMAL", "HUGEINT", "UHUGEINT"):
         return f"CAST({column} AS DOUBLE) AS {column}"
     return column
+
+
+def _is_there(kind: Any) -> str:
+    """Return the condition that a value is there; NaN counts as null."""
+    is_float = str(kind).upper() in ("FLOAT", "DOUBLE")
+    return "value IS NOT NULL" + (" AND NOT system.main.isnan(value)" if is_float else "")
 
 
 def _enum(kind: Any) -> pl.Enum | None:

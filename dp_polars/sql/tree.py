@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -17,6 +18,14 @@ from dp_polars.errors import StatementNotAllowed
 Node = dict[str, Any]
 
 _PLACES = ("query_location", "query_location_length")
+
+
+_LITERALS: dict[str, Callable[[str], Any]] = {
+    "INTEGER": int,
+    "NUMERIC": Decimal,
+    "STRING": str,
+    "BOOLEAN": lambda text: text == "true",
+}
 
 
 class Parser:
@@ -54,6 +63,11 @@ class Parser:
 
     def value(self, node: Node, parameters: dict[str, Any]) -> Any:
         """Return what a constant expression is worth."""
+        if node["class"] == "PARAMETER":
+            return given_values(node, parameters)[str(node["identifier"])]
+        literal = node.get("literal") or {}
+        if literal.get("kind") in _LITERALS:  # most options; DuckDB would say the same, a millisecond later
+            return _LITERALS[literal["kind"]](literal["text"])
         template = self.select("SELECT 1")
         template["select_list"] = [node]
         used = given_values(node, parameters)
