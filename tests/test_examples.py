@@ -35,3 +35,22 @@ def test_the_flights_are_counted_near_the_truth():
         # A cap of 200 flights cuts a plane off that flew more often: at most a tenth of an airport's flights.
         assert abs(private - true) < (90_000 if len(name) == 3 else 150), name
     assert "releases: 3" in done.stdout
+
+
+def test_a_notebook_of_another_tool_asks_through_the_connection():
+    """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    notebook = nbformat.read(ROOT / "examples" / "sql_in_a_notebook.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute()
+    shown = [
+        output["data"]["text/plain"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.get("output_type") == "execute_result"
+    ]
+    counts, means, again, budget = shown[-4:]
+    assert counts == again
+    assert "north" in counts
+    assert "east" in means
+    assert "0.6" in budget
+    assert not [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("output_type") == "error"]

@@ -7,9 +7,11 @@ the same words is kept, so it is the same rows and costs nothing.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import threading
+import weakref
 from typing import Any
 
 import polars as pl
@@ -114,6 +116,19 @@ class Functions:
         }
 
 
+def _remove(connection: Any) -> None:
+    """Take the Python functions off a connection, if it has them and is still open."""
+    for name in ("dp_ask", "dp_budget", "dp_randomized_response"):
+        with contextlib.suppress(Exception):  # DuckDB has no way to ask whether a function was made from Python
+            connection.remove_function(name)
+
+
+def _remove_from(reference: weakref.ref[Any]) -> None:
+    connection = reference()
+    if connection is not None:
+        _remove(connection)
+
+
 def _with_argument(call: Node, value: Node) -> Node:
     if "arguments" in call:
         return {**call, "arguments": [{**call["arguments"][0], "expression": value}]}
@@ -156,9 +171,10 @@ def register(connection: Any, session: Session) -> GuardedConnection:
     ['kind', 'count']
     """
     functions = Functions(connection, session)
-    for name in ("dp_ask", "dp_budget", "dp_randomized_response"):
-        with contextlib.suppress(Exception):  # DuckDB has no way to ask whether a function was made from Python
-            connection.remove_function(name)
+    _remove(connection)
+    atexit.register(
+        _remove_from, weakref.ref(connection)
+    )  # DuckDB 2.0 complains at exit about connections that still have some
     connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
     connection.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
     connection.create_function(
