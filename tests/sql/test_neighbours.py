@@ -1,0 +1,84 @@
+"""One unit more or less moves the exact answers of a statement no further than its plan says, in every norm."""
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import dp_polars as dp
+from dp_polars.engines.duckdb import spilling
+from dp_polars.engines.polars import engine
+from dp_polars.releasing.run import request_of
+from dp_polars.sql import asking
+
+GENERATOR = np.random.default_rng(41)
+N = 600
+ROWS = pl.DataFrame(
+    {
+        "who": pl.Series([*range(40), None]).gather(GENERATOR.integers(0, 41, N)),
+        "region": pl.Series(["north", "south", "west", "x", None]).gather(GENERATOR.integers(0, 5, N)),
+        "qty": GENERATOR.integers(-50, 50, N),
+        "note": pl.Series(["1", "2.5", "nan", "inf", "-9e99", "x", ""]).gather(GENERATOR.integers(0, 7, N)),
+    }
+)
+HEAVY = pl.DataFrame({"who": [7] * 3000, "region": ["north"] * 3000, "qty": [10**6] * 3000, "note": ["9e300"] * 3000})
+PUBLIC = pl.DataFrame({"region": ["north", "north", "south", "west"], "zone": ["a", "b", "b", "c"]})
+
+STATEMENTS = [
+    "SELECT region, dp_count(*) AS n FROM rows GROUP BY region",
+    "SELECT zone, dp_count(*) AS n FROM rows JOIN places USING (region) GROUP BY zone",
+    "SELECT zone, dp_count_units() AS n FROM places LEFT JOIN rows USING (region) GROUP BY zone",
+    "SELECT zone, dp_count(*) AS n FROM rows FULL JOIN places USING (region) GROUP BY zone",
+    "SELECT dp_count(*) AS n FROM rows, places",
+    "SELECT region, dp_sum(CAST(note AS DOUBLE), -5, 5) AS s FROM rows GROUP BY region",
+    "SELECT qty % 3 AS k, dp_sum(qty * qty, 0, 100) AS s FROM rows WHERE qty <> 0 GROUP BY k",
+    "SELECT dp_sum(qty, -20, 20, per := 'unit') AS s FROM rows",
+    "SELECT region, dp_avg(qty, -10, 10) AS m FROM rows GROUP BY region",
+    "WITH w AS (SELECT region, CAST(note AS INTEGER) AS v FROM rows) "
+    "SELECT v, dp_count(*) FILTER (WHERE region <> 'west') AS n FROM w GROUP BY v",
+    "SELECT region, dp_count(*, keys := ['north', 'south', 'nowhere']) AS n FROM rows GROUP BY region",
+]
+
+
+def exact(rows, statement, spill):
+    """Return the exact bounded answers of a statement and its plan, with a salt that both neighbours share."""
+    raw = duckdb.connect()
+    raw.register("given", rows.to_arrow())
+    raw.execute("CREATE TABLE rows AS FROM given")
+    raw.register("public", PUBLIC.to_arrow())
+    raw.execute("CREATE TABLE places AS FROM public")
+    session = dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=2, max_rows_per_group=3)
+    con = dp.connect(raw, session).public("places")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, spilling):
+            patch.setattr(module.secrets, "randbits", lambda _: 4_242)
+        if spill:
+            patch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+        ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
+        plan = one.question.plan
+        return one.engine(one.question.rows, request_of(plan)), plan
+
+
+@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_one_unit_moves_the_answers_no_further_than_the_plan_says(statement, spill):
+    crowd = pl.concat([ROWS, HEAVY])
+    table, plan = exact(crowd, statement, spill)
+    keys = [name for name in table.columns if name.startswith("key")]
+    for gone in (7, 0, 13, 39):
+        other, _ = exact(crowd.filter(pl.col("who").ne_missing(gone)), statement, spill)
+        for part in plan.parts:
+            moved = _difference(table, other, keys, part.column)
+            assert np.abs(moved).sum() <= part.sensitivity.l1
+            assert (moved.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
+            assert np.abs(moved).max(initial=0) <= part.sensitivity.each
+            assert (moved != 0).sum() <= plan.bounds.max_groups
+
+
+def _difference(left, right, keys, column):
+    if not keys:
+        return (left[column] - right[column]).to_numpy()
+    joined = left.select(*keys, a=column).join(
+        right.select(*keys, b=column), on=keys, how="full", nulls_equal=True, coalesce=True
+    )
+    return joined.select(pl.col("a").fill_null(0) - pl.col("b").fill_null(0)).to_series().to_numpy()
