@@ -7,19 +7,24 @@
 CREATE OR REPLACE MACRO dp.{function}(
     source, {arguments}"by" := NULL, "where" := NULL, epsilon := NULL, share := NULL, rho := NULL, "within" := NULL,
     delta := NULL, keys := NULL, max_groups := NULL, max_rows_per_group := NULL, min_units := NULL, nonnegative := NULL,
-    mechanism := NULL
+    mechanism := NULL, confidence := NULL
 ) AS TABLE
 WITH asked AS (
     SELECT unnest(from_json(dp_ask(to_json({{
         'function': '{function}', 'source': source, 'by': {names}, 'where': "where", {passed}
         'epsilon': epsilon, 'share': share, 'rho': rho, 'within': "within", 'delta': delta, 'keys': keys,
         'max_groups': max_groups, 'max_rows_per_group': max_rows_per_group, 'min_units': min_units,
-        'nonnegative': nonnegative, 'mechanism': mechanism
+        'nonnegative': nonnegative, 'mechanism': mechanism, 'confidence': confidence
     }})::VARCHAR), '["MAP(VARCHAR,VARCHAR)"]')) AS cells
 ),
 shape AS (
-    SELECT COLUMNS(lambda c: list_contains(list_append({names}, '{answer}'), c))
-    FROM (SELECT *, NULL::{type} AS {answer} FROM query_table(source)) LIMIT 0
+    SELECT COLUMNS(lambda c: list_contains(
+        list_concat({names}, ['{answer}'], CASE WHEN confidence IS NULL THEN [] ELSE ['{answer}_low', '{answer}_high'] END), c
+    ))
+    FROM (
+        SELECT *, NULL::{type} AS {answer}, NULL::{type} AS {answer}_low, NULL::{type} AS {answer}_high
+        FROM query_table(source)
+    ) LIMIT 0
 )
 SELECT cast_to_type(map_extract_value(cells, alias(COLUMNS(shape.*))), COLUMNS(shape.*))
 FROM asked LEFT JOIN shape ON false;

@@ -11,7 +11,7 @@ from dp_polars.sql.allowed import AGGREGATES
 from dp_polars.sql.tree import Node, Parser, arguments, place, walk
 
 _OWN = {"bounds", "per"}
-_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence"} | _OWN
+_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence"} | _OWN  # an answer is one value: no interval
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 
 

@@ -142,22 +142,30 @@ class GuardedConnection:
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the rows of a statement as an Arrow table."""
-        catalog = Catalog(self)
-        parts = cut(self._parser.select(query), query, self._parser, catalog, parameters)
-        asked = ask(parts, self._session, Rows(self, catalog), parameters, options)
+        asked, catalog = self._planned(query, parameters, options)
         return self._above(asked, asked.release(), parameters, catalog)
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
+        return self._planned(query, parameters, options)[0]
+
+    def _planned(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> tuple[Asked, Catalog]:
+        if "confidence" in options:
+            raise InvalidParameterError(
+                "An answer in a SELECT is one value, so there is no place for an interval; the functions of dp.register "
+                "have confidence :=, and con.preview says the expected error."
+            )
         catalog = Catalog(self)
         parts = cut(self._parser.select(query), query, self._parser, catalog, parameters)
-        return ask(parts, self._session, Rows(self, catalog), parameters, options)
+        return ask(parts, self._session, Rows(self, catalog), parameters, options), catalog
 
-    def _answer_node(self, node: Node, options: dict[str, Any]) -> pl.DataFrame:
-        """Return the answer to a statement that was put together from parsed parts."""
+    def _released(self, node: Node, options: dict[str, Any]) -> tuple[pl.DataFrame, str]:
+        """Return the released rows of one private aggregate, put together from parsed parts, and the answer's name."""
         catalog = Catalog(self)
         asked = ask(cut(node, "", self._parser, catalog, {}), self._session, Rows(self, catalog), {}, options)
-        frame = pl.from_arrow(self._above(asked, asked.release(), {}, catalog))
-        return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+        ((aggregation, _),) = asked.ones
+        frame = asked.release()[aggregation.table]
+        names = {f"dp_key_{number}": name for number, name in enumerate(aggregation.keys)}
+        return frame.rename(names), asked.plans[0].query.name
 
     def _above(
         self, asked: Asked, released: dict[str, pl.DataFrame], parameters: dict[str, Any], catalog: Catalog

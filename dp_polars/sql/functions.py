@@ -60,8 +60,9 @@ class Functions:
         if words.get("keys") is not None:
             words["keys"] = self._typed_keys(node["from_table"], keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
-        frame = self.guard._answer_node(node, options)
-        texts = frame.select(pl.all().cast(pl.String)).rename({frame.columns[-1]: answer})
+        frame, name = self.guard._released(node, options)
+        names = {"dp_answer_0": answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
+        texts = frame.rename(names, strict=False).select(pl.all().cast(pl.String))
         return json.dumps(texts.to_dicts())
 
     def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:

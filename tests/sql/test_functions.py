@@ -146,3 +146,14 @@ def test_randomized_response_is_right_as_often_as_it_says(con, session):
     ).fetchall()[0]
     assert abs(right - 15_000) < 6 * (20_000 * 3 / 16) ** 0.5
     assert con.sql("SELECT dp_randomized_response(NULL, 1.0)").fetchall() == [(None,)]
+
+
+def test_intervals(con, session):
+    dp.register(con, session)
+    relation = con.sql("FROM dp.dp_count('visits', by := 'region', epsilon := 1000, confidence := 0.95)")
+    assert relation.columns == ["region", "count", "count_low", "count_high"]
+    rows = relation.fetchall()
+    assert rows
+    assert all(low < count < high for _, count, low, high in rows)
+    mean = con.sql("FROM dp.dp_mean('visits', 'price', 0, 100, epsilon := 100, confidence := 0.9)")
+    assert mean.columns == ["mean", "mean_low", "mean_high"]

@@ -164,6 +164,13 @@ def test_it_is_refused_with_the_reason_and_at_no_cost(con, statement, message):
     assert "Traceback" not in str(caught.value)
 
 
+def test_intervals_have_no_place_in_a_select(con):
+    with pytest.raises(dp.InvalidParameterError, match="no place for an interval"):
+        con.sql("SELECT dp_count(*) AS n FROM visits", epsilon=0.1, confidence=0.95)
+    with pytest.raises(dp.InvalidParameterError, match="no private aggregate"):
+        con.sql("SELECT * FROM lookup", epsilon=0.1)
+
+
 def test_places_are_told_by_line_and_column(con):
     with pytest.raises(dp.StatementNotAllowed, match=r"\(line 3, column 7\)"):
         con.sql("SELECT dp_count(*, epsilon := 0.1)\nFROM visits\nWHERE nothing > 3")
