@@ -151,7 +151,7 @@ class GuardedConnection:
     def _planned(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> tuple[Asked, Catalog]:
         if "confidence" in options:
             raise InvalidParameterError(
-                "An answer in a SELECT is one value, so there is no place for an interval; the functions of dp.register "
+                "An answer in a SELECT is one value, so there is no place for an interval; functions of dp.register "
                 "have confidence :=, and con.preview says the expected error."
             )
         catalog = Catalog(self)
