@@ -28,7 +28,7 @@ def run_plan(
     *,
     name: Callable[[], bytes],
     fresh: bool,
-    engine: Engine = run_bounded,
+    engine: Engine | None = None,
 ) -> Release:
     """Return the stored release of a question on a source, or charge the plan's price and make one.
 
@@ -42,7 +42,7 @@ def run_plan(
         if stored is not None:
             return stored
     with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
-        exact = _aggregated(rows, request_of(plan), engine)
+        exact = _aggregated(rows, request_of(plan), engine or run_bounded)
         if name() != key:
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "

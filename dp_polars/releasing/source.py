@@ -30,10 +30,10 @@ def source_identity(frame: pl.DataFrame | pl.LazyFrame, name: str | None, data_v
         files = _plan_over_files(frame)
         if files is not None:
             return b"files:" + files
-    return b"object:" + _token(frame)
+    return b"object:" + object_token(frame)
 
 
-def _token(frame: object) -> bytes:
+def object_token(frame: object) -> bytes:
     """Return a random name for an object that lives as long as the object does."""
     number = id(frame)
     with _LOCK:

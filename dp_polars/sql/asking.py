@@ -22,6 +22,7 @@ from dp_polars.engines.request import BoundedRequest
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.quantities import exact, flag_of
+from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import Engine, run_plan
 from dp_polars.sql.catalog import unbound
 from dp_polars.sql.statement import Aggregation, Cut, SqlQuestion, question_text
@@ -70,6 +71,10 @@ class Asked:
         """The plans, in the order of the statement."""
         return [one.question.plan for _, ones in self.ones for one in ones]
 
+    def empty(self) -> dict[str, pl.DataFrame]:
+        """Return the tables that the answers will be, without rows."""
+        return {aggregation.table: _empty(aggregation, ones) for aggregation, ones in self.ones}
+
     def release(self) -> dict[str, pl.DataFrame]:
         """Ask all questions, or none if not all fit the budget; return the tables of released rows."""
         wanted = [one for _, ones in self.ones for one in ones]
@@ -81,6 +86,16 @@ class Asked:
         finally:
             for one in wanted:
                 one.snapshot.close()
+
+
+def _empty(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
+    schema: dict[str, Any] = {}
+    for number, one in enumerate(ones):
+        plan = one.question.plan
+        own = result_schema(plan)
+        schema |= {f"dp_key_{place}": own[name] for place, name in enumerate(aggregation.keys)}
+        schema[f"dp_answer_{number}"] = own[plan.query.name]
+    return pl.DataFrame(schema=schema)
 
 
 def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:

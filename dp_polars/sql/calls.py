@@ -35,7 +35,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     name = str(node["function_name"]).lower()
     aggregate = AGGREGATES[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
-        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY.")
+        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; distinct units are dp_count_units().")
     options: dict[str, Any] = {}
     positional: list[Node] = []
     for option, child in arguments(node):

@@ -173,7 +173,22 @@ class Rows:
                 state = os.stat(held)
                 return f"file:{held}:{state.st_size}:{state.st_mtime_ns}".encode()
             return source_identity(source, None, None)
-        return f"table:{self._guard._token}:{rest}".encode()
+        return f"table:{self._database()}:{rest}".encode()
+
+    def _database(self) -> str:
+        """Return what names the database now: its files, and that nobody has written to them; in memory, the object."""
+        files = [file for path in self._paths for file in (path, f"{path}.wal") if os.path.exists(file)]
+        states = [(file, (state := os.stat(file)).st_size, state.st_mtime_ns) for file in files]
+        return repr(states) if files else self._guard._token
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        cursor = self._guard._cursor_for_rows()
+        try:
+            rows = cursor.execute("SELECT path FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY path")
+            return [str(row[0]) for row in rows.fetchall() if row[0]]
+        finally:
+            cursor.close()
 
 
 def unbound(error: Exception) -> StatementNotAllowed:

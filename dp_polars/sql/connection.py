@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ import duckdb
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
+from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
 from dp_polars.sql.statement import cut
-from dp_polars.sql.tree import Node, Parser, given_values
+from dp_polars.sql.tree import Node, Parser, given_values, parameters_of
 from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -28,6 +28,15 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _VALUES = (
     bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, type(None)
 )  # fmt: skip
+
+
+class Plans(list[Plan]):
+    """The plans of a statement with several private aggregates; prints one after the other."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    __repr__ = __str__
 
 
 class GuardedConnection:
@@ -42,6 +51,8 @@ class GuardedConnection:
             raise InvalidParameterError(
                 "A guarded connection needs a session that pays: dp.connect(database, session)."
             )
+        if isinstance(database, str | os.PathLike) and not os.path.exists(database):
+            raise InvalidParameterError("There is no database file at this path; None opens an empty one in memory.")
         self._session = session
         self._own = not hasattr(database, "cursor")
         self._raw: Any = (
@@ -51,7 +62,7 @@ class GuardedConnection:
         self._frames: dict[str, tuple[Any, Any]] = {}
         self._public: set[tuple[str, ...]] = set()
         self._units: dict[tuple[str, ...], tuple[str, ...] | None] = {}
-        self._token = secrets.token_hex(16)
+        self._token = object_token(self._raw).hex()
         self._results: Any = duckdb.connect(":memory:")
         for setting in ("python_enable_replacements", "enable_external_access"):
             self._results.execute(f"SET {setting} = false")
@@ -138,7 +149,7 @@ class GuardedConnection:
     def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Plan | list[Plan]:
         """Return the plan of a statement's private aggregate, or the plans of several. Spends nothing."""
         plans = self._asked(query, _parameters(params), options).plans
-        return plans[0] if len(plans) == 1 else plans
+        return plans[0] if len(plans) == 1 else Plans(plans)
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the rows of a statement as an Arrow table."""
@@ -155,33 +166,56 @@ class GuardedConnection:
                 "have confidence :=, and con.preview says the expected error."
             )
         catalog = Catalog(self)
-        parts = cut(self._parser.select(query), query, self._parser, catalog, parameters)
-        return ask(parts, self._session, Rows(self, catalog), parameters, options), catalog
+        node = self._parser.select(query)
+        unused = sorted(set(parameters) - set(parameters_of(node)))
+        if unused:
+            raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
+        parts = cut(node, query, self._parser, catalog, parameters)
+        asked = ask(parts, self._session, Rows(self, catalog), parameters, options)
+        if asked.ones:
+            self._above(asked, asked.empty(), parameters, catalog, bind_only=True)
+        return asked, catalog
 
-    def _released(self, node: Node, options: dict[str, Any]) -> tuple[pl.DataFrame, str]:
-        """Return the released rows of one private aggregate, put together from parsed parts, and the answer's name."""
+    def _released(self, node: Node, options: dict[str, Any]) -> tuple[pl.DataFrame, str, Callable[[], bytes]]:
+        """Return the released rows of one private aggregate from parsed parts, the answer's name and the source's."""
         catalog = Catalog(self)
-        asked = ask(cut(node, "", self._parser, catalog, {}), self._session, Rows(self, catalog), {}, options)
+        rows = Rows(self, catalog)
+        asked = ask(cut(node, "", self._parser, catalog, {}), self._session, rows, {}, options)
         ((aggregation, _),) = asked.ones
         frame = asked.release()[aggregation.table]
+        sources = aggregation.questions[0].relation.sources
         names = {f"dp_key_{number}": name for number, name in enumerate(aggregation.keys)}
-        return frame.rename(names), asked.plans[0].query.name
+        return frame.rename(names), asked.plans[0].query.name, lambda: rows.source(sources)
 
     def _above(
-        self, asked: Asked, released: dict[str, pl.DataFrame], parameters: dict[str, Any], catalog: Catalog
+        self,
+        asked: Asked,
+        released: dict[str, pl.DataFrame],
+        parameters: dict[str, Any],
+        catalog: Catalog,
+        *,
+        bind_only: bool = False,
     ) -> Any:
-        """Run what stands above the private aggregations."""
+        """Run what stands above the private aggregations; before they are asked, only see that it can be run."""
         cursor = self._cursor_for_rows()
         try:
             for name, frame in released.items():
                 cursor.register(name, frame.to_arrow())
             node = asked.parts.above
             used = given_values(node, parameters)
-            relation = cursor.sql(catalog.text(node, above=True, private=False), params=used or None)
+            text = catalog.text(node, above=True, private=False)
+            if bind_only:
+                return cursor.execute(f"DESCRIBE {text}", used or None).fetchall()
+            relation = cursor.sql(text, params=used or None)
             make = getattr(relation, "to_arrow_table", None) or relation.fetch_arrow_table
             return make()
-        except duckdb.BinderException as error:
-            raise unbound(error) from None
+        except duckdb.Error as error:
+            if bind_only:
+                raise unbound(error) from None
+            raise StatementNotAllowed(
+                f"What stands above the private aggregates failed: {str(error).splitlines()[0]} Their answers were "
+                "released and are stored: a corrected statement finds them again at no cost."
+            ) from None
         finally:
             cursor.close()
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -29,6 +30,7 @@ _FUNCTIONS = {
     "dp_count": ("", "", "count", "BIGINT"),
     "dp_count_units": ("", "", "count_units", "BIGINT"),
     "dp_sum": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "sum", "DOUBLE"),
+    "dp_avg": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "avg", "DOUBLE"),
     "dp_mean": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "mean", "DOUBLE"),
 }
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
@@ -40,17 +42,21 @@ class Functions:
     def __init__(self, connection: Any, session: Session) -> None:
         self.guard = GuardedConnection(connection, session)
         self._session = session
-        self._answers: dict[str, str] = {}
+        self._answers: dict[str, tuple[str, Callable[[], bytes], bytes]] = {}
         self._lock = threading.Lock()
 
     def ask(self, words: str) -> str:
         """Return the released rows of a question as JSON; the same words, the same rows."""
         with self._lock:
-            if words not in self._answers:
-                self._answers[words] = self._answered(json.loads(words))
-            return self._answers[words]
+            if words in self._answers:
+                text, source, state = self._answers[words]
+                if source() == state:
+                    return text
+            self._answers[words] = self._answered(json.loads(words))
+            return self._answers[words][0]
 
-    def _answered(self, words: dict[str, Any]) -> str:
+    def _answered(self, words: dict[str, Any]) -> tuple[str, Callable[[], bytes], bytes]:
+        """Return the rows, and what names their source: now, and when they were made."""
         function = words.pop("function")
         *_, answer, _ = _FUNCTIONS[function]
         keys = list(dict.fromkeys(words.pop("by")))
@@ -60,10 +66,10 @@ class Functions:
         if words.get("keys") is not None:
             words["keys"] = self._typed_keys(node["from_table"], keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
-        frame, name = self.guard._released(node, options)
+        frame, name, source = self.guard._released(node, options)
         names = {"dp_answer_0": answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
         texts = frame.rename(names, strict=False).select(pl.all().cast(pl.String))
-        return json.dumps(texts.to_dicts())
+        return json.dumps(texts.to_dicts()), source, source()
 
     def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:
         """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
@@ -142,9 +148,18 @@ def _text(given: Any, what: str) -> str:
     return given
 
 
-def _respond(value: bool | None, epsilon: float) -> bool | None:
-    """Return a randomized response; null stays null, so only answers that are there are protected."""
-    return None if value is None else bool(randomized_response(value, epsilon=epsilon))
+def _respond(values: Any, epsilons: Any) -> Any:
+    """Return randomized responses to a column of bools; null stays null: only answers that are there are protected."""
+    truth = pl.Series("truth", values.to_pylist(), dtype=pl.Boolean)
+    losses = pl.Series("loss", epsilons.to_pylist(), dtype=pl.Float64)
+    if losses.null_count():
+        raise InvalidParameterError("dp_randomized_response needs an epsilon for every row.")
+    answers = truth.clone()
+    for loss in losses.unique().to_list():
+        rows = (truth.is_not_null() & (losses == loss)).arg_true()
+        responses = randomized_response(truth.gather(rows), epsilon=loss)
+        answers = answers.scatter(rows, responses)
+    return answers.to_arrow()
 
 
 def register(connection: Any, session: Session) -> GuardedConnection:
@@ -185,6 +200,7 @@ def register(connection: Any, session: Session) -> GuardedConnection:
         "BOOLEAN",
         side_effects=True,
         null_handling="special",
+        type="arrow",
     )
     connection.execute(sql_text("attach"))
     for name, (arguments, passed, answer, kind) in _FUNCTIONS.items():

@@ -111,7 +111,8 @@ class Relations:
             for _, child in arguments(node["function"]):
                 check_rowwise(child, Scope((), self.sql, self.catalog.macro))
             return Relation(node, (self._described(node),), private=False)
-        raise self._refuse(node, f"{kind.replace('_', ' ').lower()} is not understood in FROM.")
+        what = "DESCRIBE, SHOW and SUMMARIZE are" if kind == "SHOW_REF" else f"{kind.replace('_', ' ').lower()} is"
+        raise self._refuse(node, f"{what} not understood in FROM.")
 
     # ------------------------------------------------------------------ tables
 

@@ -92,7 +92,10 @@ def _check_function(node: Node, scope: Scope) -> None:
     macro = scope.macro(name)
     if macro is not None:
         check_macro(node, macro, scope)
+    elif name.startswith("dp_"):
+        raise scope.refuse(node, f"There is no private aggregate {name}; there are {', '.join(sorted(AGGREGATES))}.")
     elif name not in ROWWISE:
+        name = "count(*)" if name == "count_star" else name
         raise scope.refuse(
             node,
             f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: "

@@ -77,7 +77,7 @@ class Cut:
 def cut(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Cut:
     """Return a statement cut at its private aggregations, or refuse it; `sql` is its text, for places."""
     cutter = _Cutter(sql, parser, catalog, parameters)
-    relation = cutter.query(node, {})
+    relation = cutter.query(node, {}, top=True)
     if relation.private:
         raise StatementNotAllowed(
             "This would show private rows. Ask for private aggregates: dp_count(*), dp_count_units(), "
@@ -94,7 +94,7 @@ class _Cutter:
 
     # ------------------------------------------------------------------ queries
 
-    def query(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+    def query(self, node: Node, ctes: dict[str, Relation], *, top: bool = False) -> Relation:
         """Return what a query gives: private rows with their unit, or public and released rows."""
         known = dict(ctes)
         for entry in node.get("cte_map", {}).get("map", []):
@@ -111,6 +111,12 @@ class _Cutter:
             return self._ordinary(node, relation, known)
         if self._private_calls(node):
             return self._aggregation(node, relation, known)
+        if (
+            top
+            and all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
+            and not node["group_sets"]
+        ):
+            return relation  # whatever else it says: it would show private rows
         return projected(node, relation, scope)
 
     def _output(self, node: Node, relation: Relation) -> Table:
@@ -151,7 +157,7 @@ class _Cutter:
 
     def _aggregation(self, node: Node, relation: Relation, ctes: dict[str, Relation]) -> Relation:
         scope = self._relations.scope(relation)
-        node = qualified(node, scope)
+        node = qualified(_without_lateral_names(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows there are.")
         keys = self._keys(node, scope)
@@ -184,10 +190,10 @@ class _Cutter:
         keys: list[SqlKey] = []
         for item in expressions:
             check_rowwise(item, scope)
-            shown = next((one for one in items if canonical(one) == canonical(item)), item)
-            name = name_of(shown, f"key_{len(keys)}")
+            # Not the name that SELECT gives it: what an answer is called is no part of the question.
+            name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
             if name.lower() in {key.name.lower() for key in keys}:
-                raise self._refuse(item, f"Two keys have the name {name}; give one an alias.")
+                name = f"{name}_{len(keys)}"
             keys.append(SqlKey(name, item))
         return keys
 
@@ -250,7 +256,7 @@ class _Cutter:
                 raise self._refuse(item, "* would show private rows; name the keys and the private aggregates.")
             own = raised(item)
             if own is not None:
-                items.append({**own, "alias": item.get("alias") or name_of(item, "")})
+                items.append({**own, "alias": item.get("alias") or name_of(item, "") or self._text(item)})
         modifiers = [changed_modifier(modifier, raised) for modifier in node.get("modifiers", [])]
         above = select_node(items, base_table(table), raised(node.get("having")))
         return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
@@ -304,10 +310,12 @@ class _Cutter:
         changed = self._with_subqueries(item, ctes)
         if item.get("alias") or item["class"] in ("COLUMN_REF", "STAR"):
             return changed
-        text = self._parser.text(
-            without_places(select_node([item], {"type": "EMPTY", "alias": "", "sample": None}, None))
-        )
-        return {**changed, "alias": text.removeprefix("SELECT ")}
+        return {**changed, "alias": self._text(item)}
+
+    def _text(self, item: Node) -> str:
+        """Return an expression as text."""
+        empty = {"type": "EMPTY", "alias": "", "sample": None}
+        return self._parser.text(without_places(select_node([item], empty, None))).removeprefix("SELECT ")
 
     def _ordinary_modifiers(self, node: Node, scope: Scope | None, ctes: dict[str, Relation]) -> list[Node]:
         for modifier in node.get("modifiers", []):
@@ -355,6 +363,15 @@ class _Cutter:
 
     def _refuse(self, node: Node, reason: str) -> StatementNotAllowed:
         return StatementNotAllowed(reason + place(node, self._sql))
+
+
+def _without_lateral_names(node: Node, scope: Scope) -> Node:
+    """Return a SELECT in which a name that an item gives stands for that item in the items after it."""
+    items: list[Node] = []
+    for item in node["select_list"]:
+        earlier = {one["alias"]: one for one in items if one.get("alias")}
+        items.append(without_aliases(item, earlier, scope) if item["class"] != "STAR" else item)
+    return {**node, "select_list": items}
 
 
 def question_text(question: SqlQuestion, parameters: dict[str, Any]) -> str:

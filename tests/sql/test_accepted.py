@@ -282,3 +282,70 @@ def test_public_keys_in_sql(con):
 def test_boolean_keys_are_public_with_null(con):
     found = con.sql("SELECT qty > 3 AS many, dp_count(*) AS n FROM visits GROUP BY many", epsilon=HUGE).fetchall()
     assert found == [(None, 0), *((many, VISITS.filter((pl.col("qty") > 3) == many).height) for many in (False, True))]
+
+
+def test_names_of_earlier_items_can_be_used_in_later_ones(con):
+    found = con.sql(
+        "SELECT region, dp_count(*) FILTER (WHERE qty > 3) AS many, dp_count(*) AS n, many / n AS part, "
+        "n / sum(n) OVER () AS of_all FROM visits GROUP BY region",
+        epsilon=HUGE,
+    ).pl()
+    assert np.allclose(found["part"], found["many"] / found["n"])
+    assert found["of_all"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("above", ["upper(dp_count_units())", "dp_count_units() + [1]", "count(*) + dp_count_units()"])
+def test_what_cannot_run_above_is_refused_before_the_charge(con, session, above):
+    with pytest.raises(dp.StatementNotAllowed, match="can't make sense"):
+        con.sql(f"SELECT {above} AS x FROM visits", epsilon=1)
+    assert not session.releases
+
+
+def test_what_fails_above_at_run_time_keeps_its_release(con, session):
+    failing = "SELECT CAST(region AS INTEGER) AS k, dp_count(*, epsilon := 1000) AS n FROM visits GROUP BY region"
+    with pytest.raises(dp.StatementNotAllowed, match="released and are stored"):
+        con.sql(failing)
+    assert len(session.releases) == 1
+    con.sql(failing.replace("CAST(region AS INTEGER)", "region"))
+    assert len(session.releases) == 1
+
+
+def test_columns_without_a_name_are_called_as_they_are_written(con):
+    found = con.sql("SELECT dp_count(*) + 1, 2 * 3 FROM visits", epsilon=HUGE)
+    assert found.columns[0].replace("*", "") == "(dp_count() + 1)"  # DuckDB 2.0 writes no star
+    assert found.columns[1] == "(2 * 3)"
+
+
+def test_parameters_that_the_statement_does_not_have_are_refused(con):
+    with pytest.raises(dp.InvalidParameterError, match="no parameter 2"):
+        con.sql("SELECT dp_count(*, epsilon := ?) AS n FROM visits", params=[1, 2])
+
+
+def test_a_database_in_a_file_is_the_same_source_until_it_is_written_to(tmp_path):
+    path = tmp_path / "data.duckdb"
+    raw = duckdb.connect(str(path))
+    raw.register("given", VISITS.to_arrow())
+    raw.execute("CREATE TABLE visits AS FROM given")
+    raw.close()
+    asked = "SELECT dp_count(*, epsilon := 0.1) AS n FROM visits"
+    terms = {"epsilon": 1, "unit": "user_id", "max_rows_per_group": 5, "ledger": tmp_path / "budget.db"}
+    answers = []
+    for _ in range(2):
+        session = dp.Session(**terms)
+        with dp.connect(path, session) as con:
+            answers.append(con.sql(asked).fetchall())
+        assert len(session.releases) == 1
+    assert answers[0] == answers[1]
+    raw = duckdb.connect(str(path))
+    raw.execute("INSERT INTO visits SELECT * FROM visits")
+    raw.close()
+    with dp.connect(path, session) as con:
+        con.sql(asked)
+    assert len(session.releases) == 2
+    with pytest.raises(dp.InvalidParameterError, match="no database file"):
+        dp.connect(tmp_path / "nothing.duckdb", session)
+
+
+def test_several_plans_print_one_after_the_other(con):
+    plans = con.preview("SELECT dp_count(*) AS a, dp_count_units() AS b FROM visits", epsilon=1)
+    assert str(plans).count("price") == 2
