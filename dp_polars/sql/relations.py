@@ -160,14 +160,25 @@ class Relations:
     def _described(self, node: Node) -> Table:
         return Table(node.get("alias") or "", self.catalog.columns(select_all(node)))
 
+    def with_names(self, inner: Relation, alias: str, names: list[str], node: Node) -> Relation:
+        """Return the rows of an entry of WITH whose columns have names of their own."""
+        aliased = self._aliased(inner, {**node, "alias": alias, "column_name_alias": names})
+        return replace(aliased, node=select_all(aliased.node))
+
     def _aliased(self, inner: Relation, node: Node) -> Relation:
         """Return the rows of a subquery under its alias."""
-        if node.get("column_name_alias"):
-            raise self._refuse(node, "Column names after an alias are not understood; name the columns inside.")
+        names = [str(name) for name in node.get("column_name_alias") or []]
+        if names and inner.private:
+            raise self._refuse(
+                node, "Column names after an alias of private rows are not understood; name them inside."
+            )
         self._numbers[0] += 1
         alias = node.get("alias") or f"dp_subquery_{self._numbers[0]}"
-        table = subquery(inner.node, alias)
+        table = {**subquery(inner.node, alias), "column_name_alias": names}
         columns = inner.tables[0].columns if inner.released else self.catalog.columns(inner.node)
+        if len(names) > len(columns):
+            raise self._refuse(node, f"{alias} has more names than columns.")
+        columns = dict(zip([*names, *list(columns)[len(names) :]], columns.values(), strict=True))
         return replace(
             inner,
             node=table,

@@ -98,9 +98,11 @@ class _Cutter:
         """Return what a query gives: private rows with their unit, or public and released rows."""
         known = dict(ctes)
         for entry in node.get("cte_map", {}).get("map", []):
-            if entry["value"].get("aliases"):
-                raise self._refuse(node, f"Column names after {entry['key']} in WITH are not understood.")
-            known[entry["key"].lower()] = self.query(cte_query(entry), known)
+            inner = self.query(cte_query(entry), known)
+            names = entry["value"].get("aliases")
+            if names:
+                inner = self._relations.with_names(inner, entry["key"], names, node)
+            known[entry["key"].lower()] = inner
         if node["type"] == "SET_OPERATION_NODE":
             return self._set_operation(node, known)
         if node["type"] != "SELECT_NODE":
