@@ -46,6 +46,8 @@ class Polars:
 class Lazy(Polars):
     """`lf.dp`."""
 
+    errors = (dp.DPError, pl.exceptions.ComputeError)  # Polars 1.x wraps what a lazy source raises, with its text
+
     def __init__(self, frame, paying):
         super().__init__(frame.lazy(), paying)
 
