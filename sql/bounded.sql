@@ -8,7 +8,7 @@
 -- because a macro of the user's may have the short ones.
 WITH runs AS (
     SELECT {units}, {keys}system.main.count(*) AS row_count, {total}
-           system.main.hash(system.main.hash({hashed}$salt::UBIGINT)) AS place
+           system.main.hash(system.main.hash({hashed}{salt}::UBIGINT)) AS place
     FROM ({rows}) AS given
     WHERE {present}
     GROUP BY ALL

@@ -210,8 +210,11 @@ def _rows(
         except duckdb.Error as error:
             raise unbound(error) from None
         types = dict(zip(relation.columns, relation.types, strict=True))
-        for kind in types.values():
-            if str(kind).upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH")):
+        for name, kind in types.items():
+            odd = ("VARIANT", "UNION", "GEOMETRY", "MAP", "STRUCT", "TUPLE") if name.startswith("unit_") else ()
+            if str(kind).upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH", "VARIANT", *odd)) or (
+                odd and str(kind).endswith("]")
+            ):
                 raise InvalidParameterError(
                     f"A {kind} can be neither a key, a unit nor a value; make it a number or a date."
                 )
@@ -241,6 +244,10 @@ def _cast(name: str, kind: Any) -> str:
     """Return a column in a type that Polars has too."""
     base = str(kind).upper().partition("(")[0]
     column = quoted(name)
+    if name.startswith("unit_") and base.startswith("TIME") and not base.startswith("TIMESTAMP"):
+        return f"CAST({column} AS VARCHAR) AS {column}"  # Polars has no 24:00
+    if base in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+        return f"TRY_CAST({column} AS TIMESTAMP) AS {column}"
     if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and name != "value"):
         return f"CAST({column} AS VARCHAR) AS {column}"
     if name == "value" and base in ("DECIMAL", "HUGEINT", "UHUGEINT"):

@@ -8,7 +8,7 @@ from typing import Any
 from dp_polars.asking.options import Options
 from dp_polars.errors import StatementNotAllowed
 from dp_polars.sql.allowed import AGGREGATES
-from dp_polars.sql.tree import Node, Parser, arguments, place, walk
+from dp_polars.sql.tree import Node, Parser, arguments, fold, place, walk
 
 _OWN = {"bounds", "per"}
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence"} | _OWN  # an answer is one value: no interval
@@ -32,7 +32,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     def refuse(at: Node, reason: str) -> StatementNotAllowed:
         return StatementNotAllowed(reason + place(at, sql))
 
-    name = str(node["function_name"]).lower()
+    name = fold(node["function_name"])
     aggregate = AGGREGATES[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
         raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; distinct units are dp_count_units().")
@@ -42,9 +42,9 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
-        if option.lower() not in _OPTIONS:
+        if fold(option) not in _OPTIONS:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(_OPTIONS))}.")
-        options[option.lower()] = _constant(child, parser, parameters, refuse)
+        options[fold(option)] = _constant(child, parser, parameters, refuse)
     value = None
     if positional and positional[0]["class"] != "STAR":
         value = positional[0]
@@ -67,7 +67,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
 def _constant(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Any) -> Any:
     for item in walk(node):
         kind = item["class"]
-        if kind == "FUNCTION" and str(item["function_name"]).lower() in _CONSTANT:
+        if kind == "FUNCTION" and fold(item["function_name"]) in _CONSTANT:
             continue
         if kind not in ("CONSTANT", "PARAMETER", "CAST"):
             raise refuse(item, "An option is a constant or a parameter: it must be known before a row is read.")

@@ -16,11 +16,14 @@ from dp_polars.releasing.source import source_identity
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
 from dp_polars.sql.relations import KnownTable
 from dp_polars.sql.statement import RELEASED
-from dp_polars.sql.tree import Node, parameters_of, pinned, without_places
+from dp_polars.sql.tree import Node, fold, parameters_of, path_of, pinned, with_path, without_places
 from dp_polars.sql.verify import verify
 
 if TYPE_CHECKING:
     from dp_polars.sql.connection import GuardedConnection
+
+
+_FRAMES = ("temp", "main")  # where DuckDB puts registered frames
 
 
 class Catalog:
@@ -35,7 +38,7 @@ class Catalog:
 
     def table(self, path: tuple[str, ...]) -> KnownTable | None:
         """Return a table by its name, None if there is none."""
-        lower = tuple(part.lower() for part in path)
+        lower = tuple(fold(part) for part in path)
         if lower not in self._tables:
             self._tables[lower] = self._known(path, lower)
         return self._tables[lower]
@@ -61,14 +64,13 @@ class Catalog:
 
     def _kind(self, path: tuple[str, ...]) -> str | None:
         """Return whether a name is a table or a view of the database."""
-        full = (*self._here[: max(3 - len(path), 0)], *path)
-        return next((kind for kind, names in self._names.items() if full in names), None)
+        return next((kind for kind, names in self._names.items() if self._full(path) in names), None)
 
     @cached_property
     def _here(self) -> tuple[str, ...]:
         # System functions are called by their full names, because a user's macro may have the short one.
         row = self._run("SELECT system.main.current_database(), system.main.current_schema()")[0]
-        return tuple(str(part).lower() for part in row)
+        return tuple(fold(part) for part in row)
 
     @cached_property
     def _names(self) -> dict[str, set[tuple[str, ...]]]:
@@ -78,17 +80,17 @@ class Catalog:
                 f"SELECT database_name, schema_name, {kind}_name FROM system.main.duckdb_{kind}s() "  # noqa: S608
                 "WHERE NOT internal AND NOT temporary"
             )
-            found[kind] = {tuple(str(part).lower() for part in row) for row in rows}
+            found[kind] = {tuple(fold(part) for part in row) for row in rows}
         return found
 
     def _columns_of(self, path: tuple[str, ...]) -> dict[str, str]:
-        rows = self._run(f"DESCRIBE SELECT * FROM {'.'.join(map(quoted, path))}")  # noqa: S608 - quoted
+        full = self._full(tuple(fold(part) for part in path))
+        rows = self._run(f"DESCRIBE SELECT * FROM {'.'.join(map(quoted, full))}")  # noqa: S608 - quoted
         return {row[0]: row[1] for row in rows}
 
     def columns_of_table(self, table: Node) -> dict[str, str]:
         """Return the columns of a table in FROM and their types."""
-        path = tuple(table[part] for part in ("catalog_name", "schema_name", "table_name") if table[part])
-        known = self.table(path)
+        known = self.table(path_of(table))
         return {} if known is None else known.columns
 
     def columns(self, query: Node) -> dict[str, str]:
@@ -106,11 +108,11 @@ class Catalog:
 
     def macro(self, name: str) -> tuple[list[str], Node] | None:
         """Return a user's macro: its parameters and its body; refuse any other function of the user's."""
-        own = [one for one in self._functions if str(one[0]).lower() == name]
+        own = [one for one in self._functions if fold(one[0]) == name]
         if not own:
             return None
         (_, kind, schema, parameters, body), *more = own
-        if more or kind != "macro" or str(schema).lower() != "main":
+        if more or kind != "macro" or fold(schema) != "main":
             raise StatementNotAllowed(f"{name} is a function of this database that can't be read for what it does.")
         return list(parameters), self._guard._parser.expression(f"({body})")
 
@@ -127,16 +129,32 @@ class Catalog:
     def text(self, node: Node, *, above: bool, private: bool) -> str:
         """Return the SQL text of a query, after a last look at it; private tables only where they may be read."""
         parser = self._guard._parser
-        text = parser.text(pinned(without_places(node), ORDINARY | TABLE_FUNCTIONS))
+        full = self._with_full_paths(pinned(without_places(node), ORDINARY | TABLE_FUNCTIONS))
+        text = parser.text(full)
+        paths = {self._full(path) for path, known in self._tables.items() if known and (private or known.public)}
 
         def readable(path: tuple[str, ...]) -> bool:
-            if len(path) == 1 and path[0].startswith(RELEASED):
-                return above
-            known = self._tables.get(path)
-            return known is not None and (private or known.public)
+            released = above and path[:2] == _FRAMES and path[-1].startswith(RELEASED)
+            return len(path) == 3 and (released or path in paths)
 
         verify(parser.select(text), readable, lambda name: self.macro(name) is not None, above=above)
         return text
+
+    def _full(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the one full name of a table, so that no search path finds another."""
+        if len(path) == 1 and (path[0] in self._guard._frames or path[0].startswith(RELEASED)):
+            return (*_FRAMES, path[0])
+        return (*self._here[: max(3 - len(path), 0)], *path)
+
+    def _with_full_paths(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self._with_full_paths(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        copy = {name: self._with_full_paths(item) for name, item in node.items()}
+        if copy.get("type") == "BASE_TABLE" and "class" not in copy:
+            return with_path(copy, self._full(tuple(fold(part) for part in path_of(copy))))
+        return copy
 
     def _run(self, sql: str, parameters: Any = None) -> list[Any]:
         cursor = self._guard._cursor_for_rows()
@@ -177,16 +195,19 @@ class Rows:
 
     def _database(self) -> str:
         """Return what names the database now: its files, and that nobody has written to them; in memory, the object."""
-        files = [file for path in self._paths for file in (path, f"{path}.wal") if os.path.exists(file)]
-        states = [(file, (state := os.stat(file)).st_size, state.st_mtime_ns) for file in files]
-        return repr(states) if files else self._guard._token
+        files = [file for path in self._paths if path for file in (path, f"{path}.wal") if os.path.exists(file)]
+        states: list[Any] = [(file, (state := os.stat(file)).st_size, state.st_mtime_ns) for file in files]
+        return repr(states if files and all(self._paths) else [*states, self._guard._token])
 
     @cached_property
     def _paths(self) -> list[str]:
         cursor = self._guard._cursor_for_rows()
         try:
-            rows = cursor.execute("SELECT path FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY path")
-            return [str(row[0]) for row in rows.fetchall() if row[0]]
+            rows = cursor.execute(
+                "SELECT path FROM system.main.duckdb_databases() "
+                "WHERE NOT internal AND database_name <> 'dp' ORDER BY path"
+            )
+            return ["" if row[0] is None else str(row[0]) for row in rows.fetchall()]
         finally:
             cursor.close()
 

@@ -20,7 +20,7 @@ from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
 from dp_polars.sql.statement import cut
-from dp_polars.sql.tree import Node, Parser, given_values, parameters_of
+from dp_polars.sql.tree import Node, Parser, fold, given_values, parameters_of, path_of
 from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -66,6 +66,7 @@ class GuardedConnection:
         self._results: Any = duckdb.connect(":memory:")
         for setting in ("python_enable_replacements", "enable_external_access"):
             self._results.execute(f"SET {setting} = false")
+        self._declared = 0  # how often something was declared: earlier answers may not be for it
         self._result: Any = None
         self._table: Any = None
 
@@ -80,18 +81,20 @@ class GuardedConnection:
             path = os.path.abspath(source)
             if not os.path.isfile(path) or not path.endswith((".parquet", ".pq")):
                 raise InvalidParameterError(f"There is no Parquet file for {name}; register takes a frame or its path.")
-            self._frames[name.lower()] = (Path(path), path)
+            self._frames[fold(name)] = (Path(path), path)
         else:
             held = source.collect() if isinstance(source, pl.LazyFrame) else source
-            self._frames[name.lower()] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
-        self._public.discard((name.lower(),))
-        self._units.pop((name.lower(),), None)
+            self._frames[fold(name)] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
+        self._public.discard((fold(name),))
+        self._units.pop((fold(name),), None)
+        self._declared += 1
         return self
 
     def public(self, *names: str) -> GuardedConnection:
         """Declare tables public: their rows belong to nobody, and may be shown and joined."""
         for name in names:
             self._public.add(self._path(name))
+        self._declared += 1
         return self
 
     def private(self, name: str, unit: str | Sequence[str]) -> GuardedConnection:
@@ -104,14 +107,12 @@ class GuardedConnection:
             raise InvalidParameterError("unit= names the column, or the columns, that say whose a row is.")
         self._public.discard(self._path(name))
         self._units[self._path(name)] = names
+        self._declared += 1
         return self
 
     def _path(self, name: str) -> tuple[str, ...]:
         """Return the parts of a table's name, which is read as in a statement."""
-        table = self._parser.select(f"FROM {name}")["from_table"]
-        if table["type"] != "BASE_TABLE" or table["alias"]:
-            raise InvalidParameterError(f"{name} is not the name of a table.")
-        return tuple(table[part].lower() for part in ("catalog_name", "schema_name", "table_name") if table[part])
+        return tuple(fold(part) for part in path_of(self._parser.table(name)))
 
     # ------------------------------------------------------------------ statements
 

@@ -18,13 +18,13 @@ from typing import Any
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.randomized_response import randomized_response
 from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
-from dp_polars.sql.tree import Node, column
+from dp_polars.sql.tree import Node, column, fold
 
 _FUNCTIONS = {
     "dp_count": ("", "", "count", "BIGINT"),
@@ -42,18 +42,19 @@ class Functions:
     def __init__(self, connection: Any, session: Session) -> None:
         self.guard = GuardedConnection(connection, session)
         self._session = session
-        self._answers: dict[str, tuple[str, Callable[[], bytes], bytes]] = {}
+        self._answers: dict[tuple[str, int], tuple[str, Callable[[], bytes], bytes]] = {}
         self._lock = threading.Lock()
 
     def ask(self, words: str) -> str:
         """Return the released rows of a question as JSON; the same words, the same rows."""
+        key = (words, self.guard._declared)
         with self._lock:
-            if words in self._answers:
-                text, source, state = self._answers[words]
+            if key in self._answers:
+                text, source, state = self._answers[key]
                 if source() == state:
                     return text
-            self._answers[words] = self._answered(json.loads(words))
-            return self._answers[words][0]
+            self._answers[key] = self._answered(json.loads(words))
+            return self._answers[key][0]
 
     def _answered(self, words: dict[str, Any]) -> tuple[str, Callable[[], bytes], bytes]:
         """Return the rows, and what names their source: now, and when they were made."""
@@ -68,21 +69,20 @@ class Functions:
         options = {name: value for name, value in words.items() if value is not None}
         frame, name, source = self.guard._released(node, options)
         names = {"dp_answer_0": answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
-        texts = frame.rename(names, strict=False).select(pl.all().cast(pl.String))
-        return json.dumps(texts.to_dicts()), source, source()
+        texts = self.guard._parser.texts(frame.rename(names, strict=False))
+        return json.dumps(texts), source, source()
 
     def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:
         """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
         parse = self.guard._parser
-        source = parse.select(f"FROM {_text(words.pop('source'), 'the table')}")
-        table = source["from_table"]
-        if (
-            table["type"] != "BASE_TABLE"
-            or source["where_clause"]
-            or source["modifiers"]
-            or source["group_expressions"]
-        ):
-            raise StatementNotAllowed(f"{function} takes the name of a table; conditions go into where :=.")
+        table = parse.table(_text(words.pop("source"), "the table"))
+        answer = _FUNCTIONS[function][2]
+        types = {fold(name): kind for name, kind in Catalog(self.guard).columns_of_table(table).items()}
+        for key in keys:
+            if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
+                raise InvalidParameterError(f"{key} is the name of a key and of the answer; rename it in a view.")
+            if types.get(fold(key), "").startswith("BLOB"):
+                raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
         where = words.pop("where", None)
         call = parse.expression("dp_count(*)" if function == "dp_count" else f"{function}()")
         if "column" in words:

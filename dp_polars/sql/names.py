@@ -7,7 +7,7 @@ from typing import Any
 
 from dp_polars.sql.allowed import AGGREGATES
 from dp_polars.sql.rowwise import Scope
-from dp_polars.sql.tree import Node, replaced
+from dp_polars.sql.tree import Node, fold, replaced
 
 _ABOVE = ("having", "qualify", "modifiers")
 _BELOW = ("select_list", "where_clause", "group_expressions")
@@ -15,7 +15,7 @@ _BELOW = ("select_list", "where_clause", "group_expressions")
 
 def is_private_call(node: Node) -> bool:
     """Whether an expression is a private aggregate."""
-    return node.get("class") == "FUNCTION" and str(node["function_name"]).lower() in AGGREGATES
+    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in AGGREGATES
 
 
 def name_of(item: Node, other: str) -> str:
@@ -24,7 +24,7 @@ def name_of(item: Node, other: str) -> str:
         return str(item["alias"])
     if item["class"] == "COLUMN_REF":
         return str(item["column_names"][-1])
-    return str(item["function_name"]).lower() if is_private_call(item) else other
+    return fold(item["function_name"]) if is_private_call(item) else other
 
 
 def aliases_of(node: Node) -> dict[str, Node]:
@@ -34,12 +34,12 @@ def aliases_of(node: Node) -> dict[str, Node]:
 
 def without_aliases(node: Node, aliases: dict[str, Node], scope: Scope) -> Node:
     """Return an expression in which names of SELECT stand for what they name; columns come first."""
-    named = {name.lower(): item for name, item in aliases.items()}
+    named = {fold(name): item for name, item in aliases.items()}
 
     def change(item: Node) -> Node | None:
         if item["class"] != "COLUMN_REF" or len(item["column_names"]) > 1 or scope.resolve(item) is not None:
             return None
-        found = named.get(item["column_names"][0].lower())
+        found = named.get(fold(item["column_names"][0]))
         return None if found is None else {**found, "alias": ""}
 
     changed: Node = replaced(node, change)
@@ -51,19 +51,19 @@ def qualified(node: Node, scope: Scope) -> Node:
 
     Names of SELECT come first in HAVING, QUALIFY and ORDER BY, columns elsewhere.
     """
-    aliases = {name.lower() for name in aliases_of(node)}
+    aliases = {fold(name) for name in aliases_of(node)}
 
     def full(item: Node, *, aliases_first: bool) -> Node | None:
         if item["class"] != "COLUMN_REF":
             return None
         names = item["column_names"]
-        if aliases_first and len(names) == 1 and names[0].lower() in aliases:
+        if aliases_first and len(names) == 1 and fold(names[0]) in aliases:
             return item
         found = scope.resolve(item)
         if found is None:
             return None
         table, name = found
-        by_table = len(names) > 1 and names[0].lower() == table.alias.lower() and table.has(names[1]) == name
+        by_table = len(names) > 1 and fold(names[0]) == fold(table.alias) and table.has(names[1]) == name
         return {**item, "column_names": [table.alias, name, *names[2 if by_table else 1 :]]}
 
     above = {

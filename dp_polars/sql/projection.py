@@ -7,7 +7,7 @@ from dataclasses import replace
 from dp_polars.sql.names import aliases_of, name_of, without_aliases
 from dp_polars.sql.relations import Relation, named, select_node
 from dp_polars.sql.rowwise import Scope, check_rowwise
-from dp_polars.sql.tree import Node, both, column, tried
+from dp_polars.sql.tree import Node, both, column, fold, tried
 
 _LOOKS_AROUND = (
     ("group_expressions", "GROUP BY without a private aggregate shows which groups exist"),
@@ -22,14 +22,14 @@ def projected(node: Node, relation: Relation, scope: Scope) -> Relation:
     """Return private rows after SELECT and WHERE."""
     _refuse_looking_around(node, scope)
     items: dict[str, Node] = {}
-    units = {name.lower() for name in relation.unit_names}
+    units = {fold(name) for name in relation.unit_names}
     for item in node["select_list"]:
         for name, own in _columns(item, relation, scope):
-            if name.lower() in units:
+            if fold(name) in units:
                 if not is_unit(own, relation, scope):
                     raise scope.refuse(item, f"{name} says who is protected; a query can't make another of that name.")
-            elif name.lower() not in items:  # the first of a name counts, as in a join with USING
-                items[name.lower()] = named(own, name)
+            elif fold(name) not in items:  # the first of a name counts, as in a join with USING
+                items[fold(name)] = named(own, name)
     carried = [{**unit, "alias": name} for unit, name in zip(relation.unit, relation.unit_names, strict=True)]
     query = select_node([*carried, *items.values()], relation.node, condition(node, scope))
     return replace(relation, node=query, tables=())
@@ -49,18 +49,18 @@ def _columns(item: Node, relation: Relation, scope: Scope) -> list[tuple[str, No
 def _starred(item: Node, relation: Relation, scope: Scope) -> list[tuple[str, Node]]:
     if item.get("columns") or item.get("expr") or item.get("rename_list") or item.get("qualified_exclude_list"):
         raise scope.refuse(item, "COLUMNS and RENAME are not understood over private rows; name the columns.")
-    left_out = {str(name).lower() for name in item.get("exclude_list", [])}
+    left_out = {fold(name) for name in item.get("exclude_list", [])}
     changed = {}
     for entry in item.get("replace_list", []):
         check_rowwise(entry["value"], scope)
-        changed[str(entry["key"]).lower()] = entry["value"]
-    wanted = str(item.get("relation_name", "")).lower()
+        changed[fold(entry["key"])] = entry["value"]
+    wanted = fold(item.get("relation_name") or "")
     return [
-        (name, changed.get(name.lower(), column(table.alias, name)))
+        (name, changed.get(fold(name), column(table.alias, name)))
         for table in relation.tables
-        if not wanted or table.alias.lower() == wanted
+        if not wanted or fold(table.alias) == wanted
         for name in table.columns
-        if name.lower() not in left_out
+        if fold(name) not in left_out
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dp_polars.sql.allowed import TABLE_FUNCTIONS
 from dp_polars.sql.rowwise import Scope, Table, check_rowwise
-from dp_polars.sql.tree import Node, arguments, column, tried
+from dp_polars.sql.tree import Node, arguments, column, fold, path_of, tried
 
 _JOIN_PARTS = frozenset(
     {
@@ -102,7 +102,7 @@ class Relations:
                     check_rowwise(item, Scope((), self.sql, self.catalog.macro))
             return Relation(node, (self._described(node),), private=False)
         if kind == "TABLE_FUNCTION":
-            name = str(node["function"]["function_name"]).lower()
+            name = fold(node["function"]["function_name"])
             if name not in TABLE_FUNCTIONS:
                 raise self._refuse(
                     node["function"],
@@ -117,11 +117,11 @@ class Relations:
     # ------------------------------------------------------------------ tables
 
     def _table(self, node: Node, ctes: dict[str, Relation]) -> Relation:
-        path = tuple(part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
+        path = path_of(node)
         if node.get("at_clause"):
             raise self._refuse(node, "AT (time travel) is not understood.")
-        if len(path) == 1 and path[0].lower() in ctes:
-            return self._aliased(ctes[path[0].lower()], {**node, "alias": node["alias"] or path[0]})
+        if len(path) == 1 and fold(path[0]) in ctes:
+            return self._aliased(ctes[fold(path[0])], {**node, "alias": node["alias"] or path[0]})
         known = self.catalog.table(path)
         name = ".".join(path)
         if known is None:
@@ -191,9 +191,11 @@ class Relations:
     def _join(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         left, right = self.of(node["left"], ctes), self.of(node["right"], ctes)
         joined = {**node, "left": left.node, "right": right.node}
+        # A name without a table means the private side first: of a column of USING, that is the row's own value.
+        tables = right.tables + left.tables if right.private and not left.private else left.tables + right.tables
         both = Relation(
             joined,
-            left.tables + right.tables,
+            tables,
             private=left.private or right.private,
             sources=left.sources | right.sources,
             declared=left.declared or right.declared,
@@ -203,7 +205,7 @@ class Relations:
         if unknown:
             raise self._refuse(node, f"A join with {', '.join(unknown).replace('_', ' ')} is not understood.")
         if node["ref_type"] not in ("REGULAR", "CROSS"):
-            raise self._refuse(node, f"A {node['ref_type'].lower()} join is not understood; use JOIN ... USING or ON.")
+            raise self._refuse(node, f"A {fold(node['ref_type'])} join is not understood; use JOIN ... USING or ON.")
         if not both.private:
             if node.get("condition"):
                 check_rowwise(node["condition"], self.scope(both))
@@ -249,7 +251,7 @@ class Relations:
                 if found is None:
                     check_rowwise(side, scope)
                     return
-                if len(side["column_names"]) > (2 if side["column_names"][0].lower() == found[0].alias.lower() else 1):
+                if len(side["column_names"]) > (2 if fold(side["column_names"][0]) == fold(found[0].alias) else 1):
                     raise self._refuse(side, "A join with private rows compares columns, not parts of them.")
                 types.append(found[0].columns[found[1]])
             if types[0] != types[1]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dp_polars.errors import StatementNotAllowed
 from dp_polars.sql.allowed import AGGREGATES, EXPRESSIONS, OPERATORS, ROWWISE
-from dp_polars.sql.tree import Node, arguments, children, place
+from dp_polars.sql.tree import Node, arguments, children, fold, place
 
 Macro = Callable[[str], "tuple[Sequence[str], Node] | None"]
 
@@ -24,7 +24,7 @@ class Table:
 
     def has(self, name: str) -> str | None:
         """Return a column's own spelling, None if there is none."""
-        return next((own for own in self.columns if own.lower() == name.lower()), None)
+        return next((own for own in self.columns if fold(own) == fold(name)), None)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Scope:
         """Return the table and the column that a reference means, None if it means neither."""
         names: list[str] = node["column_names"]
         for table in self.tables:
-            if len(names) > 1 and table.alias.lower() == names[0].lower():
+            if len(names) > 1 and fold(table.alias) == fold(names[0]):
                 own = table.has(names[1])
                 if own is not None:
                     return table, own
@@ -74,13 +74,13 @@ def check_rowwise(node: Node, scope: Scope) -> None:
     elif kind == "STAR":
         raise scope.refuse(node, "* and COLUMNS stand for several columns; name the one that is meant.")
     elif kind not in EXPRESSIONS:
-        raise scope.refuse(node, f"{kind.lower() or 'This'} expressions are not known to look at one row only.")
+        raise scope.refuse(node, f"{fold(kind) or 'This'} expressions are not known to look at one row only.")
     for child in children(node):
         check_rowwise(child, scope)
 
 
 def _check_function(node: Node, scope: Scope) -> None:
-    name = str(node["function_name"]).lower()
+    name = fold(node["function_name"])
     if name in AGGREGATES:
         raise scope.refuse(node, f"{name} can't be inside of an expression over private rows.")
     if node.get("filter") or node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
@@ -117,7 +117,7 @@ def check_macro(node: Node, macro: tuple[Sequence[str], Node], scope: Scope) -> 
 def _unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
     name = ".".join(node["column_names"])
     known = [column for table in scope.tables for column in table.columns]
-    if name.lower() in {"current_date", "current_timestamp", "current_time", "now", "localtimestamp"}:
+    if fold(name) in {"current_date", "current_timestamp", "current_time", "now", "localtimestamp"}:
         return scope.refuse(node, f"{name} depends on when it is asked; pass the time as a parameter.")
     shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
     return scope.refuse(node, f"There is no column {name}; there are {shown or 'none'}.")

@@ -27,6 +27,7 @@ from dp_polars.sql.tree import (
     canonical,
     column,
     cte_query,
+    fold,
     place,
     replaced,
     walk,
@@ -102,7 +103,7 @@ class _Cutter:
             names = entry["value"].get("aliases")
             if names:
                 inner = self._relations.with_names(inner, entry["key"], names, node)
-            known[entry["key"].lower()] = inner
+            known[fold(entry["key"])] = inner
         if node["type"] == "SET_OPERATION_NODE":
             return self._set_operation(node, known)
         if node["type"] != "SELECT_NODE":
@@ -194,7 +195,7 @@ class _Cutter:
             check_rowwise(item, scope)
             # Not the name that SELECT gives it: what an answer is called is no part of the question.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
-            if name.lower() in {key.name.lower() for key in keys}:
+            if fold(name) in {fold(key.name) for key in keys}:
                 name = f"{name}_{len(keys)}"
             keys.append(SqlKey(name, item))
         return keys
@@ -232,7 +233,7 @@ class _Cutter:
     ) -> Node:
         """Return the SELECT with answers for private aggregates and keys, over the table of answers."""
         key_names = {canonical(key.node): f"dp_key_{number}" for number, key in enumerate(keys)}
-        aliases = {name.lower() for name in aliases_of(node)}
+        aliases = {fold(name) for name in aliases_of(node)}
 
         def change(item: Node) -> Node | None:
             text = canonical(item)
@@ -333,7 +334,7 @@ class _Cutter:
         for item in walk(node):
             kind = item["class"]
             if kind in ("FUNCTION", "WINDOW"):
-                name = str(item["function_name"]).lower()
+                name = fold(item["function_name"])
                 if item.get("schema") not in ("", "main", None) or item.get("catalog"):
                     raise self._refuse(item, f"{name} is called by a qualified name; call it by its own.")
                 if name in ORDINARY:
@@ -346,7 +347,7 @@ class _Cutter:
                 if scope is not None and scope.resolve(item) is None:
                     raise self._refuse(item, f"There is no column {'.'.join(item['column_names'])} here.")
             elif kind not in EXPRESSIONS | {"SUBQUERY", "STAR", "POSITIONAL_REFERENCE", "COLLATE"}:
-                raise self._refuse(item, f"{kind.lower()} expressions are not understood.")
+                raise self._refuse(item, f"{fold(kind)} expressions are not understood.")
 
     def _with_subqueries(self, node: Node, ctes: dict[str, Relation]) -> Node:
         """Return an expression whose subqueries were cut too; none may give private rows."""

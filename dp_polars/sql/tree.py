@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -80,6 +81,26 @@ class Parser:
         rows = self._database.cursor().execute(f"SELECT CAST(unnest($texts::VARCHAR[]) AS {kind})", {"texts": texts})
         return [row[0] for row in rows.fetchall()]
 
+    def table(self, name: str) -> Node:
+        """Return the node of a table by its name, which is nothing but a name."""
+        node = self.select(f"FROM {name}")
+        table: Node = node["from_table"]
+        plain = {**node, "from_table": None}
+        if table["type"] != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._plain:
+            raise StatementNotAllowed("The name of a table was expected, and nothing else.")
+        return table
+
+    @cached_property
+    def _plain(self) -> Node:
+        return {**self.select("FROM t"), "from_table": None}
+
+    def texts(self, frame: Any) -> list[dict[str, Any]]:
+        """Return the rows of a frame with their values as DuckDB writes them."""
+        cursor = self._database.cursor()
+        cursor.register("frame", frame.to_arrow())
+        rows = cursor.execute("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM frame").fetchall()
+        return [dict(zip(frame.columns, row, strict=True)) for row in rows]
+
     def _call(self, sql: str, argument: str) -> dict[str, Any]:
         row = self._database.cursor().execute(sql, [argument]).fetchone()
         answer: dict[str, Any] = json.loads(row[0]) if row else {}
@@ -94,6 +115,31 @@ def _parse_problem(answer: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------- nodes
+
+_CAPITALS = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def fold(name: str) -> str:
+    """Return a name as DuckDB compares it: A to Z are a to z, and no other letter is another."""
+    return str(name).translate(_CAPITALS)
+
+
+def path_of(table: Node) -> tuple[str, ...]:
+    """Return the parts of the name of a table in FROM."""
+    return tuple(str(table[part]) for part in ("catalog_name", "schema_name", "table_name") if table[part])
+
+
+def with_path(table: Node, path: tuple[str, ...]) -> Node:
+    """Return a table in FROM under its full name."""
+    catalog, schema, name = path
+    full = {
+        **table,
+        "catalog_name": catalog,
+        "schema_name": schema,
+        "table_name": name,
+        "alias": table["alias"] or name,
+    }
+    return {**full, "qualified_name": {"path": list(path)}} if "qualified_name" in table else full
 
 
 def arguments(function: Node) -> list[tuple[str, Node]]:
@@ -167,7 +213,7 @@ def pinned(node: Any, names: frozenset[str]) -> Any:
     if not isinstance(node, dict):
         return node
     copy = {name: pinned(item, names) for name, item in node.items()}
-    if copy.get("class") == "FUNCTION" and str(copy["function_name"]).lower() in names:
+    if copy.get("class") == "FUNCTION" and fold(copy["function_name"]) in names:
         copy |= {"catalog": "system", "schema": "main", "is_operator": False}
         if "qualified_name" in copy:
             copy["qualified_name"] = {"path": ["system", "main", copy["function_name"]]}

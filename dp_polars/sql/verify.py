@@ -12,7 +12,7 @@ from typing import Any
 
 from dp_polars.errors import StatementNotAllowed
 from dp_polars.sql.allowed import EXPRESSIONS, ORDINARY, ROWWISE, TABLE_FUNCTIONS
-from dp_polars.sql.tree import Node
+from dp_polars.sql.tree import Node, fold
 
 _BELOW = EXPRESSIONS | {"STAR", "TYPE"}
 _ABOVE = _BELOW | {"SUBQUERY", "WINDOW", "POSITIONAL_REFERENCE", "COLLATE"}
@@ -53,9 +53,9 @@ class _Reader:
     def _expression(self, item: Node) -> None:
         kind = item["class"]
         if kind not in self._classes:
-            raise _refused(f"{str(kind).lower()} expressions are not understood")
+            raise _refused(f"{fold(kind)} expressions are not understood")
         if kind in ("FUNCTION", "WINDOW"):
-            name = str(item["function_name"]).lower()
+            name = fold(item["function_name"])
             full = (item.get("catalog") or "", item.get("schema") or "")
             built_in = name in self._functions or name in TABLE_FUNCTIONS
             window = kind == "WINDOW" and built_in  # has no full name
@@ -67,9 +67,7 @@ class _Reader:
     def _node(self, item: Node) -> None:
         kind = item["type"]
         if kind == "BASE_TABLE":
-            path = tuple(
-                str(item[part]).lower() for part in ("catalog_name", "schema_name", "table_name") if item[part]
-            )
+            path = tuple(fold(item[part]) for part in ("catalog_name", "schema_name", "table_name") if item[part])
             if not self._readable(path):
                 raise _refused(f"{'.'.join(path)} is not a table of this statement")
         elif kind not in _QUERIES | _TABLES | _MODIFIERS | _ORDERS and not _is_value_type(item):

@@ -147,6 +147,128 @@ def test_intervals_are_refused_before_the_charge(con, session):
     assert not session.releases
 
 
+# ---------------------------------------------------------------- a third attacker
+
+
+def test_a_name_means_one_table_only(raw, con):
+    """A registered frame is not the table of the same name in a schema, and is found by no other name."""
+    con.public("main.lookup")
+    con.register("lookup", VISITS)
+    assert con.sql("SELECT * FROM main.lookup").columns == ["region", "zone"]
+    with pytest.raises(dp.StatementNotAllowed, match="private rows"):
+        con.sql("SELECT * FROM lookup")
+    with pytest.raises(dp.StatementNotAllowed, match="no table"):
+        con.sql("SELECT * FROM temp.main.lookup")
+
+
+def test_letters_are_told_apart_as_duckdb_does(raw, con):
+    raw.execute('CREATE TABLE "É" AS SELECT 1 AS user_id, 777 AS secret')
+    raw.execute('CREATE TABLE "é" AS SELECT 0 AS a')
+    con.public('"é"')
+    assert con.sql('SELECT * FROM "é"').fetchall() == [(0,)]
+    with pytest.raises(dp.DPError):
+        con.sql('SELECT * FROM "É"')
+
+
+@pytest.mark.parametrize(
+    "name", ["lookup WHERE true", "lookup HAVING false", "lookup SELECT zone", "lookup l", "a, b", "(FROM a)"]
+)
+def test_the_name_of_a_table_is_nothing_else(con, name):
+    with pytest.raises(dp.DPError):
+        con.public(name)
+
+
+def test_parameters_of_any_name_and_place_mean_the_same_when_spilling(con, session, monkeypatch):
+    from dp_polars.sql import asking
+
+    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    with pytest.warns(dp.DPWarning):
+        paying = dp.Session(epsilon=10**6, unit="user_id", max_rows_per_group=100)
+    guard = dp.connect(con._raw, paying)
+    expected = [(VISITS.filter(VISITS["qty"] >= 2).height,)]
+    for query, values in (
+        ("?", [2]),
+        ("$part", {"part": 2}),
+        ("$salt", {"salt": 2}),
+        ("$parts", {"parts": 2}),
+    ):
+        asked = f"SELECT dp_count(*, epsilon := 100000) AS n FROM visits WHERE qty >= {query}"
+        assert guard.sql(asked, params=values).fetchall() == expected
+
+
+def test_rows_as_units_are_counted_once_when_spilling_in_parts(raw, monkeypatch):
+    from dp_polars.engines.duckdb import spilling
+    from dp_polars.sql import asking
+
+    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    monkeypatch.setattr(spilling, "_RUN_BYTES", 10**9)
+    with pytest.warns(dp.DPWarning):
+        paying = dp.Session(epsilon=10**6, unit=dp.ROW)
+    guard = dp.connect(raw, paying).public("lookup")
+    asked = "SELECT region, dp_sum(qty, -5, 10, epsilon := 100000, keys := ['north', 'south']) AS s FROM visits "
+    found = guard.sql(asked + "SEMI JOIN lookup USING (region) GROUP BY region").fetchall()
+    assert found == [(key, VISITS.filter(region=key)["qty"].clip(-5, 10).sum()) for key in ("north", "south")]
+
+
+def test_a_column_of_using_is_the_rows_own(raw, session):
+    with pytest.warns(dp.DPWarning):
+        paying = dp.Session(epsilon=10**6, delta=1e-6, unit="user_id", max_groups=20, max_rows_per_group=80)
+    guard = dp.connect(raw, paying).public("lookup")
+    asked = "SELECT region, {} AS n FROM lookup {} JOIN visits USING (region) {} GROUP BY region ORDER BY region"
+    for kind in ("RIGHT", "FULL", ""):
+        plain = raw.sql(asked.format("count(*)", kind, "WHERE user_id IS NOT NULL")).fetchall()
+        assert guard.sql(asked.format("dp_count(*)", kind, ""), epsilon=10**5).fetchall() == plain
+
+
+def test_databases_in_memory_beside_a_file_are_different_sources(tmp_path, session):
+    duckdb.connect(str(tmp_path / "x.duckdb")).close()
+    for _ in range(2):
+        raw = duckdb.connect()
+        raw.execute(f"ATTACH '{tmp_path}/x.duckdb' AS x (READ_ONLY)")
+        raw.execute("CREATE TABLE v AS SELECT i AS user_id FROM range(100) t(i)")
+        dp.connect(raw, session).sql("SELECT dp_count_units(epsilon := 0.1) AS n FROM v")
+    assert len(session.releases) == 2
+
+
+def test_a_declaration_makes_earlier_answers_of_functions_old(raw, session):
+    raw.execute("CREATE TABLE homes AS SELECT i AS user_id, i % 5 AS house FROM range(100) t(i)")
+    guard = dp.register(raw, session)
+    raw.sql("FROM dp.dp_count_units('homes', epsilon := 0.1)").fetchall()
+    guard.private("homes", unit="house")
+    raw.sql("FROM dp.dp_count_units('homes', epsilon := 0.1)").fetchall()
+    assert len(session.releases) == 2
+
+
+@pytest.mark.parametrize(("values", "message"), [("'sum'", "name of a key and of the answer"), ("'blob'", "BLOB")])
+def test_functions_refuse_keys_before_the_charge(raw, session, values, message):
+    raw.execute("CREATE TABLE odd AS SELECT 1 AS user_id, 2 AS sum, 'x'::BLOB AS blob, 3 AS v")
+    dp.register(raw, session)
+    with pytest.raises(duckdb.Error, match=message):
+        raw.sql(f"FROM dp.dp_sum('odd', 'v', 0, 1, by := {values}, epsilon := 0.1)").fetchall()
+    assert not session.releases
+
+
+@pytest.mark.parametrize("kind", ["STRUCT(a INTEGER)", "INTEGER[]", "UNION(a INTEGER)", "MAP(INTEGER, INTEGER)"])
+def test_units_of_odd_types_are_refused(raw, session, kind):
+    raw.execute(f"CREATE TABLE odd (user_id {kind})")
+    with pytest.raises(dp.DPError):
+        dp.connect(raw, session).sql("SELECT dp_count(*, epsilon := 0.1) AS n FROM odd")
+    assert not session.releases
+
+
+def test_midnight_is_a_unit_in_both_engines(raw, session, monkeypatch):
+    from dp_polars.sql import asking
+
+    raw.execute("CREATE TABLE clock AS SELECT unnest(['00:00'::TIME, '24:00'::TIME, '12:00'::TIME]) AS user_id")
+    with pytest.warns(dp.DPWarning):
+        paying = dp.Session(epsilon=10**6, unit="user_id")
+    guard = dp.connect(raw, paying)
+    asked = "SELECT dp_count_units(epsilon := 100000, fresh := true) AS n FROM clock"
+    assert guard.sql(asked).fetchall() == [(3,)]
+    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    assert guard.sql(asked).fetchall() == [(3,)]
+
+
 HOSTILE = {
     "VARCHAR": ["''", "'x'", "'1'", "'%'", "'\\'", "'2024-01-01'", "'é𝔘'", "'[('", "NULL"],
     "BIGINT": ["0", "-1", "9223372036854775807", "(-9223372036854775808)", "63", "NULL"],

@@ -14,6 +14,7 @@ from dp_polars.sql.texts import sql_text
 
 _LIMIT = 1 << 62
 _ROW_BYTES = 40  # what a row may need in numpy, at most: its packed form, and batches on their way
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _RUN_BYTES = 100  # what a row may need in DuckDB's group-by and window
 
 
@@ -38,15 +39,16 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
     keys = [f"key_{i}" for i in range(request.keys)]
     if request.domain is not None and keys:
         domain = request.domain.rename({f"key{i}": name for i, name in enumerate(keys)})
-        cursor.register("dp_domain", domain.to_arrow())
-        equal = " AND ".join(f"given.{name} IS NOT DISTINCT FROM dp_domain.{name}" for name in keys)
-        sql = f"SELECT * FROM ({sql}) AS given SEMI JOIN dp_domain ON {equal}"  # noqa: S608 - names are our own
-    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked
-    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4)))
-    values = {**parameters, "salt": secrets.randbits(63), "parts": parts}
-    text = _text(request, keys, sql)
-    pieces = [cursor.sql(text, params={**values, "part": part}).pl() for part in range(parts)]
-    table = _added(pieces, keys).rename({"row_sum": "rows", "unit_count": "units"})
+        name = f"dp_domain_{secrets.token_hex(8)}"
+        cursor.register(name, domain.to_arrow())
+        equal = " AND ".join(f"given.{key} IS NOT DISTINCT FROM domain.{key}" for key in keys)
+        sql = f"SELECT * FROM ({sql}) AS given SEMI JOIN temp.main.{name} AS domain ON {equal}"  # noqa: S608 - own names
+    cursor.begin()  # all parts see the same rows
+    try:
+        table = _added(_pieces(cursor, sql, parameters, request, keys), keys)
+    finally:
+        cursor.rollback()
+    table = table.rename({"row_sum": "rows", "unit_count": "units"})
     table = table.rename({name: f"key{i}" for i, name in enumerate(keys)})
     own = [f"key{i}" for i in range(request.keys)]
     if request.domain is not None and own:
@@ -54,6 +56,41 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
         joined = request.domain.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
         return joined.with_columns(pl.exclude(own).fill_null(0))
     return table.filter(pl.col("units") > 0).sort(own) if own else table
+
+
+def _pieces(
+    cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest, keys: list[str]
+) -> list[pl.DataFrame]:
+    """Return the sums of each part of the units; numbers of our own are written into the text."""
+    integers = False
+    if request.value is not None:
+        relation = cursor.sql(f"SELECT value FROM ({sql}) LIMIT 0", params=parameters or None)  # noqa: S608 - checked
+        integers = str(relation.types[0]).upper() in _INTEGERS
+    if not request.units:
+        return [cursor.sql(_plain_text(request, keys, sql, integers), params=parameters or None).pl()]
+    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked
+    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4)))
+    salt = secrets.randbits(63)
+    return [
+        cursor.sql(_text(request, keys, sql, salt, part, parts, integers), params=parameters or None).pl()
+        for part in range(parts)
+    ]
+
+
+def _plain_text(request: BoundedRequest, keys: list[str], sql: str, integers: bool) -> str:
+    """Return the query where every row is a unit of its own: no cap can bind."""
+    total, present = "", "true"
+    if request.value is not None:
+        step = _steps(request.value, integers)
+        if request.value.total:
+            step = f"system.main.least(system.main.greatest({step}, {request.value.low}), {request.value.high})"
+        whole = f"coalesce(system.main.sum({step}), 0)"
+        total = f", system.main.least(system.main.greatest({whole}, {-_LIMIT}), {_LIMIT})::VARCHAR AS total"
+        present = "value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)"
+    listed = "".join(f"{key}, " for key in keys)
+    grouped = "GROUP BY ALL" if keys else ""
+    counts = "system.main.count_star() AS row_sum, system.main.count_star() AS unit_count"
+    return f"SELECT {listed}{counts}{total} FROM ({sql}) WHERE {present} {grouped}"  # noqa: S608 - own names
 
 
 def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
@@ -65,25 +102,23 @@ def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
 
 
-def _text(request: BoundedRequest, keys: list[str], sql: str) -> str:
+def _text(request: BoundedRequest, keys: list[str], sql: str, salt: int, part: int, parts: int, integers: bool) -> str:
     units = [f"unit_{i}" for i in range(request.units)]
-    if not units:
-        sql = f"SELECT *, row_number() OVER () AS unit_0 FROM ({sql})"  # noqa: S608 - every row a unit of its own
-        units = ["unit_0"]
     value = request.value
     kept = "true" if request.max_groups is None else f"position <= {int(request.max_groups)}"
     rows = "row_count" if request.max_rows is None else f"system.main.least(row_count, {int(request.max_rows)})"
     present = [f"{name} IS NOT NULL" for name in units]
-    present.append(f"system.main.hash({', '.join(units)}) % $parts::UBIGINT = $part::UBIGINT")
+    present.append(f"system.main.hash({', '.join(units)}) % {parts}::UBIGINT = {part}::UBIGINT")
     if value is not None:
         present.append("value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)")
     listed = "".join(f"{name}, " for name in keys)
     return sql_text("bounded").format(
         units=", ".join(units),
         keys=listed,
-        total="" if value is None else f"system.main.sum({_steps(value)}) AS total, ",
+        total="" if value is None else f"system.main.sum({_steps(value, integers)}) AS total, ",
         hashed="".join(f"{name}, " for name in (*units, *keys)),
         rows=sql,
+        salt=salt,
         present=" AND ".join(present),
         ties="".join(f", {name} NULLS FIRST" for name in keys),
         capped_rows=rows,
@@ -93,11 +128,18 @@ def _text(request: BoundedRequest, keys: list[str], sql: str) -> str:
     )
 
 
-def _steps(value: ValueRequest) -> str:
+def _steps(value: ValueRequest, integers: bool) -> str:
     """Return a value as whole steps of its grid, clipped; a value that is there is never null here."""
     low, high = (-_LIMIT, _LIMIT) if value.total else (value.low, value.high)
+    if integers:
+        number = f"(value::HUGEINT - {int(value.offset)})"
+        if value.exponent > 0:
+            step = 1 << value.exponent
+            number = f"(({number} - (({number} % {step}) + {step}) % {step}) // {step})"
+        return f"system.main.least(system.main.greatest({number}, {low}), {high})"
     scaled = f"system.main.round((value::DOUBLE - {value.offset!r}::DOUBLE) * {2.0**-value.exponent!r}::DOUBLE)"
-    return f"CAST(system.main.least(system.main.greatest({scaled}, {low}::DOUBLE), {high}::DOUBLE) AS HUGEINT)"
+    clipped = f"system.main.least(system.main.greatest({scaled}, {low}::DOUBLE), {high}::DOUBLE)"
+    return f"system.main.least(system.main.greatest(CAST({clipped} AS HUGEINT), {low}), {high})"
 
 
 def _total(value: ValueRequest, request: BoundedRequest, kept: str) -> str:
