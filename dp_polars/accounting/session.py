@@ -241,9 +241,10 @@ class Session:
         fitting = f"{measure} {largest:.12g} ({kind})" if largest else "nothing"
         if cost.delta:
             fitting += f" with at most {remaining.delta:.6g} of delta for keys"
+        left = ", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None)
         return BudgetExceeded(
             requested=f"epsilon {float(cost.epsilon):.6g}" if self._terms.measure == "pure" else str(cost),
-            remaining=", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None),
+            remaining=f"{remaining.share:.2%} of the session ({left})",
             largest_affordable=fitting,
         )
 
