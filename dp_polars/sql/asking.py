@@ -16,7 +16,7 @@ from dp_polars.accounting.session import Session
 from dp_polars.asking.options import Options
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
-from dp_polars.engines.duckdb.spilling import rows_that_fit, run_spilling
+from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest
 from dp_polars.errors import InvalidParameterError
@@ -45,6 +45,10 @@ class Database(Protocol):
 
     def source(self, parts: frozenset[str]) -> bytes:
         """Return what names tables now."""
+        ...
+
+    def file_bytes(self, parts: frozenset[str]) -> int:
+        """Return the size of the files that tables are in."""
         ...
 
 
@@ -177,13 +181,9 @@ def _asked(
     def engine(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
         cursor = database.cursor_for_rows()
         try:
-            snapshot.most_rows = rows_that_fit(cursor)
-            try:
-                return run_bounded(rows, request)
-            except Exception:
-                if not snapshot.overfull:
-                    raise
-            return run_spilling(cursor, whole, used, request)
+            if must_spill(cursor, database.file_bytes(question.relation.sources)):
+                return run_spilling(cursor, whole, used, request)
+            return run_bounded(rows, request)
         finally:
             cursor.close()
 

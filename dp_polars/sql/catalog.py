@@ -185,19 +185,26 @@ class Rows:
 
     def _source(self, name: str) -> bytes:
         kind, _, rest = name.partition(":")
+        files = repr([(file, state.st_size, state.st_mtime_ns) for file, state in self._files(name)])
         if kind == "frame":
             held, source = self._guard._frames[rest]
-            if isinstance(held, Path):
-                state = os.stat(held)
-                return f"file:{held}:{state.st_size}:{state.st_mtime_ns}".encode()
-            return source_identity(source, None, None)
-        return f"table:{self._database()}:{rest}".encode()
+            return f"file:{files}".encode() if isinstance(held, Path) else source_identity(source, None, None)
+        token = "" if all(self._paths) else self._guard._token  # in memory, the object that was opened
+        return f"table:{files}:{token}:{rest}".encode()
 
-    def _database(self) -> str:
-        """Return what names the database now: its files, and that nobody has written to them; in memory, the object."""
-        files = [file for path in self._paths if path for file in (path, f"{path}.wal") if os.path.exists(file)]
-        states: list[Any] = [(file, (state := os.stat(file)).st_size, state.st_mtime_ns) for file in files]
-        return repr(states if files and all(self._paths) else [*states, self._guard._token])
+    def file_bytes(self, parts: frozenset[str]) -> int:
+        """Return the size of the files that tables are in: public, as in the names of sources."""
+        return sum(state.st_size for part in parts for _, state in self._files(part))
+
+    def _files(self, name: str) -> list[tuple[str, os.stat_result]]:
+        """Return the files that a table is in, as they are now."""
+        kind, _, rest = name.partition(":")
+        if kind == "frame":
+            held, _ = self._guard._frames[rest]
+            paths = [str(held)] if isinstance(held, Path) else []
+        else:
+            paths = [file for path in self._paths if path for file in (path, f"{path}.wal") if os.path.exists(file)]
+        return [(path, os.stat(path)) for path in paths]
 
     @cached_property
     def _paths(self) -> list[str]:

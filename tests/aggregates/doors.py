@@ -109,12 +109,12 @@ class Spilling(Guarded):
     def ask(self, *given, **words):
         from dp_polars.sql import asking
 
-        honest = asking.rows_that_fit
-        asking.rows_that_fit = lambda cursor: 0
+        honest = asking.must_spill
+        asking.must_spill = lambda *_: True
         try:
             return super().ask(*given, **words)
         finally:
-            asking.rows_that_fit = honest
+            asking.must_spill = honest
 
 
 DOORS = [Polars, Lazy, Guarded, Functions, Spilling]

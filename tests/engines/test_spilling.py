@@ -119,6 +119,17 @@ def test_it_takes_over_where_memory_is_short(monkeypatch):
     assert called
 
 
+def test_which_engine_runs_does_not_depend_on_rows():
+    """By the limit and the sizes of files alone: a table of no rows and one of many are treated alike."""
+    raw = duckdb.connect()
+    raw.execute("SET memory_limit = '8GB'")
+    assert not spilling.must_spill(raw, 0)
+    assert not spilling.must_spill(raw, 10**9)
+    assert spilling.must_spill(raw, 10**10)
+    raw.execute("SET memory_limit = '500MB'")
+    assert spilling.must_spill(raw, 0)
+
+
 def test_rows_as_units():
     frame = FRAME.select("key0", "value")
     asked = request(units=0, value=replace(ROWS, offset=0.0))

@@ -181,7 +181,7 @@ def test_the_name_of_a_table_is_nothing_else(con, name):
 def test_parameters_of_any_name_and_place_mean_the_same_when_spilling(con, session, monkeypatch):
     from dp_polars.sql import asking
 
-    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit="user_id", max_rows_per_group=100)
     guard = dp.connect(con._raw, paying)
@@ -200,7 +200,7 @@ def test_rows_as_units_are_counted_once_when_spilling_in_parts(raw, monkeypatch)
     from dp_polars.engines.duckdb import spilling
     from dp_polars.sql import asking
 
-    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
     monkeypatch.setattr(spilling, "_RUN_BYTES", 10**9)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit=dp.ROW)
@@ -265,7 +265,7 @@ def test_midnight_is_a_unit_in_both_engines(raw, session, monkeypatch):
     guard = dp.connect(raw, paying)
     asked = "SELECT dp_count_units(epsilon := 100000, fresh := true) AS n FROM clock"
     assert guard.sql(asked).fetchall() == [(3,)]
-    monkeypatch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
     assert guard.sql(asked).fetchall() == [(3,)]
 
 

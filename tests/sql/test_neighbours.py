@@ -53,7 +53,7 @@ def exact(rows, statement, spill):
         for module in (engine, spilling):
             patch.setattr(module.secrets, "randbits", lambda _: 4_242)
         if spill:
-            patch.setattr(asking, "rows_that_fit", lambda cursor: 0)
+            patch.setattr(asking, "must_spill", lambda *_: True)
         ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
         plan = one.question.plan
         return one.engine(one.question.rows, request_of(plan)), plan

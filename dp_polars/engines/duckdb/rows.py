@@ -20,21 +20,12 @@ Cursor = Any
 """A cursor of DuckDB; the package is imported only where a connection is made."""
 
 
-class TooManyRows(Exception):  # noqa: N818 - not an error: another way is taken
-    """A query has more rows than were wanted."""
-
-
 class Snapshot:
-    """One cursor in one transaction, so that all passes over a query see the same rows.
-
-    With `most_rows` a pass over more rows stops, and `overfull` says so.
-    """
+    """One cursor in one transaction, so that all passes over a query see the same rows."""
 
     def __init__(self, open_cursor: Callable[[], Cursor]) -> None:
         self._open, self._lock = open_cursor, threading.Lock()
         self._cursor: Cursor = None
-        self.most_rows: int | None = None
-        self.overfull = False
 
     def run(self, sql: str, parameters: dict[str, Any]) -> Iterator[pl.DataFrame]:
         """Yield the rows of a query."""
@@ -43,13 +34,8 @@ class Snapshot:
                 self._cursor = self._open()
                 self._cursor.begin()
             reader = _reader(self._cursor.sql(sql, params=parameters or None))
-            size = 0
             try:
                 for batch in reader:
-                    size += batch.num_rows
-                    if self.most_rows is not None and size > self.most_rows:
-                        self.overfull = True
-                        raise TooManyRows
                     frame = pl.from_arrow(batch)
                     if isinstance(frame, pl.DataFrame):
                         yield frame

@@ -1,4 +1,9 @@
-"""The bounded aggregation as one SQL query, for more rows than fit memory. Slower, and the same answer."""
+"""The bounded aggregation as one SQL query, for more rows than fit memory. Slower, and the same guarantee.
+
+It orders a unit's groups by another hash than the Polars engine. So which of the two runs must not depend on private
+rows: one unit more could make everyone choose anew. It is chosen by DuckDB's memory limit and the sizes of files, which
+are public.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,15 @@ from dp_polars.engines.request import BoundedRequest, ValueRequest
 from dp_polars.sql.texts import sql_text
 
 _LIMIT = 1 << 62
-_ROW_BYTES = 40  # what a row may need in numpy, at most: its packed form, and batches on their way
+_LITTLE = 1 << 30  # with a lower memory limit than this, rows are left to DuckDB
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _RUN_BYTES = 100  # what a row may need in DuckDB's group-by and window
 
 
-def rows_that_fit(cursor: Cursor) -> int:
-    """Return how many rows fit into half of the memory that DuckDB may use itself."""
-    return int(_limit(cursor) / 2 / _ROW_BYTES)
+def must_spill(cursor: Cursor, file_bytes: int) -> bool:
+    """Whether memory is short: by the limit, and by the size of the files that rows come from."""
+    limit = _limit(cursor)
+    return limit < _LITTLE or file_bytes > limit
 
 
 def _limit(cursor: Cursor) -> float:
