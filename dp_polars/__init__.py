@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dp_polars import composition, mechanisms
 from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
 from dp_polars.accounting.current import current_session, set_session
@@ -29,6 +31,10 @@ from dp_polars.errors import (
 )
 from dp_polars.planning.plan import Plan
 
+if TYPE_CHECKING:
+    from dp_polars.sql.connection import GuardedConnection, connect
+    from dp_polars.sql.functions import register
+
 __all__ = [
     "ROW",
     "Budget",
@@ -38,6 +44,7 @@ __all__ = [
     "DPWarning",
     "EngineError",
     "ExpressionNotAllowed",
+    "GuardedConnection",
     "InvalidDataError",
     "InvalidParameterError",
     "LedgerError",
@@ -51,12 +58,14 @@ __all__ = [
     "StatementNotAllowed",
     "Terms",
     "composition",
+    "connect",
     "current_session",
     "exponential_cost",
     "gaussian_cost",
     "mechanisms",
     "private",
     "pure_cost",
+    "register",
     "set_session",
 ]
 

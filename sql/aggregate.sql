@@ -19,7 +19,11 @@ WITH asked AS (
 ),
 shape AS (
     SELECT COLUMNS(lambda c: list_contains(
-        list_concat({names}, ['{answer}'], CASE WHEN confidence IS NULL THEN [] ELSE ['{answer}_low', '{answer}_high'] END), c
+        list_concat(
+            list_transform({names}, lambda one: lower(one)), ['{answer}'],
+            CASE WHEN confidence IS NULL THEN [] ELSE ['{answer}_low', '{answer}_high'] END
+        ),
+        lower(c)
     ))
     FROM (
         SELECT *, NULL::{type} AS {answer}, NULL::{type} AS {answer}_low, NULL::{type} AS {answer}_high

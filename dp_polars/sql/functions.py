@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import polars as pl
 
 from dp_polars.accounting.session import Session
@@ -65,7 +66,7 @@ class Functions:
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
         if words.get("keys") is not None:
-            words["keys"] = self._typed_keys(node["from_table"], keys, words["keys"])
+            words["keys"] = self._typed_keys(self._types(node["from_table"], keys), keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
         frame, name, source = self.guard._released(node, options)
         names = {"dp_answer_0": answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
@@ -77,11 +78,10 @@ class Functions:
         parse = self.guard._parser
         table = parse.table(_text(words.pop("source"), "the table"))
         answer = _FUNCTIONS[function][2]
-        types = {fold(name): kind for name, kind in Catalog(self.guard).columns_of_table(table).items()}
-        for key in keys:
+        for key, kind in zip(keys, self._types(table, keys).values(), strict=True):
             if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
                 raise InvalidParameterError(f"{key} is the name of a key and of the answer; rename it in a view.")
-            if types.get(fold(key), "").startswith("BLOB"):
+            if kind.startswith("BLOB"):
                 raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
         where = words.pop("where", None)
         call = parse.expression("dp_count(*)" if function == "dp_count" else f"{function}()")
@@ -95,20 +95,35 @@ class Functions:
         )
         return {**node, "group_expressions": items, "group_sets": [list(range(len(items)))] if items else []}
 
-    def _typed_keys(self, table: Node, keys: list[str], given: Any) -> Any:
+    def _types(self, table: Node, keys: list[str]) -> dict[str, str]:
+        """Return the types of key columns, or say which one there is not."""
+        known = {fold(name): kind for name, kind in Catalog(self.guard).columns_of_table(table).items()}
+        for key in keys:
+            if known and fold(key) not in known:
+                raise InvalidParameterError(
+                    f"by := names columns of the table, and {key} is none of {', '.join(known)}; make an expression a "
+                    "column of a view, or ask through dp.connect."
+                )
+        return {fold(key): known.get(fold(key), "") for key in keys}
+
+    def _typed_keys(self, types: dict[str, str], keys: list[str], given: Any) -> Any:
         """Return public keys, which came as JSON, in the types of the table's columns."""
         rows = given if isinstance(given, list) else [given]
-        types = Catalog(self.guard).columns_of_table(table)
         if len(keys) == 1:
-            return self.guard._parser.typed(
-                [row.get(keys[0]) if isinstance(row, dict) else row for row in rows], types[keys[0]]
-            )
+            values = [row.get(keys[0]) if isinstance(row, dict) else row for row in rows]
+            return self._in_type(values, keys[0], types)
         if not all(isinstance(row, dict) and set(row) == set(keys) for row in rows):
             raise InvalidParameterError(
                 f"keys for several columns is a list of structs with {', '.join(keys)}: keys := [{{'{keys[0]}': ...}}]."
             )
-        typed = [self.guard._parser.typed([row[key] for row in rows], types[key]) for key in keys]
+        typed = [self._in_type([row[key] for row in rows], key, types) for key in keys]
         return list(zip(*typed, strict=True))
+
+    def _in_type(self, values: list[Any], key: str, types: dict[str, str]) -> list[Any]:
+        try:
+            return self.guard._parser.typed(values, types[fold(key)])
+        except duckdb.Error:
+            raise InvalidParameterError(f"keys can't be read as {key}: {types[fold(key)]}.") from None
 
     def budget(self) -> dict[str, Any]:
         """Return what is used and left of the session."""

@@ -157,3 +157,25 @@ def test_intervals(con, session):
     assert all(low < count < high for _, count, low, high in rows)
     mean = con.sql("FROM dp.dp_mean('visits', 'price', 0, 100, epsilon := 100, confidence := 0.9)")
     assert mean.columns == ["mean", "mean_low", "mean_high"]
+
+
+def test_names_of_keys_are_found_whatever_their_case(con, session):
+    dp.register(con, session)
+    found = con.sql(f"FROM dp.dp_count('visits', by := 'REGION', keys := ['north'], epsilon := {HUGE})")
+    assert found.columns == ["region", "count"]
+    assert found.fetchall() == [("north", VISITS.filter(region="north").height)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("by := 'nowhere', epsilon := 1", "nowhere is none of user_id, region"),
+        ("by := 'nowhere', keys := [1], epsilon := 1", "nowhere is none of user_id, region"),
+        ("by := 'qty', keys := ['x'], epsilon := 1", "keys can't be read as qty: BIGINT"),
+    ],
+)
+def test_keys_that_are_not_there_are_refused(con, session, words, message):
+    dp.register(con, session)
+    with pytest.raises(duckdb.Error, match=message):
+        con.sql(f"FROM dp.dp_count('visits', {words})").fetchall()
+    assert not session.releases
