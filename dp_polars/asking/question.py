@@ -11,6 +11,7 @@ import polars as pl
 from dp_polars.accounting.session import Session
 from dp_polars.asking.expressions import CheckedExpression, check_expression
 from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, check_options, domain_of, spend_of
+from dp_polars.engines.request import stored_as_integers
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan, plan_of
 from dp_polars.planning.query import Aggregate, Key, Query, Value
@@ -137,12 +138,7 @@ def _check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
 
 def _is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
     """Whether a unit is one column that is stored as 64-bit integers at most."""
-    if len(unit) != 1:
-        return not unit
-    dtype = schema[unit[0]]
-    if dtype in (pl.Int128, pl.UInt128):
-        return False
-    return dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean
+    return stored_as_integers(schema[unit[0]]) if len(unit) == 1 else not unit
 
 
 def _has_value(rows: pl.LazyFrame, checked: CheckedExpression) -> pl.Expr:

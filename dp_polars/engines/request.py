@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
+LIMIT = 1 << 62
+"""Sums and values stay within it: clipping adds nothing to what one row can change, wrapping would."""
+
+
+def stored_as_integers(dtype: pl.DataType) -> bool:
+    """Whether values are 64-bit integers, or stored as such, in their own order: such units are told apart exactly."""
+    if dtype in (pl.Int128, pl.UInt128):
+        return False
+    return dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValueRequest:

@@ -4,7 +4,7 @@ The way of a statement:
 
 - `connection`: the guarded connection, `dp.connect`; `functions`: the same questions as functions, `dp.register`;
 - `tree`: DuckDB parses it; nodes, their children and their place in the text;
-- `statement`: cuts it at its private aggregations: below, questions; above, ordinary SQL on released rows;
+- `statement`: cuts it at its private aggregations into `questions` below and `ordinary` SQL on released rows above;
 - `relations`: which rows a FROM gives, whose they are, and that every step keeps a unit's rows apart; `projection`: the
   same for SELECT and WHERE; `rowwise`, `allowed`: which expressions look at one row and nothing else; `names`, `calls`;
 - `catalog`: what is known about tables and functions; `verify`: a last look at every text before it runs;

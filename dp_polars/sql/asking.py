@@ -25,7 +25,7 @@ from dp_polars.quantities import exact, flag_of
 from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import Engine, run_plan
 from dp_polars.sql.catalog import unbound
-from dp_polars.sql.statement import Aggregation, Cut, SqlQuestion, question_text
+from dp_polars.sql.questions import Aggregation, Cut, SqlQuestion, question_text
 from dp_polars.sql.tree import Node, given_values
 
 _SPENDS = ("epsilon", "share", "rho", "within")

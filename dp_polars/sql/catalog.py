@@ -14,8 +14,8 @@ from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.releasing.source import source_identity
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
+from dp_polars.sql.questions import RELEASED
 from dp_polars.sql.relations import KnownTable
-from dp_polars.sql.statement import RELEASED
 from dp_polars.sql.tree import Node, fold, parameters_of, path_of, pinned, with_path, without_places
 from dp_polars.sql.verify import verify
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from dp_polars.errors import StatementNotAllowed
-from dp_polars.sql.allowed import EXPRESSIONS, ORDINARY
 from dp_polars.sql.calls import Call, call_of
 from dp_polars.sql.names import (
     aliases_of,
@@ -18,9 +16,11 @@ from dp_polars.sql.names import (
     qualified,
     without_aliases,
 )
+from dp_polars.sql.ordinary import check_ordinary
 from dp_polars.sql.projection import condition, is_unit, projected
+from dp_polars.sql.questions import RELEASED, Aggregation, Cut, SqlKey, SqlQuestion
 from dp_polars.sql.relations import Catalog, Relation, Relations, base_table, named, select_node
-from dp_polars.sql.rowwise import Scope, Table, check_macro, check_rowwise
+from dp_polars.sql.rowwise import Scope, Table, check_rowwise
 from dp_polars.sql.tree import (
     Node,
     Parser,
@@ -33,46 +33,6 @@ from dp_polars.sql.tree import (
     walk,
     without_places,
 )
-
-RELEASED = "dp_released_"
-
-
-@dataclass(frozen=True)
-class SqlKey:
-    """A grouping key: its name in the answer and its expression."""
-
-    name: str
-    node: Node
-
-
-@dataclass(frozen=True)
-class SqlQuestion:
-    """One private aggregate: what to ask, of which rows."""
-
-    call: Call
-    rows: Node
-    """The query that gives unit columns, keys and, if the call has one, its column `value`."""
-    unit: tuple[str, ...]
-    keys: tuple[str, ...]
-    relation: Relation
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """The questions of one SELECT over private rows, whose answers become one table of released rows."""
-
-    table: str
-    questions: tuple[SqlQuestion, ...]
-    keys: tuple[str, ...]
-
-
-@dataclass
-class Cut:
-    """What a statement becomes: questions, and a query over their answers."""
-
-    above: Node
-    aggregations: list[Aggregation] = field(default_factory=list)
-    sources: frozenset[str] = frozenset()
 
 
 def cut(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Cut:
@@ -109,7 +69,6 @@ class _Cutter:
         if node["type"] != "SELECT_NODE":
             raise self._refuse(node, f"{node['type'].replace('_', ' ').lower()} is not understood.")
         relation = self._relations.of(node["from_table"], known)
-        scope = self._relations.scope(relation)
         if not relation.private:
             return self._ordinary(node, relation, known)
         if self._private_calls(node):
@@ -120,7 +79,7 @@ class _Cutter:
             and not node["group_sets"]
         ):
             return relation  # whatever else it says: it would show private rows
-        return projected(node, relation, scope)
+        return projected(node, relation, self._relations.scope(relation))
 
     def _output(self, node: Node, relation: Relation) -> Table:
         """Return the columns of a SELECT over released rows by their names alone."""
@@ -275,7 +234,7 @@ class _Cutter:
                     f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a private aggregate, "
                     "so it would show private rows. Add it to GROUP BY or aggregate it.",
                 )
-        self._check_ordinary(node, None)
+        check_ordinary(node, scope)
 
     # ------------------------------------------------------------------ public and released rows
 
@@ -293,13 +252,13 @@ class _Cutter:
         inside = replace(scope, tables=(*scope.tables, aliases))
         for name in names:
             if node.get(name):
-                self._check_ordinary(node[name], inside)
+                check_ordinary(node[name], inside)
                 changed[name] = self._with_subqueries(node[name], ctes)
         for item in node.get("group_expressions", []):
-            self._check_ordinary(item, inside)
+            check_ordinary(item, inside)
         earlier: dict[str, str] = {}
         for item in node["select_list"]:  # a name may be used in what follows it
-            self._check_ordinary(item, replace(scope, tables=(*scope.tables, Table("", dict(earlier)))))
+            check_ordinary(item, replace(scope, tables=(*scope.tables, Table("", dict(earlier)))))
             earlier |= {item["alias"]: ""} if item.get("alias") else {}
         changed["group_expressions"] = [self._with_subqueries(item, ctes) for item in node.get("group_expressions", [])]
         changed["select_list"] = [self._shown(item, ctes) for item in node["select_list"]]
@@ -320,34 +279,14 @@ class _Cutter:
         empty = {"type": "EMPTY", "alias": "", "sample": None}
         return self._parser.text(without_places(select_node([item], empty, None))).removeprefix("SELECT ")
 
-    def _ordinary_modifiers(self, node: Node, scope: Scope | None, ctes: dict[str, Relation]) -> list[Node]:
+    def _ordinary_modifiers(self, node: Node, scope: Scope, ctes: dict[str, Relation]) -> list[Node]:
         for modifier in node.get("modifiers", []):
             for item in modifier_expressions(modifier):
-                self._check_ordinary(item, scope)
+                check_ordinary(item, scope)
         return [
             changed_modifier(modifier, lambda item: self._with_subqueries(item, ctes))
             for modifier in node.get("modifiers", [])
         ]
-
-    def _check_ordinary(self, node: Node, scope: Scope | None) -> None:
-        """Refuse expressions over public rows that might read anything else."""
-        for item in walk(node):
-            kind = item["class"]
-            if kind in ("FUNCTION", "WINDOW"):
-                name = fold(item["function_name"])
-                if item.get("schema") not in ("", "main", None) or item.get("catalog"):
-                    raise self._refuse(item, f"{name} is called by a qualified name; call it by its own.")
-                if name in ORDINARY:
-                    continue  # it is called by its full name
-                macro = self._catalog.macro(name)
-                if macro is None:
-                    raise self._refuse(item, f"{name} is not among the functions that are known to read nothing else.")
-                check_macro(item, macro, Scope((), self._sql, self._catalog.macro))
-            elif kind == "COLUMN_REF":
-                if scope is not None and scope.resolve(item) is None:
-                    raise self._refuse(item, f"There is no column {'.'.join(item['column_names'])} here.")
-            elif kind not in EXPRESSIONS | {"SUBQUERY", "STAR", "POSITIONAL_REFERENCE", "COLLATE"}:
-                raise self._refuse(item, f"{fold(kind)} expressions are not understood.")
 
     def _with_subqueries(self, node: Node, ctes: dict[str, Relation]) -> Node:
         """Return an expression whose subqueries were cut too; none may give private rows."""
@@ -375,9 +314,3 @@ def _without_lateral_names(node: Node, scope: Scope) -> Node:
         earlier = {one["alias"]: one for one in items if one.get("alias")}
         items.append(without_aliases(item, earlier, scope) if item["class"] != "STAR" else item)
     return {**node, "select_list": items}
-
-
-def question_text(question: SqlQuestion, parameters: dict[str, Any]) -> str:
-    """Return what names the rows of a question: its query, names included, and the values of its parameters."""
-    values = {name: [type(value).__name__, repr(value)] for name, value in parameters.items()}
-    return json.dumps(["sql", without_places(question.rows), values], sort_keys=True)

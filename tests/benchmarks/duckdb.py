@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import duckdb
 
 import dp_polars as dp
 from tests.benchmarks import data
-from tests.benchmarks.measure import Row, cpu_seconds, show
+from tests.benchmarks.measure import Row, cpu_seconds, generous_session, show
 
 ROWS = 10_000_000
 REPEATS = 2
@@ -44,18 +43,11 @@ def run() -> bool:
     return fine
 
 
-def _session(unit: str = "user", **words: Any) -> dp.Session:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dp.DPWarning)
-        given = {"epsilon": 10**6, "delta": 1e-6, "max_groups": 5, "max_rows_per_group": 10, **words}
-        return dp.Session(unit=unit, **given)
-
-
 def _by_keys(path: Path) -> bool:
     raw = duckdb.connect()
     raw.execute(f"CREATE TABLE visits AS FROM '{path}'")
     raw.execute(f"CREATE VIEW stored AS FROM '{path}'")
-    guard = dp.connect(raw, _session()).private("stored", unit="user")
+    guard = dp.connect(raw, generous_session()).private("stored", unit="user")
     rows = []
     for what, key, call, plain, limit, table in (
         ("count by 50 strings", "region", "dp_count(*, fresh := true)", "count(*)", 7, "visits"),
@@ -103,7 +95,7 @@ def limited(path: str, megabytes: str) -> None:
         raw.execute(f"CREATE TABLE visits AS FROM '{path}'")
         raw.execute(f"SET memory_limit = '{megabytes}MB'")
         raw.execute(f"SET temp_directory = '{folder}/spill'")
-        guard = dp.connect(raw, _session())
+        guard = dp.connect(raw, generous_session())
         asked = "SELECT region, dp_count(*, fresh := true) AS n FROM visits GROUP BY region"
         seconds = cpu_seconds(lambda: guard.sql(asked, epsilon=1).fetchall(), 1)
         used = raw.execute("SELECT sum(memory_usage_bytes) / 1e6 FROM duckdb_memory()").fetchone()[0]
@@ -113,7 +105,7 @@ def limited(path: str, megabytes: str) -> None:
 def _planning() -> bool:
     raw = duckdb.connect()
     raw.execute('CREATE TABLE visits ("user" BIGINT, region VARCHAR, qty INTEGER)')
-    guard = dp.connect(raw, _session())
+    guard = dp.connect(raw, generous_session())
     rows = []
     for what, asked in (
         ("count", "SELECT region, dp_count(*, epsilon := 1) AS n FROM visits WHERE qty > 3 GROUP BY region"),
@@ -167,7 +159,7 @@ def _tpch() -> None:
         for name in ("lineitem", "orders", "customer", "nation", "part"):
             raw.execute(f"CREATE VIEW {name} AS FROM '{folder}/{name}.parquet'")
         raw.execute(SALES)
-        session = _session("customer", epsilon=100, max_groups=4)
+        session = generous_session("customer", epsilon=100, max_groups=4)
         guard = dp.connect(raw, session).private("sales", unit="customer")
         rows = []
         for what, asked in QUESTIONS.items():

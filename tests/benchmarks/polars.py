@@ -5,16 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 import dp_polars as dp
 from tests.benchmarks import data
-from tests.benchmarks.measure import Row, cpu_seconds, show
+from tests.benchmarks.measure import Row, cpu_seconds, generous_session, show
 
 ROWS = 10_000_000
 MEMORY_ONLY = 20_000_000  # above this many rows nothing is held in memory: only the file is asked
@@ -38,14 +36,6 @@ def run(rows: int = ROWS, opendp: str | None = None) -> bool:
             fine = _in_memory(data.frame(rows)) and fine
         _opendp(path, opendp)
     return fine
-
-
-def _session(unit: Any = "user", **words: Any) -> dp.Session:
-    """Return a session that pays for every repeat."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dp.DPWarning)
-        words = {"epsilon": 10**6, "delta": 1e-6, "max_groups": 5, "max_rows_per_group": 10, **words}
-        return dp.Session(unit=unit, **words)
 
 
 # ---------------------------------------------------------------------- time
@@ -76,7 +66,7 @@ class _Report:
 def _from_file(path: Path, rows: int) -> bool:
     lazy = pl.scan_parquet(path)
     report = _Report(lazy)
-    with _session():
+    with generous_session():
         report.add(
             "count by 50 strings",
             lambda: lazy.dp.count("region", **SPEND).collect(),
@@ -97,7 +87,7 @@ def _in_memory(frame: pl.DataFrame) -> bool:
 def _by_keys(frame: pl.DataFrame) -> bool:
     report = _Report(frame)
     regions = data.region_names()
-    with _session():
+    with generous_session():
         for what, key, words, limit in (
             ("count by 50 strings", "region", {}, 5),
             ("count by 50 public strings", "region", {"keys": regions}, None),
@@ -138,7 +128,7 @@ def _by_keys(frame: pl.DataFrame) -> bool:
 
 def _rows_as_units(frame: pl.DataFrame) -> bool:
     report = _Report(frame)
-    with _session(dp.ROW):
+    with generous_session(dp.ROW):
         report.add(
             "count by 50 strings",
             lambda: frame.dp.count("region", **SPEND),
@@ -165,7 +155,7 @@ def _strings_as_units(frame: pl.DataFrame) -> bool:
             named.write_parquet(path, row_group_size=data.BLOCK)
             named = pl.read_parquet(path).rechunk()
         for what, words, limit in (("a session with delta", {}, 2.5), ("a pure session", {"delta": None}, 5)):
-            with _session(epsilon=100, **words):  # each question has a hundredth of the delta
+            with generous_session(epsilon=100, **words):  # each question has a hundredth of the delta
                 integers, strings = (
                     cpu_seconds(lambda asked=asked: asked.dp.count("region", keys=regions, **SPEND), REPEATS)
                     for asked in (frame, named)
@@ -178,7 +168,7 @@ def _strings_as_units(frame: pl.DataFrame) -> bool:
 def _planning(frame: pl.DataFrame) -> bool:
     rows = []
     regions = data.region_names()
-    with _session():
+    with generous_session():
         preview = frame.dp.preview
         for what, ask in (
             ("count", lambda: preview.count("region", epsilon=1)),
@@ -218,7 +208,7 @@ def peak(name: str, path: str, rows: str = "0") -> None:
     import resource  # not on every system, and only needed here
 
     lazy = pl.scan_parquet(path) if name != "write" else pl.LazyFrame()
-    with _session():
+    with generous_session():
         if name == "write":
             data.write(Path(path), int(rows))
         elif name == "plain":

@@ -26,12 +26,6 @@ HUGE = 10**5  # Laplace noise of scale 0.032 at most on counts: not 0 with a pro
 
 
 @pytest.fixture
-def session():
-    with pytest.warns(dp.DPWarning):
-        return dp.Session(epsilon=10**6, delta=1e-6, unit="user_id", max_groups=20, max_rows_per_group=80)
-
-
-@pytest.fixture
 def con(session):
     raw = duckdb.connect()
     raw.register("given", VISITS.to_arrow())

@@ -11,12 +11,6 @@ from tests.sql.test_accepted import HUGE, VISITS
 
 
 @pytest.fixture
-def session():
-    with pytest.warns(dp.DPWarning):
-        return dp.Session(epsilon=10**6, delta=1e-6, unit="user_id", max_groups=40, max_rows_per_group=80)
-
-
-@pytest.fixture
 def con(tmp_path):
     raw = duckdb.connect(str(tmp_path / "data.duckdb"))
     raw.register("given", VISITS.to_arrow())

@@ -14,10 +14,9 @@ from typing import Any
 import polars as pl
 
 from dp_polars.engines.duckdb.rows import Cursor
-from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.engines.request import LIMIT, BoundedRequest, ValueRequest
 from dp_polars.sql.texts import sql_text
 
-_LIMIT = 1 << 62
 _LITTLE = 1 << 30  # with a lower memory limit than this, rows are left to DuckDB
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _RUN_BYTES = 100  # what a row may need in DuckDB's group-by and window
@@ -91,7 +90,7 @@ def _plain_text(request: BoundedRequest, keys: list[str], sql: str, integers: bo
         if request.value.total:
             step = f"system.main.least(system.main.greatest({step}, {request.value.low}), {request.value.high})"
         whole = f"coalesce(system.main.sum({step}), 0)"
-        total = f", system.main.least(system.main.greatest({whole}, {-_LIMIT}), {_LIMIT})::VARCHAR AS total"
+        total = f", system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR AS total"
         present = "value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)"
     listed = "".join(f"{key}, " for key in keys)
     grouped = "GROUP BY ALL" if keys else ""
@@ -104,7 +103,7 @@ def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
     table = pl.concat(pieces)
     if "total" in table.columns:
         table = table.with_columns(pl.col("total").cast(pl.String).cast(pl.Int128))
-    sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-_LIMIT, _LIMIT).cast(pl.Int64)]
+    sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)]
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
 
 
@@ -136,7 +135,7 @@ def _text(request: BoundedRequest, keys: list[str], sql: str, salt: int, part: i
 
 def _steps(value: ValueRequest, integers: bool) -> str:
     """Return a value as whole steps of its grid, clipped; a value that is there is never null here."""
-    low, high = (-_LIMIT, _LIMIT) if value.total else (value.low, value.high)
+    low, high = (-LIMIT, LIMIT) if value.total else (value.low, value.high)
     if integers:
         number = f"(value::HUGEINT - {int(value.offset)})"
         if value.exponent > 0:
@@ -159,4 +158,4 @@ def _total(value: ValueRequest, request: BoundedRequest, kept: str) -> str:
         floored = f"((total * {cap} - ((total * {cap}) % row_count + row_count) % row_count) // row_count)"
         one = f"CASE WHEN row_count > {cap} THEN {floored} ELSE total END"
     whole = f"coalesce(system.main.sum({one}) FILTER (WHERE {kept}), 0)"
-    return f"system.main.least(system.main.greatest({whole}, {-_LIMIT}), {_LIMIT})::VARCHAR"
+    return f"system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR"

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars.engines.hashes import HashTable
+from dp_polars.engines.request import stored_as_integers
 
 _RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
 
@@ -253,15 +254,11 @@ def hashed(name: str, dtype: pl.DataType, salt: int) -> pl.Expr:
 
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     """Return a column as 64-bit integers in the order of its values, if its type has them."""
+    if not stored_as_integers(dtype):
+        return None
     if dtype == pl.UInt64:
         return column
-    if dtype.is_integer() and dtype not in (pl.Int128, pl.UInt128):
-        return column.cast(pl.Int64)
-    if dtype == pl.Boolean:
-        return column.cast(pl.Int64)
-    if dtype.is_temporal():
-        return column.to_physical().cast(pl.Int64)
-    return None
+    return (column.to_physical() if dtype.is_temporal() else column).cast(pl.Int64)
 
 
 def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -25,10 +25,9 @@ from dp_polars.engines.polars.codes import (
     mixed,
 )
 from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
-from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.engines.request import LIMIT, BoundedRequest, ValueRequest
 
 _MOST_GROUPS = 1 << 40
-_LIMIT = 1 << 62  # clipping at it adds nothing to what one row can change; wrapping would
 
 
 def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
@@ -67,7 +66,7 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: boo
     shape = Shape(
         unit_bits=units.bits,
         groups=groups,
-        values=None if value is None else (-_LIMIT, _LIMIT) if value.total else (value.low, value.high),
+        values=None if value is None else (-LIMIT, LIMIT) if value.total else (value.low, value.high),
         ordered=ordered,
     )
     caps = Caps(
@@ -130,7 +129,7 @@ def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
     if frame.collect_schema()["value"].is_float():
         step = 2.0**value.exponent
         number = column.cast(pl.Float64).fill_nan(None)
-        low, high = (-float(_LIMIT), float(_LIMIT)) if value.total else (float(value.low), float(value.high))
+        low, high = (-float(LIMIT), float(LIMIT)) if value.total else (float(value.low), float(value.high))
         if value.offset:
             number = number - value.offset
         steps = (number * (1.0 / step)).round().clip(low, high).cast(pl.Int64)
@@ -138,7 +137,7 @@ def _on_grid(frame: pl.LazyFrame, value: ValueRequest | None) -> pl.LazyFrame:
         number = column.cast(pl.Int128) - int(value.offset)
         if value.exponent > 0:
             number = number // (1 << value.exponent)
-        low_int, high_int = (-_LIMIT, _LIMIT) if value.total else (value.low, value.high)
+        low_int, high_int = (-LIMIT, LIMIT) if value.total else (value.low, value.high)
         steps = number.clip(low_int, high_int).cast(pl.Int64)
     return frame.with_columns(value=steps)
 
@@ -152,7 +151,7 @@ def _every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> pl.DataFr
         value = pl.col("value")
         if request.value.total:
             value = value.clip(request.value.low, request.value.high)
-        sums.append(value.cast(pl.Int128).sum().clip(-_LIMIT, _LIMIT).cast(pl.Int64).alias("total"))
+        sums.append(value.cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64).alias("total"))
     plain = frame.group_by(keys).agg(sums) if keys else frame.select(sums)
     counted = collect(plain.with_columns(units=pl.col("rows")))
     if request.domain is not None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from dp_polars.engines.bounding import slots
 from dp_polars.engines.polars.codes import (
     Codes,
     PlaceCodes,
@@ -24,7 +25,7 @@ from dp_polars.engines.polars.codes import (
 )
 
 _SECOND = 0x5851F42D4C957F2D  # tells the second hash from the first
-MIXER = np.uint64(0x9E3779B97F4A7C15)
+MIXER = np.uint64(slots.MIXER)
 
 
 class Units(Protocol):

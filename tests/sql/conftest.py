@@ -1,0 +1,12 @@
+"""What the tests of SQL share."""
+
+import pytest
+
+import dp_polars as dp
+
+
+@pytest.fixture
+def session():
+    """Return a session in which noise on counts is zero, but for 1e-13, at an epsilon of HUGE."""
+    with pytest.warns(dp.DPWarning):
+        return dp.Session(epsilon=10**6, delta=1e-6, unit="user_id", max_groups=40, max_rows_per_group=80)
