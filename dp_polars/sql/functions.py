@@ -65,7 +65,7 @@ class Functions:
         node = self._select(function, words, keys)
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
-        if words.get("keys") is not None:
+        if words.get("keys") is not None and keys:
             words["keys"] = self._typed_keys(self._types(node["from_table"], keys), keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
         frame, name, source = self.guard._released(node, options)

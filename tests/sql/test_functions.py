@@ -166,6 +166,7 @@ def test_names_of_keys_are_found_whatever_their_case(con, session):
         ("by := 'nowhere', epsilon := 1", "nowhere is none of user_id, region"),
         ("by := 'nowhere', keys := [1], epsilon := 1", "nowhere is none of user_id, region"),
         ("by := 'qty', keys := ['x'], epsilon := 1", "keys can't be read as qty: BIGINT"),
+        ("keys := ['x'], epsilon := 1", "nothing to group by"),
     ],
 )
 def test_keys_that_are_not_there_are_refused(con, session, words, message):
