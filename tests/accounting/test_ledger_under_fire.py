@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from fractions import Fraction
 
 import polars as pl
@@ -54,14 +55,16 @@ def test_killed_processes_never_overspend_nor_lose_a_release(tmp_path):
     session = dp.Session(epsilon=1.0, unit="user", ledger=path)
     dice = random.Random(1)
     running = {number: start(path, folder, number) for number in range(PROCESSES)}
-    kills = 0
-    while kills < KILLS:
+    kills, seen = 0, Counter()
+    # Until every kind of moment was hit often enough, however long a process takes to start on this machine.
+    while kills < KILLS or seen["reserved"] < KILLS // 10 or seen["committed"] < KILLS:
         time.sleep(dice.uniform(0, 0.03))
         number = dice.choice(list(running))
         kills += kill(running.pop(number))
         running[max(running) + PROCESSES] = start(path, folder, max(running) + PROCESSES)
         if kills % 20 == 0:  # the file opens at any time, whole
-            dp.Session.from_ledger(path).close()
+            with dp.Session.from_ledger(path) as reader:
+                seen = Counter(entry.state for entry in reader.releases)
     assert all(kill(process) for process in running.values())
     charges = len(session.releases)
     session.reserve(dp.pure_cost(1 - (charges + LAST) * EPSILON), label="all but the last")
@@ -76,8 +79,9 @@ def test_killed_processes_never_overspend_nor_lose_a_release(tmp_path):
     # Every charge counts, also those of the dead: nothing is given back.
     assert sum(entry.cost.epsilon for entry in ledger.releases) == 1
     assert len(states) == charges + 1 + LAST
-    assert list(states.values()).count("reserved") > KILLS // 10  # kills hit between the charge and the release
     received = [int(line) for file in folder.iterdir() for line in file.read_text().split("\n")[:-1]]
     assert len(received) == len(set(received))  # no release was handed out twice
     assert all(states[identifier] == "committed" for identifier in received)
-    assert len(received) > KILLS
+    committed = list(states.values()).count("committed")
+    # A kill loses a receipt only between the commit and the line that writes it down, one per process at most.
+    assert committed - kills - PROCESSES <= len(received) <= committed
