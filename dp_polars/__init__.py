@@ -14,6 +14,24 @@ from dp_polars import composition, mechanisms
 from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
 from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
+from dp_polars.asking.aggregates import (
+    Asked,
+    corr,
+    count,
+    count_units,
+    cov,
+    histogram,
+    linear_regression,
+    max,
+    mean,
+    median,
+    min,
+    n_unique,
+    quantile,
+    std,
+    sum,
+    var,
+)
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.options import Options
@@ -36,7 +54,7 @@ if TYPE_CHECKING:
     from dp_polars.sql.functions import register
 
 __all__ = [
-    "ROW",
+    "Asked",
     "Budget",
     "BudgetExceeded",
     "Cost",
@@ -52,6 +70,7 @@ __all__ = [
     "Options",
     "Plan",
     "PrivateFrame",
+    "ROW",
     "Release",
     "Reservation",
     "Session",
@@ -59,14 +78,29 @@ __all__ = [
     "Terms",
     "composition",
     "connect",
+    "corr",
+    "count",
+    "count_units",
+    "cov",
     "current_session",
     "exponential_cost",
     "gaussian_cost",
+    "histogram",
+    "linear_regression",
+    "max",
+    "mean",
     "mechanisms",
+    "median",
+    "min",
+    "n_unique",
     "private",
     "pure_cost",
+    "quantile",
     "register",
     "set_session",
+    "std",
+    "sum",
+    "var",
 ]
 
 put_namespace()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import polars as pl
 
@@ -13,13 +13,15 @@ from dp_polars.accounting.current import current_session
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
+from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
 from dp_polars.asking.options import By, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
+from dp_polars.asking.questions import Questions
 from dp_polars.errors import InvalidParameterError
-from dp_polars.planning.query import Aggregate, public_digest
-from dp_polars.quantities import Number, flag_of
+from dp_polars.planning.query import public_digest
+from dp_polars.quantities import flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import run_plan
@@ -28,7 +30,7 @@ from dp_polars.releasing.source import source_identity
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame:
+class PrivateFrame(Questions[Any]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -118,81 +120,6 @@ class PrivateFrame:
         step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, False, made=added)
 
-    # ------------------------------------------------------------------ questions
-
-    def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Any:
-        """Count rows, or the values of a column that are not null.
-
-        Parameters
-        ----------
-        by
-            The grouping keys: names or row-wise expressions.
-        column
-            Count only rows where this is not null.
-        **options
-            The spend and the bounds: see `dp.Options`.
-
-        Returns
-        -------
-        polars.DataFrame or polars.LazyFrame
-            The keys and `count`; lazy if the frame is, and then released once, at the first collect.
-
-        Examples
-        --------
-        >>> import dp_polars as dp, polars as pl
-        >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"]})
-        >>> with dp.Session(epsilon=1.0, unit="user"):
-        ...     counts = visits.dp.count("region", keys=["a", "b"], max_rows_per_group=1, epsilon=0.5)
-        >>> counts.columns
-        ['region', 'count']
-        """
-        return self._answer(self._question("count", by, column, None, "row", options), options)
-
-    def len(self, by: By = None, **options: Unpack[Options]) -> Any:
-        """Count rows: another name for `count`."""
-        return self.count(by, **options)
-
-    def count_units(self, by: By = None, **options: Unpack[Options]) -> Any:
-        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`."""
-        return self._answer(self._question("count_units", by, None, None, "row", options), options)
-
-    def sum(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Number, Number] | None = None,
-        per: Literal["row", "unit"] = "row",
-        **options: Unpack[Options],
-    ) -> Any:
-        """Add up a column whose values are clipped to `bounds`.
-
-        Parameters
-        ----------
-        column
-            The values: a name or a row-wise expression. Null and NaN are left out.
-        by
-            The grouping keys.
-        bounds
-            The least and the largest value, fixed without looking at the data.
-        per
-            "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
-        **options
-            The spend and the bounds: see `dp.Options`.
-        """
-        return self._answer(self._question("sum", by, column, bounds, per, options), options)
-
-    def mean(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Number, Number] | None = None,
-        **options: Unpack[Options],
-    ) -> Any:
-        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`."""
-        return self._answer(self._question("mean", by, column, bounds, "row", options), options)
-
     @property
     def preview(self) -> Preview:
         """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
@@ -200,21 +127,16 @@ class PrivateFrame:
 
     # ------------------------------------------------------------------ from words to a question
 
-    def _question(
-        self,
-        aggregate: Aggregate,
-        by: By,
-        column: ExpressionLike | None,
-        bounds: tuple[Number, Number] | None,
-        per: Literal["row", "unit"],
-        options: Options,
-    ) -> Question:
+    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
+        return self._answer(self._question(asked, by, options), options)
+
+    def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
         session = self._paying(options)
         unit = self._unit_of(session)
         self._known(unit)
         self._own_unit(unit)
         view = View(self._rows, self._steps, self._unchecked, unit, session)
-        return question_of(view, aggregate, by, column, bounds, per, options)
+        return question_of(view, asked, by, options)
 
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")

@@ -12,7 +12,7 @@ import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
-from dp_polars.planning.query import Key, MechanismChoice, Spend
+from dp_polars.planning.query import Cap, Key, MechanismChoice, Spend
 from dp_polars.quantities import Number, count_of, delta_of, epsilon_of, exact, positive, probability_of
 
 ExpressionLike = pl.Expr | str
@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
     keys
         The public keys: a list for one key, a frame with the keys' names for several.
     max_groups, max_rows_per_group
-        The most groups that one unit counts in, and the most rows that it adds to one.
+        The most groups that one unit counts in, and the most rows that it adds to one; "auto": estimated privately from
+        a part of the spend.
     min_units
         Discovered groups with fewer units are suppressed (up to the noise of the mechanism).
     confidence
@@ -44,6 +45,8 @@ class Options(TypedDict, total=False):
         and is not a sampling interval.
     nonnegative
         Shows answers below 0 as 0.
+    rollup
+        Of several public keys: adds the totals over the last key, the last two, and so on, which all agree.
     fresh
         Pays for new noise although the same release is stored.
     session
@@ -57,11 +60,12 @@ class Options(TypedDict, total=False):
     delta: Number | None
     mechanism: MechanismChoice | None
     keys: Sequence[Any] | pl.Series | pl.DataFrame | None
-    max_groups: int | None
-    max_rows_per_group: int | None
+    max_groups: Cap | None
+    max_rows_per_group: Cap | None
     min_units: int
     confidence: float | None
     nonnegative: bool
+    rollup: bool
     fresh: bool
     session: Session | None
 
@@ -109,17 +113,14 @@ def spend_of(options: Options, session: Session) -> Spend:
     )
 
 
-def cap_of(options: Options, name: str, session: Session) -> tuple[int | None, str]:
+def cap_of(options: Options, name: str, session: Session) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call, else the session."""
-    given = options.get(name)
-    if given is not None:
-        if given == "auto":
-            raise InvalidParameterError(f'{name}="auto" is not available yet; give a number.')
-        return count_of(given, name), f"{name} in the call"  # type: ignore[arg-type]
-    default = getattr(session.defaults, name)
-    if default == "auto":
-        raise InvalidParameterError(f'{name}="auto" is not available yet; give a number.')
-    return default, f"{name} of the session"
+    given, rule = options.get(name), f"{name} in the call"
+    if given is None:
+        given, rule = getattr(session.defaults, name), f"{name} of the session"
+    if given is None or given == "auto":
+        return given, f"estimated: {rule}"  # type: ignore[return-value]
+    return count_of(given, name), rule  # type: ignore[arg-type]
 
 
 def domain_of(options: Options, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:

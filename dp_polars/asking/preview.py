@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from dp_polars.asking.options import By, ExpressionLike, Options
+from dp_polars.asking.aggregates import Asked
+from dp_polars.asking.options import By, Options
+from dp_polars.asking.questions import Questions
 from dp_polars.planning.plan import Plan
-from dp_polars.quantities import Number
 
 if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview:
+class Preview(Questions[Plan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
         self._frame = frame
 
-    def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Plan:
-        """Return the plan of `count`."""
-        return self._frame._question("count", by, column, None, "row", options).plan
-
-    def len(self, by: By = None, **options: Unpack[Options]) -> Plan:
-        """Return the plan of `len`."""
-        return self.count(by, **options)
-
-    def count_units(self, by: By = None, **options: Unpack[Options]) -> Plan:
-        """Return the plan of `count_units`."""
-        return self._frame._question("count_units", by, None, None, "row", options).plan
-
-    def sum(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Number, Number] | None = None,
-        per: Literal["row", "unit"] = "row",
-        **options: Unpack[Options],
-    ) -> Plan:
-        """Return the plan of `sum`."""
-        return self._frame._question("sum", by, column, bounds, per, options).plan
-
-    def mean(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Number, Number] | None = None,
-        **options: Unpack[Options],
-    ) -> Plan:
-        """Return the plan of `mean`."""
-        return self._frame._question("mean", by, column, bounds, "row", options).plan
+    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
+        return self._frame._question(asked, by, options).plan

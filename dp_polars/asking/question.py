@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Literal
+from itertools import zip_longest
 
 import polars as pl
 
 from dp_polars.accounting.session import Session
+from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression
-from dp_polars.asking.options import By, ExpressionLike, Options, cap_of, check_options, domain_of, spend_of
+from dp_polars.asking.options import By, Options, cap_of, check_options, domain_of, spend_of
+from dp_polars.asking.values import edges_of, quantiles_of, value_of
 from dp_polars.engines.request import stored_as_integers
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan, plan_of
 from dp_polars.planning.query import Aggregate, Key, Query, Value
-from dp_polars.quantities import Number, count_of, exact, flag_of, probability_of
+from dp_polars.quantities import count_of, flag_of, positive, probability_of
+from dp_polars.releasing.present import BIN
+from dp_polars.releasing.ratios import REGRESSION
 
 
 @dataclass(frozen=True)
@@ -38,64 +42,114 @@ class Question:
     session: Session
 
 
-def question_of(
-    view: View,
-    aggregate: Aggregate,
-    by: By,
-    column: ExpressionLike | None,
-    bounds: tuple[Number, Number] | None,
-    per: Literal["row", "unit"],
-    options: Options,
-) -> Question:
-    """Return the question that a call means, or say what is missing."""
-    check_options(options, aggregate)
-    session, unit, rows, checked = view.session, view.unit, view.rows, None
-    _check_unit(unit, rows.collect_schema())
-    if column is not None:
-        checked = check_expression(column, schema=rows.collect_schema(), what=aggregate)
+def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, options: Options) -> Question:
+    """Return the question that a call means, or say what is missing. Without a name an aggregate has that of its column."""
+    named = {None: asked} if isinstance(asked, Asked) else dict(asked)
+    check_options(options, ", ".join(one.kind for one in named.values()))
+    session, unit, rows = view.session, view.unit, view.rows
+    schema = rows.collect_schema()
+    _check_unit(unit, schema)
     keys, key_columns = _keys(by, view)
-    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(unit)]
-    selected += [item.expr.alias(f"key{i}") for i, item in enumerate(key_columns)]
-    value = None
-    if checked is not None and aggregate != "count":
-        value = _value(view, checked, aggregate, bounds, per)
-        selected.append(checked.expr.alias("value"))
-    elif checked is not None:
-        rows = rows.filter(_has_value(rows, checked))
-    if not unit:
-        selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: literals alone would be one row
-    name = aggregate if value is None or checked is None else checked.name
-    clash = {name, f"{name}_low", f"{name}_high"} & {key.name for key in keys}
-    if clash:
-        raise InvalidParameterError(
-            f"{', '.join(sorted(clash))} is the name of a key and of the answer; give one an alias."
-        )
+    expressions: dict[str, pl.Expr] = {}
+    aggregates = tuple(_aggregate(name, one, view, expressions) for name, one in named.items())
+    _check_names(aggregates, keys)
     domain, domain_rule = domain_of(options, keys)
     max_groups, groups_rule = cap_of(options, "max_groups", session)
     max_rows, rows_rule = cap_of(options, "max_rows_per_group", session)
-    confidence = options.get("confidence")
-    counted = () if checked is None or value is not None else (f"not null: {checked.canonical}",)
     query = Query(
-        aggregate=aggregate,
-        name=name,
+        aggregates=aggregates,
         unit=unit,
         keys=keys,
         domain=domain,
         domain_rule=domain_rule,
-        value=value,
         max_groups=max_groups,
         max_groups_rule=groups_rule,
         max_rows=max_rows,
         max_rows_rule=rows_rule,
         min_units=count_of(options.get("min_units", 1), "min_units"),
-        interval=None if confidence is None else probability_of(confidence, "confidence"),
+        interval=_interval(options, aggregates),
         nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
         spend=spend_of(options, session),
-        steps=view.steps + counted,
+        steps=view.steps,
         unchecked=view.unchecked,
-        integer_unit=_is_integer(unit, rows.collect_schema()),
+        integer_unit=_is_integer(unit, schema),
+        rollup=flag_of(options.get("rollup", False), "rollup"),
+        unfolded=isinstance(asked, Asked),
     )
-    return Question(plan_of(query, session.terms), rows.select(selected), session)
+    plan = plan_of(query, session.terms)
+    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(unit)]
+    selected += [item.expr.alias(f"key{i}") for i, item in enumerate(key_columns)]
+    selected += [expressions[value.expression].alias(f"value{i}") for i, value in enumerate(plan.columns)]
+    if not unit:
+        selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: literals alone would be one row
+    return Question(plan, rows.select(selected), session)
+
+
+def _aggregate(name: str | None, asked: Asked, view: View, expressions: dict[str, pl.Expr]) -> Aggregate:
+    """Return one aggregate, checked; its value expressions are added to `expressions` by their canonical text."""
+    schema = view.rows.collect_schema()
+    if asked.per not in ("row", "unit"):
+        raise InvalidParameterError(f"per must be 'row' or 'unit', got {asked.per!r}.")
+    if asked.per == "unit" and asked.kind != "sum":
+        raise InvalidParameterError(f"per='unit' clips each unit's total, which only a sum has, not a {asked.kind}.")
+    if len(asked.columns) > 1 and len(asked.bounds) != len(asked.columns):
+        raise InvalidParameterError("bounds= of two columns is a pair for each: bounds=((0, 1), (0, 100)).")
+    values: list[Value] = []
+    for column, bounds in zip_longest(asked.columns, asked.bounds):
+        checked = check_expression(column, schema=schema, what=asked.kind)
+        dtype = view.rows.select(checked.expr).collect_schema()[checked.name]
+        values.append(value_of(checked, dtype, asked, bounds))
+        expressions[checked.canonical] = _plain(checked.expr, dtype)
+    quantiles, several = quantiles_of(asked)
+    ddof = asked.ddof
+    if not isinstance(ddof, int) or isinstance(ddof, bool) or not 0 <= ddof <= 1000:
+        raise InvalidParameterError("ddof= is a whole number, 1 for a sample and 0 for a population.")
+    own = asked.kind if not values or asked.kind == "count" or len(values) > 1 else values[0].name
+    return Aggregate(
+        kind=asked.kind,
+        name=own if name is None else name,
+        values=tuple(values),
+        per=asked.per,
+        quantiles=quantiles,
+        several=several,
+        ddof=ddof,
+        edges=edges_of(asked, values[0]) if values else (),
+        weight=positive(asked.weight, "weight"),
+    )
+
+
+def _plain(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return a value column in a type that engines take: a category's number depends on other rows."""
+    if dtype == pl.Categorical:
+        return expr.cast(pl.String)
+    return expr.cast(pl.Int8) if dtype == pl.Boolean else expr
+
+
+def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key]) -> None:
+    names = [key.name for key in keys]
+    for one in aggregates:
+        own = [one.name, f"{one.name}_low", f"{one.name}_high"]
+        if len(aggregates) == 1:
+            own += {"histogram": [*BIN, "count"], "linear_regression": list(REGRESSION)}.get(one.kind, [])
+        clash = set(own) & set(names)
+        if clash:
+            raise InvalidParameterError(
+                f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers; give one an alias."
+            )
+        names.append(one.name)
+
+
+_WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "corr", "linear_regression")
+
+
+def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None:
+    confidence = options.get("confidence")
+    if confidence is None:
+        return None
+    without = [one.kind for one in aggregates if one.kind in _WITHOUT_INTERVAL]
+    if without:
+        raise InvalidParameterError(f"No interval is known for a {' or '.join(without)}; ask without confidence=.")
+    return probability_of(confidence, "confidence")
 
 
 def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
@@ -139,40 +193,3 @@ def _check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
 def _is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
     """Whether a unit is one column that is stored as 64-bit integers at most."""
     return stored_as_integers(schema[unit[0]]) if len(unit) == 1 else not unit
-
-
-def _has_value(rows: pl.LazyFrame, checked: CheckedExpression) -> pl.Expr:
-    """Return where a column has a value; NaN counts as null."""
-    present = checked.expr.is_not_null()
-    if rows.select(checked.expr).collect_schema()[checked.name].is_float():
-        present &= checked.expr.is_not_nan()
-    return present
-
-
-def _value(
-    view: View,
-    checked: CheckedExpression,
-    aggregate: str,
-    bounds: tuple[Number, Number] | None,
-    per: Literal["row", "unit"],
-) -> Value:
-    if per not in ("row", "unit"):
-        raise InvalidParameterError(f"per must be 'row' or 'unit', got {per!r}.")
-    dtype = view.rows.select(checked.expr).collect_schema()[checked.name]
-    if not (dtype.is_integer() or dtype.is_float()) or dtype in (pl.Int128, pl.UInt128):
-        raise InvalidParameterError(
-            f"{checked.name} has the type {dtype}; a {aggregate} needs integers or floats. Cast it first."
-        )
-    if bounds is None:
-        raise InvalidParameterError(
-            f"Which values of {checked.name} count at most? Say bounds=(0, 100): values beyond are clipped, and "
-            "the bounds decide the noise. They must not be read off the data."
-        )
-    if not isinstance(bounds, tuple | list) or len(bounds) != 2 or None in bounds:
-        raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
-    lower, upper = exact(bounds[0], "bounds[0]"), exact(bounds[1], "bounds[1]")
-    if not lower < upper:
-        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
-    if not Fraction(1, 10**100) < max(abs(lower), abs(upper)) <= 10**15:
-        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and not both so close to 0.")
-    return Value(expression=checked.canonical, lower=lower, upper=upper, integers=dtype.is_integer(), per=per)

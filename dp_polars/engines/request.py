@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import polars as pl
 
@@ -18,35 +19,109 @@ def stored_as_integers(dtype: pl.DataType) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueRequest:
-    """A value column on its grid: every row is a whole number of steps of 2**exponent.
+class Column:
+    """A value column, `value0` and so on, as whole numbers in [low, high]; a row may be without one.
 
-    Rows count with their value clipped to [low, high] steps; with `total` the sum of a unit's rows in a group is
-    clipped instead.
+    Attributes
+    ----------
+    place
+        Which value column.
+    low, high
+        Numbers are clipped to them.
+    kind
+        "number": steps of 2**exponent from `offset`. "presence": 0 wherever there is a value. "hash": a salted hash of a
+        value of any type. "bin": the bin of `edges` that a number lies in; outside of all there is none.
+    exponent, offset
+        Of a number: (x - offset) / 2**exponent, rounded; the offset is a multiple of the step.
+    edges
+        The edges of bins: each has its lower one, the last has both.
     """
 
+    place: int
     low: int
     high: int
-    exponent: int
-    offset: float
-    """Subtracted from every value before it goes on the grid (a multiple of the step)."""
-    total: bool
+    kind: Literal["number", "presence", "hash", "bin"] = "number"
+    exponent: int = 0
+    offset: float = 0
+    edges: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The column's name in the frame."""
+        return f"value{self.place}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """A sum over the rows of each group: their number, their units, or whole numbers made of a row's values.
+
+    Attributes
+    ----------
+    name
+        The column of the answer.
+    of
+        "rows", "units", a value ("x", "y") or a product ("xx", "yy", "xy").
+    max_rows
+        A unit with more rows in a group counts as if it had so many, its sum scaled down; None: no cap binds.
+    shift
+        Added to each row's number.
+    everyone
+        Rows without a value count too.
+    clip
+        Each unit's sum in a group is clipped to this instead.
+    """
+
+    name: str
+    of: Literal["rows", "units", "x", "y", "xx", "yy", "xy"]
+    max_rows: int | None = None
+    shift: int = 0
+    everyone: bool = False
+    clip: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The values of each group and how often they occur, of `max_rows` rows (or distinct values) of each unit."""
+
+    name: str
+    max_rows: int | None
+    distinct: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One number for each unit, and how many units have it: its groups, or its rows in one of them chosen by hash."""
+
+    name: str
+    of: Literal["groups", "rows"]
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """What is computed from the rows that have a value in all of its columns; with `everyone` all rows take part."""
+
+    columns: tuple[Column, ...] = ()
+    everyone: bool = False
+    sums: tuple[Sum, ...] = ()
+    cells: Cells | None = None
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRequest:
-    """A bounded aggregation of a frame whose columns are named `unit0, ...`, `key0, ...` and `value`.
+    """A bounded aggregation of a frame whose columns are named `unit0, ...`, `key0, ...` and `value0, ...`.
 
     Attributes
     ----------
     units, keys
         How many unit and key columns there are; no unit columns: every row is a unit of its own.
-    max_groups, max_rows
-        The caps to enforce; None where a cap can't bind.
+    max_groups
+        The most groups of one unit; None where that can't bind.
     domain
         The public keys, in order; None where keys are discovered. Rows with other keys are dropped.
-    value
-        The column to sum, if any.
+    lanes
+        What to compute. Each lane is bounded by itself, over the rows that take part in it.
     hashed_units
         Whether units that are no integers may be told apart by a hash of 128 bits, whose chance of a collision was
         paid for; else by exact codes.
@@ -55,7 +130,23 @@ class BoundedRequest:
     units: int
     keys: int
     max_groups: int | None
-    max_rows: int | None
     domain: pl.DataFrame | None
-    value: ValueRequest | None
+    lanes: tuple[Lane, ...]
     hashed_units: bool = False
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact bounded aggregates, before any noise.
+
+    Attributes
+    ----------
+    groups
+        The key columns and the sums. With a public domain every key, in its order; otherwise the groups that a kept
+        row falls into, sorted.
+    cells
+        By name, `group` (a row of `groups`), `value` and `count`, sorted; of profiles without `group`.
+    """
+
+    groups: pl.DataFrame
+    cells: dict[str, pl.DataFrame] = field(default_factory=dict)

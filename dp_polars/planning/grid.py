@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dp_polars.errors import InvalidParameterError
-from dp_polars.planning.query import Query, Value
+from dp_polars.planning.query import Value
 
 _FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise
 _INTEGER_BITS = 40  # integers within this are exact
+_SQUARE_BITS = 22  # where squares are summed too
 _MOST_BITS = 60  # of the most that one unit can add to a group
 
 
@@ -28,31 +29,35 @@ class Grid:
         """The length of a step."""
         return Fraction(2) ** self.exponent
 
+    @property
+    def largest(self) -> int:
+        """The most steps from 0."""
+        return max(abs(self.low), abs(self.high))
+
 
 COUNTS = Grid(exponent=0, offset=Fraction(0), low=0, high=1)
 
 
-def grid_of(query: Query, max_rows: int) -> Grid:
-    """Return the grid of a query's values; means are taken about the middle of the bounds."""
-    value = query.value
-    if value is None:
-        return COUNTS
-    centre = (value.lower + value.upper) / 2 if query.aggregate == "mean" else Fraction(0)
-    exponent = _exponent(value, centre, max_rows)
+def grid_of(value: Value, max_rows: int, *, centred: bool, squares: bool = False) -> Grid:
+    """Return the grid of a value: from the middle of its bounds if `centred`; coarser if its `squares` are summed."""
+    centre = (value.lower + value.upper) / 2 if centred else Fraction(0)
+    exponent = _exponent(value, centre, max_rows, squares)
     step = Fraction(2) ** exponent
     offset = round(centre / step) * step
     if value.integers:
-        offset = Fraction(math.floor(offset))
+        offset = Fraction(math.floor(offset / step)) * step
     low, high = round((value.lower - offset) / step), round((value.upper - offset) / step)
-    if low == high == 0:
-        raise InvalidParameterError("Within these bounds every whole number counts as 0; widen bounds=.")
+    if low == high:
+        raise InvalidParameterError("Within these bounds every value counts as the same; widen bounds=.")
     return Grid(exponent=exponent, offset=offset, low=low, high=high)
 
 
-def _exponent(value: Value, centre: Fraction, max_rows: int) -> int:
+def _exponent(value: Value, centre: Fraction, max_rows: int, squares: bool) -> int:
     largest = max(abs(value.lower - centre), abs(value.upper - centre))
     magnitude = math.frexp(largest)[1]
-    fits = magnitude + max_rows.bit_length() - _MOST_BITS
-    if value.integers:
-        return max(0, magnitude - _INTEGER_BITS, fits)
-    return max(magnitude - _FLOAT_BITS, fits)
+    most = max_rows.bit_length()
+    fits = magnitude + most - _MOST_BITS
+    bits = _INTEGER_BITS if value.integers else _FLOAT_BITS
+    if squares:
+        bits = min(bits, _SQUARE_BITS, (_MOST_BITS - most) // 2)
+    return max(magnitude - bits, fits, 0 if value.integers else -1074)

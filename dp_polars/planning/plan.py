@@ -6,31 +6,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
-from dp_polars.accounting.cost import NOTHING, Cost
+from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.filters import share_of
-from dp_polars.accounting.pricing import pure_cost
 from dp_polars.accounting.terms import Terms
+from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
 from dp_polars.planning.bounds import Bounds, bounds_of
-from dp_polars.planning.grid import COUNTS, Grid, grid_of
-from dp_polars.planning.query import Query, Spend
-from dp_polars.planning.sensitivity import Sensitivity, sensitivity_of
-from dp_polars.planning.spend import Noise, choose_noise, epsilon_of_rho, part_of
+from dp_polars.planning.grid import Grid
+from dp_polars.planning.pieces import Made, Piece, Pieces, pieces_of
+from dp_polars.planning.query import Query, Value
+from dp_polars.planning.sensitivity import Sensitivity
+from dp_polars.planning.spend import Noise, Wanted, allot
 from dp_polars.quantities import MIN_DELTA
 
-Column = Literal["rows", "units", "total"]
-
-# A mean is a noisy sum about the middle of the bounds over a noisy count. With the true mean anywhere in the bounds,
-# the error of the ratio is least when the sum gets this part of the spend: 1 / (1 + (1/3)**(1/3)).
-_SUM_OF_MEAN = Fraction(3, 5)
-# A sum does not show which groups have a unit; a third of its spend decides which may be shown.
-_DISCOVERY_OF_SUM = Fraction(1, 3)
+# What is released of each group need not show which groups have a unit; then a third of the spend decides which may be.
+_DISCOVERY = Fraction(1, 3)
 
 
 # Units that are no integers are told apart by a hash of 79 bits or more. With up to 2**40 units, one of them shares its
@@ -42,12 +37,39 @@ _HASH_PART = Fraction(1, 1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One noisy vector of a release: which aggregate, on which grid, how sensitive, with which noise."""
+    """A piece of a release with its noise, or with the epsilon of each choice."""
 
-    column: Column
-    grid: Grid
-    sensitivity: Sensitivity
-    noise: Noise
+    piece: Piece
+    noise: Noise | None
+    epsilon: Fraction
+
+    @property
+    def name(self) -> str:
+        """The piece's name."""
+        return self.piece.name
+
+    @property
+    def column(self) -> str:
+        """The column of the exact aggregates that it is about."""
+        return self.piece.name
+
+    @property
+    def grid(self) -> Grid:
+        """What a step stands for."""
+        return self.piece.grid
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one unit moves it."""
+        if self.piece.sensitivity is None:
+            raise ValueError("a choice has no sensitivity")
+        return self.piece.sensitivity
+
+    def error(self, confidence: float) -> int:
+        """Return the steps within which the noise stays with this confidence."""
+        if self.noise is None:
+            raise ValueError("a choice has no noise")
+        return self.noise.error(confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +77,7 @@ class Discovery:
     """How groups that come from the data are chosen: a noisy count above `threshold`, or a rule on the unit counts."""
 
     threshold: int | None
+    counted: str | None
     rule: PartitionRule | None
     delta: Fraction
 
@@ -66,18 +89,32 @@ class Plan:
     query: Query
     terms: Terms
     bounds: Bounds
+    lanes: tuple[Lane, ...]
+    made: tuple[Made, ...]
+    columns: tuple[Value, ...]
     parts: tuple[Part, ...]
+    units: str
     discovery: Discovery | None
     unit_delta: Fraction
     """What telling units apart by a hash costs; 0 if they are told apart exactly."""
     cost: Cost
 
+    def part(self, name: str) -> Part:
+        """Return a part by its name."""
+        return next(part for part in self.parts if part.name == name)
+
     def expected_error(self, confidence: float = 0.95) -> float | None:
         """Return the error that an answer stays within, where it doesn't depend on the data (not for means)."""
-        if len(self.parts) != 1:
+        if len(self.made) != 1:
             return None
-        part = self.parts[0]
-        return float(part.noise.error(confidence) * part.grid.step)
+        return self.expected_error_of(self.made[0], confidence)
+
+    def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
+        """Return the expected error of one aggregate."""
+        if len(made.pieces) != 1:
+            return None
+        part = self.part(next(iter(made.pieces.values())))
+        return float(part.error(confidence) * part.grid.step)
 
     def __str__(self) -> str:
         from dp_polars.planning.show import plan_text
@@ -90,25 +127,48 @@ class Plan:
 
 def plan_of(query: Query, terms: Terms) -> Plan:
     """Return the plan of a query under a session's terms, or raise with what is missing."""
-    bounds = bounds_of(query, terms)
-    if query.keys and query.domain is None and not terms.native_delta:
+    bounds = bounds_of(query)
+    discovers = bool(query.keys) and query.domain is None
+    if discovers and not terms.native_delta:
         raise _no_delta(query)
     _check_spend(query)
-    discovers = bool(query.keys) and query.domain is None
-    spend, selection = query.spend, None
-    if discovers and query.aggregate == "sum":
-        spend, selection = part_of(spend, 1 - _DISCOVERY_OF_SUM), part_of(spend, _DISCOVERY_OF_SUM)
-    parts = _parts(query, terms, bounds, spend)
-    cost = sum((part.noise.cost for part in parts), NOTHING)
+    pieces = pieces_of(query, bounds, terms)
+    _check_wanted_error(query, pieces, discovers)
+    wanted = [
+        Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in pieces.pieces
+    ]
+    by_rule = discovers and pieces.counted is None
+    if by_rule:
+        wanted = [replace(one, weight=one.weight * (1 - _DISCOVERY)) for one in wanted]
+        wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
+    spend = query.spend
+    if spend.within is not None:
+        spend = replace(spend, within=spend.within / pieces.pieces[0].grid.step)
+    granted, cost = allot(terms, spend, wanted)
+    parts = tuple(
+        Part(piece=piece, noise=one.noise, epsilon=one.epsilon)
+        for piece, one in zip(pieces.pieces, granted, strict=False)
+    )
     delta = _delta(query, terms, cost)
     unit_delta = _unit_delta(query, terms, delta)
     discovery = None
     if discovers:
-        discovery, price = _discovery(query, terms, bounds, parts, delta - unit_delta, selection)
-        cost = cost + price
-    cost = cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=unit_delta)
+        rule_epsilon = granted[-1].epsilon if by_rule else None
+        counted = next((part for part in parts if part.name == pieces.counted), None)
+        discovery = _discovery(query, terms, bounds, counted, delta - unit_delta, rule_epsilon)
+    used = unit_delta + (discovery.delta if discovery is not None else 0)
     return Plan(
-        query=query, terms=terms, bounds=bounds, parts=parts, discovery=discovery, unit_delta=unit_delta, cost=cost
+        query=query,
+        terms=terms,
+        bounds=bounds,
+        lanes=pieces.lanes,
+        made=pieces.made,
+        columns=pieces.columns,
+        parts=parts,
+        units=pieces.units,
+        discovery=discovery,
+        unit_delta=unit_delta,
+        cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
 
 
@@ -129,41 +189,20 @@ def _unit_delta(query: Query, terms: Terms, delta: Fraction) -> Fraction:
     return price if price <= delta * _HASH_PART else Fraction(0)
 
 
-def _parts(query: Query, terms: Terms, bounds: Bounds, spend: Spend) -> tuple[Part, ...]:
-    def part(column: Column, grid: Grid, own: Spend) -> Part:
-        sensitivity = sensitivity_of(bounds, terms, grid.low, grid.high)
-        return Part(
-            column=column,
-            grid=grid,
-            sensitivity=sensitivity,
-            noise=choose_noise(terms, sensitivity, own, grid.step),
-        )
-
-    grid = grid_of(query, bounds.max_rows)
-    if query.aggregate == "mean":
-        return (
-            part("total", grid, part_of(spend, _SUM_OF_MEAN)),
-            part("rows", COUNTS, part_of(spend, 1 - _SUM_OF_MEAN)),
-        )
-    columns: dict[str, Column] = {"count": "rows", "count_units": "units", "sum": "total"}
-    return (part(columns[query.aggregate], grid, spend),)
-
-
 def _discovery(
-    query: Query, terms: Terms, bounds: Bounds, parts: tuple[Part, ...], delta: Fraction, selection: Spend | None
-) -> tuple[Discovery, Cost]:
-    """Return how groups are chosen and what that costs on top of the noise."""
-    if selection is not None:
-        epsilon = _selection_epsilon(terms, selection)
+    query: Query, terms: Terms, bounds: Bounds, counted: Part | None, delta: Fraction, epsilon: Fraction | None
+) -> Discovery:
+    """Return how groups are chosen: by a noisy count that is there anyway, or by a rule of its own epsilon."""
+    if counted is None or counted.noise is None:
+        if epsilon is None:
+            raise ValueError("neither a count nor a spend decides which groups are shown")
         own_epsilon, own_delta = _for_one_unit(epsilon, delta, terms.group_size)
         rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
-        return Discovery(threshold=None, rule=rule, delta=delta), pure_cost(epsilon, delta=delta)
+        return Discovery(threshold=None, counted=None, rule=rule, delta=delta)
     touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
-    counted = parts[-1]
     threshold = _threshold(counted.noise, delta, touched)
-    threshold += (query.min_units - 1 + terms.group_size) * bounds.max_rows
-    free = Cost(epsilon=Fraction(0), rho=Fraction(0), delta=delta)
-    return Discovery(threshold=threshold, rule=None, delta=delta), free
+    threshold += (query.min_units - 1 + terms.group_size) * counted.piece.max_rows
+    return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
 
 
 def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fraction, Fraction]:
@@ -187,29 +226,27 @@ def _threshold(noise: Noise, delta: Fraction, touched: int) -> int:
     return least_threshold(lambda m: gaussian_tail(sigma, m), each, 5 * sigma)
 
 
-def _selection_epsilon(terms: Terms, selection: Spend) -> Fraction:
-    if selection.epsilon is not None:
-        return selection.epsilon
-    rho = selection.rho if selection.rho is not None else (selection.share or Fraction(0)) * terms.rho_allowed
-    epsilon = epsilon_of_rho(rho)
-    if epsilon is None:
-        raise InvalidParameterError("This spend is too small to discover keys; give the public keys with keys=[...].")
-    return epsilon
-
-
 def _check_spend(query: Query) -> None:
     spend = query.spend
-    if spend.within is not None and query.aggregate == "mean":
-        raise InvalidParameterError(
-            "within= works where the noise doesn't depend on the data (count, count_units, sum); the error of a mean "
-            "depends on how many rows there are. Say epsilon= or share=."
-        )
-    if spend.within is not None and query.keys and query.domain is None and query.aggregate == "sum":
-        raise InvalidParameterError("within= on a sum needs public keys: pass keys=[...], or say epsilon=.")
     if spend.share is not None and not 0 < spend.share <= 1:
         raise InvalidParameterError(
             f"share= is a part of the session's budget, above 0 and up to 1, got {float(spend.share):g}."
         )
+
+
+def _check_wanted_error(query: Query, pieces: Pieces, discovers: bool) -> None:
+    if query.spend.within is None:
+        return
+    if len(query.aggregates) > 1:
+        raise InvalidParameterError("within= is a wanted error of one answer; for several say epsilon= or share=.")
+    kind = query.aggregates[0].kind
+    if len(pieces.pieces) > 1 or pieces.pieces[0].source == "choice":
+        raise InvalidParameterError(
+            "within= works where the noise doesn't depend on the data (count, count_units, n_unique, sum, histogram); "
+            f"the error of a {kind} depends on how many rows there are. Say epsilon= or share=."
+        )
+    if discovers and pieces.counted is None:
+        raise InvalidParameterError(f"within= on a {kind} needs public keys: pass keys=[...], or say epsilon=.")
 
 
 def _no_delta(query: Query) -> InvalidParameterError:

@@ -10,8 +10,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-Aggregate = Literal["count", "count_units", "sum", "mean"]
+Kind = Literal[
+    "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
+    "cov", "corr", "linear_regression",
+]  # fmt: skip
 MechanismChoice = Literal["laplace", "gaussian"]
+Cap = int | Literal["auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +30,76 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """The value that is summed: its expression as canonical text, its bounds and whether its column holds integers."""
+    """A value: its expression as canonical text, its type and its bounds, if it is used as a number.
 
+    Times and decimals are the whole numbers that they are stored as; so are their bounds. With `auto` the bounds are
+    the range in which they are looked for.
+    """
+
+    name: str
     expression: str
-    lower: Fraction
-    upper: Fraction
-    integers: bool
-    per: Literal["row", "unit"]
+    dtype: pl.DataType
+    bounds: tuple[Fraction, Fraction] | None = None
+    auto: bool = False
+
+    @property
+    def integers(self) -> bool:
+        """Whether values are whole numbers."""
+        return not self.dtype.is_float()
+
+    @property
+    def lower(self) -> Fraction:
+        """The least value that counts."""
+        return _given(self.bounds)[0]
+
+    @property
+    def upper(self) -> Fraction:
+        """The largest value that counts."""
+        return _given(self.bounds)[1]
+
+
+def _given(bounds: tuple[Fraction, Fraction] | None) -> tuple[Fraction, Fraction]:
+    if bounds is None:
+        raise ValueError("a value without bounds")
+    return bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate:
+    """One aggregate of a question.
+
+    Attributes
+    ----------
+    kind, name
+        What is computed and the name of its column.
+    values
+        What it is computed of: nothing (rows, units), a value, or two.
+    per
+        Whether each row is clipped or each unit's total.
+    quantiles, several
+        The wanted quantiles, and whether the answer is a list of them.
+    ddof
+        Of a variance: the divisor is the number of rows less this.
+    edges
+        The edges of a histogram's bins.
+    weight
+        Its part of the spend, relative to the other aggregates.
+    """
+
+    kind: Kind
+    name: str
+    values: tuple[Value, ...] = ()
+    per: Literal["row", "unit"] = "row"
+    quantiles: tuple[Fraction, ...] = ()
+    several: bool = False
+    ddof: int = 1
+    edges: tuple[Fraction, ...] = ()
+    weight: Fraction = Fraction(1)
+
+    def title(self) -> str:
+        """Return the aggregate in a few words."""
+        of = " and ".join(value.name for value in self.values)
+        return f"{self.kind} of {of}" if of else self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +121,8 @@ class Query:
 
     Attributes
     ----------
-    aggregate, name
-        What is computed and the name of its column.
+    aggregates
+        What is computed.
     unit
         The unit columns; empty if every row is a unit.
     keys
@@ -64,10 +131,8 @@ class Query:
         The public keys in the order of the result, with the names of `keys`; None if keys are discovered.
     domain_rule
         Where a public domain came from, in words.
-    value
-        What is summed, for sums and means.
     max_groups, max_rows
-        Caps given in the call or by the session, with where they came from.
+        Caps given in the call or by the session, with where they came from; "auto": to be estimated.
     min_units
         Groups with fewer units are suppressed when keys are discovered.
     interval
@@ -84,18 +149,20 @@ class Query:
         Whether the user vouched for a step that was not checked.
     integer_unit
         Whether the unit is one column that is stored as integers, which are told apart exactly at no price.
+    rollup
+        Whether totals over the last keys are released too.
+    unfolded
+        Whether an answer of several numbers has columns and rows of its own; else it is one value, a list or a struct.
     """
 
-    aggregate: Aggregate
-    name: str
+    aggregates: tuple[Aggregate, ...]
     unit: tuple[str, ...]
     keys: tuple[Key, ...]
     domain: pl.DataFrame | None
     domain_rule: str
-    value: Value | None
-    max_groups: int | None
+    max_groups: Cap | None
     max_groups_rule: str
-    max_rows: int | None
+    max_rows: Cap | None
     max_rows_rule: str
     min_units: int
     interval: float | None
@@ -104,12 +171,14 @@ class Query:
     steps: tuple[str, ...]
     unchecked: bool = False
     integer_unit: bool = True
+    rollup: bool = False
+    unfolded: bool = True
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal for equal queries, in every process."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
-        plain["value"] = None if self.value is None else asdict(self.value)
+        plain["aggregates"] = [asdict(aggregate) for aggregate in self.aggregates]
         plain["spend"] = asdict(self.spend)
         domain = plain.pop("domain")
         plain["domain"] = None if domain is None else public_digest(domain)
@@ -118,7 +187,8 @@ class Query:
     def title(self) -> str:
         """Return the question in a few words."""
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
-        return f"{self.aggregate}{'' if self.value is None else ' of ' + self.name}{by}"
+        rolled = ", with totals" if self.rollup else ""
+        return f"{', '.join(aggregate.title() for aggregate in self.aggregates)}{by}{rolled}"
 
     def label(self) -> str:
         """Return a short public description for the ledger: the question and who was protected."""

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import math
 
+import polars as pl
+
 from dp_polars.accounting.filters import share_of
+from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
+from dp_polars.planning.query import Value
+
+_WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
 def plan_text(plan: Plan) -> str:
@@ -27,13 +33,12 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         ("query", query.title() + steps),
         ("protects", f"{unit}, {change}{together}"),
         ("groups per unit", f"{bounds.max_groups} ({bounds.max_groups_rule})"),
-        ("rows per unit and group", f"{bounds.max_rows} ({bounds.max_rows_rule})"),
     ]
-    if query.value is not None:
-        per = "unit's total" if query.value.per == "unit" else "row"
-        rows.append(("value bounds", f"{float(query.value.lower):g} to {float(query.value.upper):g}, each {per}"))
+    rows += [("rows per unit and group", text) for text in _different(_cap(made) for made in plan.made)]
+    rows += [("value bounds", text) for text in _different(text for made in plan.made for text in _bounds(made))]
+    several = len(plan.parts) > 1 and len(plan.made) > 1
     for part in plan.parts:
-        rows += _part_rows(part, plan)
+        rows += _part_rows(part, several)
     if plan.discovery is not None:
         found = plan.discovery
         how = (
@@ -47,21 +52,56 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.unit_delta:
         rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
     rows.append(("price", f"{plan.cost} ({share_of(terms, plan.cost):.2%} of the session)"))
-    error = plan.expected_error()
-    if error is not None:
-        rows.append(
-            (
-                "expected error",
-                f"within {error:.6g} for 95 % of answers (privacy noise, not what caps and bounds cut off)",
-            )
-        )
+    for made in plan.made:
+        error = plan.expected_error_of(made)
+        if error is not None:
+            name = f" of {made.aggregate.name}" if several else ""
+            noise = "privacy noise, not what caps and bounds cut off"
+            rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
     return rows
 
 
-def _part_rows(part: Part, plan: Plan) -> list[tuple[str, str]]:
-    name = {"rows": "count", "units": "units", "total": "sum"}[part.column]
+def _different(texts: object) -> list[str]:
+    return list(dict.fromkeys(texts))  # type: ignore[call-overload, no-any-return]
+
+
+def _cap(made: Made) -> str:
+    return f"{made.cap.max_rows} ({made.cap.rule})"
+
+
+def _bounds(made: Made) -> list[str]:
+    one = made.aggregate
+    per = "unit's total" if one.per == "unit" else "row"
+    return [
+        f"{shown(value, 0)} to {shown(value, 1)}, each {per}" + (f", of {value.name}" if len(one.values) > 1 else "")
+        for value in one.values
+        if value.bounds is not None
+    ]
+
+
+def shown(value: Value, end: int) -> str:
+    """Return a bound of a value as people write it."""
+    number = (value.lower, value.upper)[end]
+    if isinstance(value.dtype, pl.Decimal):
+        return f"{float(number / 10**value.dtype.scale):g}"
+    if value.dtype.is_temporal():
+        return str(pl.Series([int(number)]).cast(value.dtype).item())
+    return f"{float(number):g}"
+
+
+def _part_rows(part: Part, several: bool) -> list[tuple[str, str]]:
+    name = _WORDS.get(part.piece.what, part.piece.what)
+    share = f", {float(part.piece.weight):.0%} of the spend" if several else ""
+    if part.noise is None:
+        targets = ", ".join(f"{float(target):g}" for target in part.piece.targets)
+        return [
+            (
+                f"choice of {name}",
+                f"exponential mechanism at {targets}, epsilon {float(part.epsilon):.6g} for each group{share}",
+            )
+        ]
     step = float(part.grid.step)
     sensitivity = part.sensitivity
     scale = float(part.noise.parameter) * step
@@ -73,5 +113,5 @@ def _part_rows(part: Part, plan: Plan) -> list[tuple[str, str]]:
             f"L1 {sensitivity.l1 * step:.6g}, L2 {math.sqrt(sensitivity.l2_squared) * step:.6g}, "
             f"each {sensitivity.each * step:.6g}",
         ),
-        (f"noise on {name}", f"discrete {part.noise.mechanism.capitalize()}, {symbol} {scale:.6g}"),
+        (f"noise on {name}", f"discrete {part.noise.mechanism.capitalize()}, {symbol} {scale:.6g}{share}"),
     ]

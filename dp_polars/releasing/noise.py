@@ -8,40 +8,68 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars.engines.request import Exact
 from dp_polars.mechanisms.grid import add_saturating
 from dp_polars.mechanisms.partitions import apply_rule
 from dp_polars.planning.plan import Part, Plan
+from dp_polars.releasing.quantiles import choose_values
 from dp_polars.sampling import BitSource, discrete_gaussian, discrete_laplace
 
+Numbers = NDArray[np.int64]
 
-def noisy_aggregates(exact: pl.DataFrame, plan: Plan, source: BitSource) -> pl.DataFrame:
+
+def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFrame:
     """Return the key columns and the noisy parts; of discovered groups, those that may be shown.
 
-    `exact` must have been bounded as the plan says. Columns that the plan has no noise for are dropped here.
+    `exact` must have been bounded as the plan says. What the plan has no noise for is dropped here. A part with
+    several numbers for a group (bins, quantiles) is a list.
     """
     keys = [f"key{i}" for i in range(len(plan.query.keys))]
-    noisy = pl.DataFrame(
-        [
-            *(exact[key] for key in keys),
-            *(pl.Series(part.column, _noisy(exact[part.column].to_numpy(), part, source)) for part in plan.parts),
-        ]
-    )
-    if plan.discovery is None:
-        return noisy
-    return noisy.filter(pl.Series(_shown(exact, noisy, plan, source), dtype=pl.Boolean))
+    noisy = [pl.Series(part.name, _noisy(_vector(exact, part), part, source)) for part in plan.parts if part.noise]
+    columns = pl.DataFrame([*(exact.groups[key] for key in keys), *noisy])
+    rows = np.arange(exact.groups.height)
+    if plan.discovery is not None:
+        shown = _shown(exact, columns, plan, source)
+        columns, rows = columns.filter(pl.Series(shown, dtype=pl.Boolean)), np.flatnonzero(shown)
+    chosen = [
+        pl.Series(part.name, choose_values(exact.cells[cells], rows, part.piece, part.epsilon, source))
+        for part, cells in _choices(plan)
+    ]
+    lists = [series.cast(pl.List(pl.Int64)) for series in chosen]
+    return columns.hstack(lists) if columns.width else pl.DataFrame(lists)
 
 
-def _noisy(values: NDArray[np.int64], part: Part, source: BitSource) -> NDArray[np.int64]:
+def _choices(plan: Plan) -> list[tuple[Part, str]]:
+    """Return the parts that are choices, each once, with the name of their cells."""
+    cells = {made.pieces["values"]: made.pieces["cells"] for made in plan.made if "values" in made.pieces}
+    return [(part, cells[part.name]) for part in plan.parts if part.noise is None]
+
+
+def _vector(exact: Exact, part: Part) -> Numbers:
+    """Return the exact numbers of a part: one for each group, or one for each group and bin."""
+    if part.piece.source == "sum":
+        return exact.groups[part.name].to_numpy()
+    cells, groups = exact.cells[part.name], exact.groups.height
+    if part.piece.source == "distinct":
+        return np.bincount(cells["group"].to_numpy(), minlength=groups).astype(np.int64)
+    table = np.zeros((groups, part.piece.bins), np.int64)
+    table[cells["group"].to_numpy(), cells["value"].to_numpy()] = cells["count"].to_numpy()
+    return table
+
+
+def _noisy(values: Numbers, part: Part, source: BitSource) -> Any:
+    if part.noise is None:
+        raise ValueError("a part without noise")
     draw = discrete_laplace if part.noise.mechanism == "laplace" else discrete_gaussian
-    return add_saturating(values, draw(part.noise.parameter, len(values), source))
+    return add_saturating(values.ravel(), draw(part.noise.parameter, values.size, source)).reshape(values.shape)
 
 
-def _shown(exact: pl.DataFrame, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> NDArray[Any]:
+def _shown(exact: Exact, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> NDArray[Any]:
     """Return which discovered groups may be shown; a group without a kept unit never is."""
     if plan.discovery is None:
         raise ValueError("a plan with public keys shows every group")
-    units = exact["units"].to_numpy()
+    units = exact.groups[plan.units].to_numpy()
     if plan.discovery.rule is not None:
         return apply_rule(plan.discovery.rule, units, plan.query.min_units, source)
-    counted = noisy[plan.parts[-1].column].to_numpy()
+    counted = noisy[plan.discovery.counted or ""].to_numpy()
     return (counted >= plan.discovery.threshold) & (units > 0)

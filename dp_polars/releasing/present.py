@@ -2,76 +2,189 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+import numpy as np
 import polars as pl
 
+from dp_polars.engines.request import LIMIT
+from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
+from dp_polars.planning.query import Aggregate, Value
+from dp_polars.releasing.ratios import REGRESSION, ratios
+
+BIN = ("bin_low", "bin_high")
 
 
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
     """Return the names and types of the released frame, known before it exists."""
     query = plan.query
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
-    kind = _answer_type(plan)
-    schema[query.name] = kind
-    if query.interval is not None:
-        schema |= {f"{query.name}_low": kind, f"{query.name}_high": kind}
+    for made in plan.made:
+        schema |= _answer_schema(made, plan)
     return schema
 
 
+def _answer_schema(made: Made, plan: Plan) -> dict[str, pl.DataType]:
+    one = made.aggregate
+    if one.kind == "histogram":
+        return {one.name: pl.List(pl.Struct(_bin_schema(one, plan)))} if not _long(plan) else _bin_schema(one, plan)
+    if one.kind == "linear_regression":
+        columns: dict[str, pl.DataType] = dict.fromkeys(REGRESSION, pl.Float64())
+        return columns if plan.query.unfolded else {one.name: pl.Struct(columns)}
+    kind = answer_type(made, plan)
+    if one.several:
+        return {one.name: pl.List(kind)}
+    names = [one.name]
+    if plan.query.interval is not None:
+        names += [f"{one.name}_low", f"{one.name}_high"]
+    return dict.fromkeys(names, kind)
+
+
+def _long(plan: Plan) -> bool:
+    """Whether the answer is one row for each bin: a histogram that was asked for alone."""
+    return plan.query.unfolded and plan.made[0].aggregate.kind == "histogram"
+
+
+def _bin_schema(one: Aggregate, plan: Plan) -> dict[str, pl.DataType]:
+    edge = _value_type(one.values[0])
+    schema: dict[str, pl.DataType] = {BIN[0]: edge, BIN[1]: edge, "count": pl.Int64()}
+    if plan.query.interval is not None:
+        schema |= {"count_low": pl.Int64(), "count_high": pl.Int64()}
+    return schema
+
+
+def _value_type(value: Value) -> pl.DataType:
+    """Return the type of an answer that is a value: whole numbers stay whole, times stay times."""
+    if value.dtype.is_integer() or value.dtype == pl.Boolean:
+        return pl.Int64()
+    return pl.Float64() if value.dtype.is_float() else _decimal(value.dtype)
+
+
+def _decimal(dtype: pl.DataType) -> pl.DataType:
+    return pl.Decimal(38, dtype.scale) if isinstance(dtype, pl.Decimal) else dtype
+
+
+def answer_type(made: Made, plan: Plan) -> pl.DataType:
+    """Return the type of an aggregate's answer."""
+    one = made.aggregate
+    match one.kind:
+        case "count" | "count_units" | "n_unique":
+            return pl.Int64()
+        case "sum" if one.values[0].dtype.is_integer() or one.values[0].dtype == pl.Boolean:
+            return pl.Int64()
+        case "sum" | "quantile" | "median" | "min" | "max":
+            return _value_type(one.values[0])
+        case "mean" if one.values[0].dtype.is_temporal():
+            return pl.Datetime("us") if one.values[0].dtype == pl.Date else one.values[0].dtype
+        case _:
+            return pl.Float64()
+
+
+def _main(made: Made) -> str:
+    """Return the piece that an answer is measured in: the first that is not its number of rows."""
+    return next((name for role, name in made.pieces.items() if role != "rows"), made.pieces.get("rows", ""))
+
+
 def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Return the released frame: keys, the answer, and its interval where asked for."""
-    query = plan.query
-    answers = _mean(noisy, plan) if query.aggregate == "mean" else _single(noisy, plan)
-    if query.nonnegative:
-        answers = {name: series.clip(lower_bound=0) for name, series in answers.items()}
-    keys = {key.name: noisy[f"key{i}"] for i, key in enumerate(query.keys)}
-    names = [query.name] if query.interval is None else [query.name, f"{query.name}_low", f"{query.name}_high"]
-    columns = dict(zip(names, answers.values(), strict=True))
+    """Return the released frame: keys, the answers, and their intervals where asked for."""
+    keys = {key.name: noisy[f"key{i}"] for i, key in enumerate(plan.query.keys)}
+    columns: dict[str, pl.Series] = {}
+    for made in plan.made:
+        columns |= _answers(noisy, made, plan)
+    schema = result_schema(plan)
     frame = pl.DataFrame({**keys, **columns})
-    return frame.cast(dict(result_schema(plan)))  # type: ignore[arg-type]
+    if _long(plan):
+        frame = frame.explode(plan.made[0].aggregate.name).unnest(plan.made[0].aggregate.name)
+    return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
 
 
-def _answer_type(plan: Plan) -> pl.DataType:
-    part = plan.parts[0]
-    whole = plan.query.aggregate != "mean" and part.grid.exponent == 0
-    return pl.Int64() if whole else pl.Float64()
+def _answers(noisy: pl.DataFrame, made: Made, plan: Plan) -> dict[str, pl.Series]:
+    one = made.aggregate
+    if one.kind == "histogram":
+        return {one.name: _histogram(noisy, made, plan)}
+    if "values" in made.pieces:
+        return {one.name: _chosen(noisy, made, plan)}
+    if one.kind == "linear_regression":
+        line = dict(zip(REGRESSION, ratios(noisy, made, plan), strict=True))
+        return line if plan.query.unfolded else {one.name: pl.DataFrame(line).to_struct(one.name)}
+    kind = answer_type(made, plan)
+    if len(made.pieces) == 1:
+        found = _single(noisy, plan.part(_main(made)), kind, plan)
+    else:
+        found = [_as_answer(series, kind) for series in ratios(noisy, made, plan)]
+    if plan.query.nonnegative and kind.is_numeric():
+        found = [series.clip(lower_bound=0) for series in found]
+    return dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False))
 
 
-def _single(noisy: pl.DataFrame, plan: Plan) -> dict[str, pl.Series]:
-    part = plan.parts[0]
-    steps = noisy[part.column]
-    answers = {"answer": _in_units(steps, part)}
+def _single(noisy: pl.DataFrame, part: Part, kind: pl.DataType, plan: Plan) -> list[pl.Series]:
+    """Return the answer of one noisy vector, and its interval."""
+    steps = noisy[part.name]
+    found = [steps]
     if plan.query.interval is not None:
-        error = part.noise.error(plan.query.interval)
-        answers |= {"low": _in_units(steps - error, part), "high": _in_units(steps + error, part)}
-    return answers
+        error = part.error(plan.query.interval)
+        found += [steps - error, steps + error]
+    return [_in_units(series, part, kind) for series in found]
 
 
-def _in_units(steps: pl.Series, part: Part) -> pl.Series:
-    return steps if part.grid.exponent == 0 else steps.cast(pl.Float64) * float(part.grid.step)
+def _in_units(steps: pl.Series, part: Part, kind: pl.DataType) -> pl.Series:
+    """Return steps of a grid as values of a type."""
+    grid = part.grid
+    if kind.is_float():
+        return steps.cast(pl.Float64) * float(grid.step) + float(grid.offset)
+    step, offset = (pl.lit(number, dtype=pl.Int128) for number in (1 << max(grid.exponent, 0), int(grid.offset)))
+    whole = steps.to_frame("steps").select(pl.col("steps").cast(pl.Int128) * step + offset)
+    return _as_answer(whole.to_series(), kind)
 
 
-def _mean(noisy: pl.DataFrame, plan: Plan) -> dict[str, pl.Series]:
-    """Return the middle plus noisy sum over noisy count, within the bounds."""
-    total, count = plan.parts
-    value = plan.query.value
-    if value is None:
-        raise ValueError("a mean has a value")
-    lower, upper = float(value.lower), float(value.upper)
-    step, offset = float(total.grid.step), float(total.grid.offset)
-    sums = noisy["total"].cast(pl.Float64) * step
-    counts = noisy["rows"].cast(pl.Float64)
+def _as_answer(numbers: pl.Series, kind: pl.DataType) -> pl.Series:
+    """Return numbers, stored as times and decimals are, as values of a type."""
+    if kind.is_float():
+        return numbers
+    if numbers.dtype.is_float():
+        numbers = numbers.round().clip(-float(LIMIT), float(LIMIT)).cast(pl.Int128)
+    if isinstance(kind, pl.Decimal):
+        one = pl.Series([Decimal(1).scaleb(-kind.scale)], dtype=pl.Decimal(38, kind.scale))
+        return numbers.cast(pl.Decimal(38, 0)) * one
+    return numbers.clip(-LIMIT, LIMIT).cast(pl.Int64).cast(pl.Int32 if kind == pl.Date else pl.Int64).cast(kind)
 
-    def ratio(numerator: pl.Series, denominator: pl.Series) -> pl.Series:
-        return (numerator / denominator.clip(lower_bound=1) + offset).clip(lower, upper)
 
-    answers = {"answer": ratio(sums, counts)}
+def _chosen(noisy: pl.DataFrame, made: Made, plan: Plan) -> pl.Series:
+    """Return chosen values: of several quantiles a list, in the order in which they were asked for."""
+    one, part = made.aggregate, plan.part(made.pieces["values"])
+    kind = _value_type(one.values[0])
+    columns = [
+        _in_units(noisy[part.name].list.get(part.piece.targets.index(quantile)), part, kind).alias(str(place))
+        for place, quantile in enumerate(one.quantiles)
+    ]
+    if not one.several:
+        return columns[0]
+    return pl.DataFrame(columns).select(pl.concat_list(pl.all())).to_series()
+
+
+def _histogram(noisy: pl.DataFrame, made: Made, plan: Plan) -> pl.Series:
+    """Return for each group a list of its bins, with their edges and counts."""
+    one, part = made.aggregate, plan.part(made.pieces["bins"])
+    edges = _edges(one)
+    groups, bins = noisy.height, part.piece.bins
+    columns = {
+        BIN[0]: pl.concat([edges[:-1]] * groups) if groups else edges.clear(),
+        BIN[1]: pl.concat([edges[1:]] * groups) if groups else edges.clear(),
+        "count": noisy[part.name].explode() if groups else pl.Series([], dtype=pl.Int64),
+    }
     if plan.query.interval is not None:
-        # Both noises stay within their errors at once with the confidence asked for (independent: its root each).
-        each = plan.query.interval**0.5
-        wide, few = total.noise.error(each) * step, count.noise.error(each)
-        corners = [ratio(sums + s * wide, counts + c * few) for s in (-1, 1) for c in (-1, 1)]
-        frame = pl.DataFrame({f"c{i}": corner for i, corner in enumerate(corners)})
-        answers["low"] = frame.select(pl.min_horizontal(pl.all())).to_series()
-        answers["high"] = frame.select(pl.max_horizontal(pl.all())).to_series()
-    return answers
+        error = part.error(plan.query.interval)
+        columns |= {"count_low": columns["count"] - error, "count_high": columns["count"] + error}
+    if plan.query.nonnegative:
+        columns = {name: s.clip(lower_bound=0) if name.startswith("count") else s for name, s in columns.items()}
+    rows = pl.DataFrame(columns).with_columns(group=pl.Series(np.repeat(np.arange(groups), bins), dtype=pl.Int64))
+    listed = rows.group_by("group", maintain_order=True).agg(pl.struct(pl.exclude("group")).alias("bins"))
+    return listed["bins"]
+
+
+def _edges(one: Aggregate) -> pl.Series:
+    kind = _value_type(one.values[0])
+    if kind.is_float():
+        return pl.Series([float(edge) for edge in one.edges], dtype=pl.Float64)
+    return _as_answer(pl.Series([int(edge) for edge in one.edges], dtype=pl.Int128), kind)

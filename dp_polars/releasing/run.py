@@ -10,14 +10,14 @@ import polars as pl
 from dp_polars.accounting.reservation import Release
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars import run_bounded
-from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import EngineError
 from dp_polars.planning.plan import Plan
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
 from dp_polars.sampling import SYSTEM_BITS
 
-Engine = Callable[[pl.LazyFrame, BoundedRequest], pl.DataFrame]
+Engine = Callable[[pl.LazyFrame, BoundedRequest], Exact]
 """Returns the exact bounded aggregates of rows."""
 
 
@@ -54,16 +54,6 @@ def run_plan(
 def request_of(plan: Plan) -> BoundedRequest:
     """Return what the engine has to do for a plan."""
     query, bounds = plan.query, plan.bounds
-    value = None
-    if query.value is not None:
-        grid = plan.parts[0].grid
-        value = ValueRequest(
-            low=grid.low,
-            high=grid.high,
-            exponent=grid.exponent,
-            offset=float(grid.offset),
-            total=query.value.per == "unit",
-        )
     domain = None
     if query.keys and query.domain is not None:
         domain = query.domain.rename({key.name: f"key{i}" for i, key in enumerate(query.keys)})
@@ -71,14 +61,13 @@ def request_of(plan: Plan) -> BoundedRequest:
         units=len(query.unit),
         keys=len(query.keys),
         max_groups=bounds.max_groups if bounds.enforce_groups else None,
-        max_rows=bounds.max_rows if bounds.enforce_rows else None,
         domain=domain,
-        value=value,
+        lanes=plan.lanes,
         hashed_units=plan.unit_delta > 0,
     )
 
 
-def _aggregated(rows: pl.LazyFrame, request: BoundedRequest, engine: Engine) -> pl.DataFrame:
+def _aggregated(rows: pl.LazyFrame, request: BoundedRequest, engine: Engine) -> Exact:
     """Run the engine; its errors may quote values, so neither their text nor their trace goes on."""
     exact = None
     with contextlib.suppress(Exception, pl.exceptions.PanicException):

@@ -6,6 +6,8 @@ because everything below a private aggregation runs inside TRY, which makes a ro
 
 from __future__ import annotations
 
+from dp_polars.planning.query import Kind
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -76,11 +78,23 @@ OPERATORS = frozenset(
 )  # fmt: skip
 """Operators that look at one row."""
 
-AGGREGATES = {
+AGGREGATES: dict[str, Kind] = {
     "dp_count": "count",
     "dp_count_units": "count_units",
+    "dp_count_distinct": "n_unique",
     "dp_sum": "sum",
     "dp_avg": "mean",
     "dp_mean": "mean",
+    "dp_var": "var",
+    "dp_variance": "var",
+    "dp_stddev": "std",
+    "dp_quantile": "quantile",
+    "dp_median": "median",
+    "dp_min": "min",
+    "dp_max": "max",
+    "dp_histogram": "histogram",
+    "dp_corr": "corr",
+    "dp_covar": "cov",
+    "dp_linear_regression": "linear_regression",
 }
 """The private aggregates and the questions that they ask."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -13,23 +13,27 @@ import polars as pl
 from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
+from dp_polars.asking.aggregates import Asked as AskedAggregate
 from dp_polars.asking.options import Options
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
 from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
 from dp_polars.engines.polars import run_bounded
-from dp_polars.engines.request import BoundedRequest
+from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.quantities import exact, flag_of
 from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import Engine, run_plan
+from dp_polars.sql.calls import OWN, Call
 from dp_polars.sql.catalog import unbound
 from dp_polars.sql.questions import Aggregation, Cut, SqlQuestion, question_text
 from dp_polars.sql.tree import Node, given_values
 
 _SPENDS = ("epsilon", "share", "rho", "within")
 _SHARED = ("epsilon", "share", "rho", "delta")
+_ONCE = ("keys", "min_units", "max_groups")
+"""Options of the groups, which the answers of one SELECT have in common."""
 
 
 class Database(Protocol):
@@ -59,6 +63,7 @@ class _One:
     name: Callable[[], bytes]
     fresh: bool
     keys: tuple[str, ...]
+    numbers: tuple[int, ...]
     engine: Engine
 
 
@@ -92,13 +97,18 @@ class Asked:
                 one.snapshot.close()
 
 
+def _answers(one: _One) -> dict[str, str]:
+    """Return the columns of the answers and the names that they have in the SELECT."""
+    names = [made.aggregate.name for made in one.question.plan.made]
+    return {name: f"dp_answer_{number}" for name, number in zip(names, one.numbers, strict=True)}
+
+
 def _empty(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
     schema: dict[str, Any] = {}
-    for number, one in enumerate(ones):
-        plan = one.question.plan
-        own = result_schema(plan)
+    for one in ones:
+        own = result_schema(one.question.plan)
         schema |= {f"dp_key_{place}": own[name] for place, name in enumerate(aggregation.keys)}
-        schema[f"dp_answer_{number}"] = own[plan.query.name]
+        schema |= {answer: own[name] for name, answer in _answers(one).items()}
     return pl.DataFrame(schema=schema)
 
 
@@ -106,14 +116,12 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
     """Return the answers of one SELECT side by side; a group that an answer doesn't show is null there."""
     keys = [f"dp_key_{number}" for number in range(len(aggregation.keys))]
     joined: pl.DataFrame | None = None
-    for number, one in enumerate(ones):
+    for one in ones:
         question = one.question
         frame = run_plan(
             question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
         ).frame
-        frame = frame.rename(
-            {**dict(zip(one.keys, keys, strict=True)), question.plan.query.name: f"dp_answer_{number}"}
-        )
+        frame = frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
         if joined is None:
             joined = frame
         elif keys:
@@ -129,32 +137,37 @@ def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, 
     questions = [question for aggregation in parts.aggregations for question in aggregation.questions]
     if not questions and options:
         raise InvalidParameterError("This statement has no private aggregate that the options could be for.")
-    without = sum(not any(name in question.call.options for name in _SPENDS) for question in questions)
+    without = sum(len(question.calls) for question in questions if not question.calls[0].spends)
     ones = []
     for aggregation in parts.aggregations:
-        _agree(aggregation)
+        _agree([call for question in aggregation.questions for call in question.calls], _ONCE)
         own = []
         for question in aggregation.questions:
+            said: dict[str, Any] = {}
+            for call in question.calls:
+                said |= call.options
+            _agree(question.calls, tuple(said))
             shared = _shared(options, question, without)
-            own.append(_asked(question, session, database, parameters, {**shared, **question.call.options}))
+            own.append(_asked(question, session, database, parameters, {**shared, **said}))
         ones.append((aggregation, tuple(own)))
     return Asked(parts, tuple(ones), session)
 
 
 def _shared(options: dict[str, Any], question: SqlQuestion, without: int) -> dict[str, Any]:
-    """Return the statement's options for one question; of a spend, its even part."""
-    if any(name in question.call.options for name in _SPENDS):
+    """Return the statement's options for one question; of a spend, the part of its calls."""
+    if question.calls[0].spends:
         return {name: value for name, value in options.items() if name not in (*_SPENDS, "delta")}
+    part = Fraction(len(question.calls), without)
     return {
-        name: exact(value, name) * Fraction(1, without) if name in _SHARED and value is not None else value
+        name: exact(value, name) * part if name in _SHARED and value is not None else value
         for name, value in options.items()
     }
 
 
-def _agree(aggregation: Aggregation) -> None:
+def _agree(calls: Sequence[Call], names: Sequence[str]) -> None:
     """Refuse options that contradict each other in one SELECT, whose answers stand side by side."""
-    for name in ("keys", "min_units", "max_groups"):
-        given = [question.call.options[name] for question in aggregation.questions if name in question.call.options]
+    for name in names:
+        given = [call.options[name] for call in calls if name in call.options]
         if any(value != given[0] for value in given):
             raise InvalidParameterError(f"{name} differs between the private aggregates of one SELECT; say it once.")
 
@@ -164,30 +177,43 @@ def _asked(
 ) -> _One:
     used = given_values(question.rows, parameters)
     snapshot = Snapshot(database.cursor_for_rows)
-    rows, value, whole = _rows(question, database, snapshot, used)
-    own = dict(options)
-    bounds, per = own.pop("bounds", None), own.pop("per", "row")
+    rows, values, whole = _rows(question, database, snapshot, used)
+    own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
     steps = (question_text(question, used),)
     view = View(rows, steps, question.relation.declared, question.unit, session)
+    alone = len(question.calls) == 1
+    asked: dict[str | None, AskedAggregate] = {}
+    for number, call in zip(question.numbers, question.calls, strict=True):
+        said = {name: options[name] for name in OWN if name in options and call.kind not in _UNBOUNDED}
+        columns = tuple(values[place] for place in question.places(call))
+        asked[None if alone else f"answer_{number}"] = replace(call, own={**said, **call.own}).asked(columns)
     given = Options(**own)  # type: ignore[typeddict-item]
-    by = list(question.keys) or None
-    planned = question_of(view, question.call.aggregate, by, value, bounds, per, given)
+    planned = question_of(view, asked, list(question.keys) or None, given)
 
     def name() -> bytes:
         return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
 
-    def engine(rows: pl.LazyFrame, request: BoundedRequest) -> pl.DataFrame:
+    def engine(rows: pl.LazyFrame, request: BoundedRequest) -> Exact:
         cursor = database.cursor_for_rows()
         try:
             if must_spill(cursor, database.file_bytes(question.relation.sources)):
-                return run_spilling(cursor, whole, used, request)
+                return run_spilling(cursor, _in_place(whole, planned, values), used, request)
             return run_bounded(rows, request)
         finally:
             cursor.close()
 
-    return _One(planned, snapshot, name, flag_of(own.get("fresh", False), "fresh"), question.keys, engine)
+    fresh = flag_of(own.get("fresh", False), "fresh")
+    return _One(planned, snapshot, name, fresh, question.keys, question.numbers, engine)
+
+
+def _in_place(whole: str, planned: Question, values: list[str]) -> str:
+    """Return rows as SQL with their values in the places that the plan has for them."""
+    query = planned.plan.query
+    names = [f"unit_{i}" for i in range(len(query.unit))] + [f"key_{i}" for i in range(len(query.keys))]
+    names += [f"value_{values.index(own.name)} AS value_{i}" for i, own in enumerate(planned.plan.columns)]
+    return f"SELECT {', '.join(names) or '1 AS row'} FROM ({whole})"  # noqa: S608 - own names
 
 
 def _domain(given: Any, question: SqlQuestion) -> Any:
@@ -200,9 +226,13 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
 
 def _rows(
     question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
-) -> tuple[pl.LazyFrame, str | None, str]:
-    """Return the rows of a question under the names that a plan shows, the name of its value, and their SQL."""
+) -> tuple[pl.LazyFrame, list[str], str]:
+    """Return the rows of a question under the names that a plan shows, the names of its values, and their SQL."""
     text = database.text(question.rows)
+    uses: dict[str, set[str]] = {}
+    for call in question.calls:
+        for place in question.places(call):
+            uses.setdefault(f"value_{place}", set()).add(call.kind)
     cursor = database.cursor_for_rows()
     try:
         try:
@@ -211,54 +241,63 @@ def _rows(
             raise unbound(error) from None
         types = dict(zip(relation.columns, relation.types, strict=True))
         for name, kind in types.items():
-            odd = ("VARIANT", "UNION", "GEOMETRY", "MAP", "STRUCT", "TUPLE") if name.startswith("unit_") else ()
-            if str(kind).upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH", "VARIANT", *odd)) or (
-                odd and str(kind).endswith("]")
-            ):
-                raise InvalidParameterError(
-                    f"A {kind} can be neither a key, a unit nor a value; make it a number or a date."
-                )
-        counted = question.call.aggregate == "count" and "value" in types  # only whether it is there matters
-        there = f" WHERE {_is_there(types['value'])}" if counted else ""
-        shown = {name: kind for name, kind in types.items() if not counted or name != "value"}
-        listed = ", ".join(_cast(name, kind) for name, kind in shown.items()) or "1 AS row"
-        whole = f"SELECT {listed} FROM ({text}){there}"  # noqa: S608 - names are our own
+            _check_type(name, str(kind), uses.get(name, set()))
+        listed = ", ".join(_cast(name, kind, uses.get(name, set())) for name, kind in types.items()) or "1 AS row"
+        whole = f"SELECT {listed} FROM ({text})"  # noqa: S608 - names are our own
         empty = cursor.sql(whole + " LIMIT 0", params=used or None).pl()
     finally:
         cursor.close()
-    schema = {name: (_enum(types[name]) if name in types else None) or dtype for name, dtype in empty.schema.items()}
+    schema = {
+        name: (_enum(types[name]) if name in types and name not in uses else None) or dtype
+        for name, dtype in empty.schema.items()
+    }
     rows = scanned(snapshot, whole, used, pl.Schema(schema))
     names = {f"unit_{i}": name for i, name in enumerate(question.unit)}
     names |= {f"key_{i}": name for i, name in enumerate(question.keys)}
-    value = None
-    if question.call.value is not None and not counted:
-        node = question.call.value
-        value = str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else "value"
-        if value in names.values():
-            value = f"{value}_value"
-        names["value"] = value
-    return rows.rename({name: own for name, own in names.items() if name in schema}), value, whole
+    values: list[str] = []
+    for place, node in enumerate(question.values):
+        own = str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else "value"
+        while own in names.values():
+            own = f"{own}_value"
+        names[f"value_{place}"] = own
+        values.append(own)
+    return rows.rename({name: own for name, own in names.items() if name in schema}), values, whole
 
 
-def _cast(name: str, kind: Any) -> str:
-    """Return a column in a type that Polars has too."""
+_UNBOUNDED = ("count", "count_units", "n_unique")
+
+
+def _check_type(name: str, kind: str, uses: set[str]) -> None:
+    """Refuse types that Polars doesn't have, but where only it matters whether there is a value."""
+    if uses == {"count"}:
+        return
+    odd = ("VARIANT", "UNION", "GEOMETRY", "MAP", "STRUCT", "TUPLE") if name.startswith("unit_") else ()
+    if kind.upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH", "VARIANT", *odd)) or (odd and kind.endswith("]")):
+        raise InvalidParameterError(f"A {kind} can be neither a key, a unit nor a value; make it a number or a date.")
+
+
+def _cast(name: str, kind: Any, uses: set[str]) -> str:
+    """Return a column in a type that Polars has too; `uses` are the aggregates of a value."""
     base = str(kind).upper().partition("(")[0]
     column = quoted(name)
+    if uses == {"count"}:  # only whether it is there matters
+        return f"CASE WHEN {_is_there(column, base)} THEN true END AS {column}"
     if name.startswith("unit_") and base.startswith("TIME") and not base.startswith("TIMESTAMP"):
         return f"CAST({column} AS VARCHAR) AS {column}"  # Polars has no 24:00
     if base in ("TIMESTAMP_S", "TIMESTAMP_MS"):
         return f"TRY_CAST({column} AS TIMESTAMP) AS {column}"
-    if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and name != "value"):
+    number = bool(uses - {"count", "n_unique"})
+    if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and not number):
         return f"CAST({column} AS VARCHAR) AS {column}"
-    if name == "value" and base in ("DECIMAL", "HUGEINT", "UHUGEINT"):
+    if number and base in ("HUGEINT", "UHUGEINT"):
         return f"CAST({column} AS DOUBLE) AS {column}"
     return column
 
 
-def _is_there(kind: Any) -> str:
+def _is_there(column: str, base: str) -> str:
     """Return the condition that a value is there; NaN counts as null."""
-    is_float = str(kind).upper() in ("FLOAT", "DOUBLE")
-    return "value IS NOT NULL" + (" AND NOT system.main.isnan(value)" if is_float else "")
+    is_float = base in ("FLOAT", "DOUBLE")
+    return f"{column} IS NOT NULL" + (f" AND NOT system.main.isnan({column})" if is_float else "")
 
 
 def _enum(kind: Any) -> pl.Enum | None:

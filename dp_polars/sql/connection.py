@@ -186,7 +186,7 @@ class GuardedConnection:
         frame = asked.release()[aggregation.table]
         sources = aggregation.questions[0].relation.sources
         names = {f"dp_key_{number}": name for number, name in enumerate(aggregation.keys)}
-        return frame.rename(names), asked.plans[0].query.name, lambda: rows.source(sources)
+        return frame.rename(names), asked.plans[0].made[0].aggregate.name, lambda: rows.source(sources)
 
     def _above(
         self,

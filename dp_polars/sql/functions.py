@@ -13,6 +13,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -27,12 +28,51 @@ from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
 from dp_polars.sql.tree import Node, column, fold
 
+_BOUNDED = ("column", "lower", "upper")
+_PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
+_NUMBER, _BINS = "DOUBLE", 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGINT)[]'
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A table function: its arguments by position and by name, and the column of its answer."""
+
+    answer: str
+    kind: str
+    arguments: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def text(self, name: str) -> str:
+        """Return the macro that asks it."""
+        given = [f'"{word}"' for word in self.arguments] + [f'"{word}" := NULL' for word in self.options]
+        passed = [f"'{word}': \"{word}\"," for word in (*self.arguments, *self.options)]
+        return sql_text("aggregate").format(
+            function=name,
+            arguments="".join(f"{word}, " for word in given),
+            passed=" ".join(passed),
+            answer=self.answer,
+            type=self.kind,
+            names=sql_text("names"),
+        )
+
+
 _FUNCTIONS = {
-    "dp_count": ("", "", "count", "BIGINT"),
-    "dp_count_units": ("", "", "count_units", "BIGINT"),
-    "dp_sum": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "sum", "DOUBLE"),
-    "dp_avg": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "avg", "DOUBLE"),
-    "dp_mean": ('"column", lower, upper, ', "'column': \"column\", 'lower': lower, 'upper': upper,", "mean", "DOUBLE"),
+    "dp_count": _Function("count", "BIGINT", options=("column",)),
+    "dp_count_units": _Function("count_units", "BIGINT"),
+    "dp_count_distinct": _Function("count_distinct", "BIGINT", ("column",)),
+    "dp_sum": _Function("sum", _NUMBER, _BOUNDED, ("per",)),
+    "dp_avg": _Function("avg", _NUMBER, _BOUNDED),
+    "dp_mean": _Function("mean", _NUMBER, _BOUNDED),
+    "dp_var": _Function("var", _NUMBER, _BOUNDED, ("ddof",)),
+    "dp_stddev": _Function("stddev", _NUMBER, _BOUNDED, ("ddof",)),
+    "dp_quantile": _Function("quantile", _NUMBER, ("column", "quantile", "lower", "upper")),
+    "dp_median": _Function("median", _NUMBER, _BOUNDED),
+    "dp_min": _Function("min", _NUMBER, _BOUNDED),
+    "dp_max": _Function("max", _NUMBER, _BOUNDED),
+    "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins",)),
+    "dp_corr": _Function("corr", _NUMBER, _PAIR),
+    "dp_covar": _Function("covar", _NUMBER, _PAIR),
+    "dp_linear_regression": _Function("linear_regression", "STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
 }
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
 
@@ -60,11 +100,15 @@ class Functions:
     def _answered(self, words: dict[str, Any]) -> tuple[str, Callable[[], bytes], bytes]:
         """Return the rows, and what names their source: now, and when they were made."""
         function = words.pop("function")
-        *_, answer, _ = _FUNCTIONS[function]
+        answer = _FUNCTIONS[function].answer
         keys = list(dict.fromkeys(words.pop("by")))
         node = self._select(function, words, keys)
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
+        if "second_lower" in words:
+            words["bounds"] = (words["bounds"], (words.pop("second_lower"), words.pop("second_upper")))
+        if words.get("bounds") == (None, None):
+            del words["bounds"]
         if words.get("keys") is not None and keys:
             words["keys"] = self._typed_keys(self._types(node["from_table"], keys), keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
@@ -77,18 +121,17 @@ class Functions:
         """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
         parse = self.guard._parser
         table = parse.table(_text(words.pop("source"), "the table"))
-        answer = _FUNCTIONS[function][2]
+        answer = _FUNCTIONS[function].answer
         for key, kind in zip(keys, self._types(table, keys).values(), strict=True):
             if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
                 raise InvalidParameterError(f"{key} is the name of a key and of the answer; rename it in a view.")
             if kind.startswith("BLOB"):
                 raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
         where = words.pop("where", None)
-        call = parse.expression("dp_count(*)" if function == "dp_count" else f"{function}()")
-        if "column" in words:
-            call = parse.expression(f"{function}(x)")
-            value = parse.expression(_text(words.pop("column"), "the column"))
-            call = _with_argument(call, value)
+        given = [words.pop(name, None) for name in ("column", "first", "second") if name in words]
+        values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
+        call = parse.expression(f"{function}({', '.join('x' * len(values))})")
+        call = _with_arguments(call, values)
         items: list[Node] = [column(name) for name in keys]
         node = select_node(
             [*items, call], table, parse.expression(_text(where, "where")) if where is not None else None
@@ -151,10 +194,12 @@ def _remove_from(reference: weakref.ref[Any]) -> None:
         _remove(connection)
 
 
-def _with_argument(call: Node, value: Node) -> Node:
+def _with_arguments(call: Node, values: list[Node]) -> Node:
+    """Return a call with these expressions for its arguments."""
     if "arguments" in call:
-        return {**call, "arguments": [{**call["arguments"][0], "expression": value}]}
-    return {**call, "children": [value]}
+        pairs = zip(call["arguments"], values, strict=True)
+        return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
+    return {**call, "children": values}
 
 
 def _text(given: Any, what: str) -> str:
@@ -178,7 +223,7 @@ def _respond(values: Any, epsilons: Any) -> Any:
 
 
 def register(connection: Any, session: Session) -> GuardedConnection:
-    """Put `dp.dp_count`, `dp.dp_count_units`, `dp.dp_sum`, `dp.dp_mean` and scalars on a DuckDB connection.
+    """Put `dp.dp_count`, `dp.dp_sum`, `dp.dp_median` and all other private aggregates on a DuckDB connection.
 
     Parameters
     ----------
@@ -218,10 +263,6 @@ def register(connection: Any, session: Session) -> GuardedConnection:
         type="arrow",
     )
     connection.execute(sql_text("attach"))
-    for name, (arguments, passed, answer, kind) in _FUNCTIONS.items():
-        connection.execute(
-            sql_text("aggregate").format(
-                function=name, arguments=arguments, passed=passed, answer=answer, type=kind, names=sql_text("names")
-            )
-        )
+    for name, function in _FUNCTIONS.items():
+        connection.execute(function.text(name))
     return functions.guard

@@ -8,7 +8,7 @@ from typing import Any
 
 from dp_polars.sql.calls import Call
 from dp_polars.sql.relations import Relation
-from dp_polars.sql.tree import Node, without_places
+from dp_polars.sql.tree import Node, canonical, without_places
 
 RELEASED = "dp_released_"
 
@@ -23,14 +23,22 @@ class SqlKey:
 
 @dataclass(frozen=True)
 class SqlQuestion:
-    """One private aggregate: what to ask, of which rows."""
+    """Private aggregates over the same rows, which are asked at once."""
 
-    call: Call
+    calls: tuple[Call, ...]
+    numbers: tuple[int, ...]
+    """The numbers of their answers in the SELECT."""
+    values: tuple[Node, ...]
     rows: Node
-    """The query that gives unit columns, keys and, if the call has one, its column `value`."""
+    """The query that gives unit columns, keys and values: `unit_0`, `key_0`, `value_0` and so on."""
     unit: tuple[str, ...]
     keys: tuple[str, ...]
     relation: Relation
+
+    def places(self, call: Call) -> list[int]:
+        """Return the places of a call's values."""
+        texts = [canonical(value) for value in self.values]
+        return [texts.index(canonical(value)) for value in call.values]
 
 
 @dataclass(frozen=True)

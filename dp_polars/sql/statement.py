@@ -124,13 +124,16 @@ class _Cutter:
             raise self._refuse(node, "A sample depends on which other rows there are.")
         keys = self._keys(node, scope)
         table = f"{RELEASED}{len(self.aggregations)}"
-        asked: dict[str, SqlQuestion] = {}
+        asked: dict[str, Call] = {}
         for item in self._private_calls(node):
             text = canonical(item)
             if text not in asked:
-                call = call_of(item, self._parser, self._parameters, self._sql)
-                asked[text] = self._question(call, node, relation, scope, keys)
-        self.aggregations.append(Aggregation(table, tuple(asked.values()), tuple(key.name for key in keys)))
+                asked[text] = call_of(item, self._parser, self._parameters, self._sql)
+        questions = tuple(
+            self._question(numbers, list(asked.values()), node, relation, scope, keys)
+            for numbers in _together(list(asked.values()))
+        )
+        self.aggregations.append(Aggregation(table, questions, tuple(key.name for key in keys)))
         answers = {text: f"dp_answer_{number}" for number, text in enumerate(asked)}
         above = self._above(node, keys, answers, table, ctes)
         output = self._output(above, relation)
@@ -168,7 +171,17 @@ class _Cutter:
             raise self._refuse(item, "A number in GROUP BY is the place of a column in SELECT.")
         return items[number - 1]
 
-    def _question(self, call: Call, node: Node, relation: Relation, scope: Scope, keys: list[SqlKey]) -> SqlQuestion:
+    def _question(
+        self,
+        numbers: list[int],
+        asked: list[Call],
+        node: Node,
+        relation: Relation,
+        scope: Scope,
+        keys: list[SqlKey],
+    ) -> SqlQuestion:
+        """Return calls over the same rows as one question."""
+        calls = tuple(asked[number] for number in numbers)
         for key in keys:
             if any(is_unit(item, relation, scope) for item in walk(key.node)):
                 raise self._refuse(
@@ -178,14 +191,18 @@ class _Cutter:
                 )
         items = [{**unit, "alias": f"unit_{i}"} for i, unit in enumerate(relation.unit)]
         items += [named(key.node, f"key_{i}") for i, key in enumerate(keys)]
-        if call.value is not None:
-            check_rowwise(call.value, scope)
-            items.append(named(call.value, "value"))
+        values = {canonical(value): value for call in calls for value in call.values}
+        for place_of_value, value in enumerate(values.values()):
+            check_rowwise(value, scope)
+            items.append(named(value, f"value_{place_of_value}"))
         if not items:
             items = [named(self._parser.expression("1"), "row")]
-        where = condition(node, scope, call.where)
+        where = condition(node, scope, calls[0].where)
         rows = without_places(select_node(items, relation.node, where))
-        return SqlQuestion(call, rows, relation.unit_names, tuple(key.name for key in keys), relation)
+        names = tuple(key.name for key in keys)
+        return SqlQuestion(
+            calls, tuple(numbers), tuple(values.values()), rows, relation.unit_names, names, relation
+        )
 
     def _above(
         self, node: Node, keys: list[SqlKey], answers: dict[str, str], table: str, ctes: dict[str, Relation]
@@ -314,3 +331,12 @@ def _without_lateral_names(node: Node, scope: Scope) -> Node:
         earlier = {one["alias"]: one for one in items if one.get("alias")}
         items.append(without_aliases(item, earlier, scope) if item["class"] != "STAR" else item)
     return {**node, "select_list": items}
+
+
+def _together(calls: list[Call]) -> list[list[int]]:
+    """Return the numbers of calls that are asked at once: over the same rows, with no spend of their own."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, call in enumerate(calls):
+        rows = "" if call.where is None else canonical(call.where)
+        groups.setdefault((rows, number if call.spends else -1), []).append(number)
+    return list(groups.values())

@@ -8,23 +8,25 @@ where `order` is a hash of (salt, unit, group) by their values and `group` numbe
 values. After sorting, the rows of a unit stand together, its groups one after another in the order of the hash, ties by
 the order of the key values. So which `max_groups` groups a unit keeps depends on the salt and on its own rows alone:
 rows of other units may change a group's number, never the order of two groups. Each unit keeps exactly
-min(its groups, max_groups); in each it counts at most `max_rows` rows. A unit with more rows is scaled down, not cut,
-so no row is preferred for its position. Sums are of integers, in limbs where 64 bits might not hold them.
+min(its groups, max_groups). For sums and counts a unit with more than `max_rows` rows in a group is scaled down, not
+cut, so no row is preferred for its position; for cells (quantiles, histograms, distinct values) it keeps `max_rows` of
+them by a hash of its own values. Sums are of integers, in limbs where 64 bits might not hold them.
 
-Why it is fast: one sort of integers and a few passes over the runs, in blocks that stay in the cache; nothing is hashed
-into tables or joined. The way of the rows:
+Why it is fast: one sort of integers for each lane of a request and a few passes over the runs, in blocks that stay in
+the cache; nothing is hashed into tables or joined. The way of the rows:
 
+- `lanes`: what each lane of a request collects;
 - `bound`: chooses a plan by how many bits a row needs; the plan never changes the answer;
 - `packed`: a row in one integer, all together or in parts by unit;
 - `slots`: short numbers for most units of 64 bits or more, so that their rows fit one integer too;
 - `wide`: rows that need more bits, in parts by unit, whose units are numbered first;
-- `runs`, `sums`: the caps, and the sums by group.
+- `blocks`: sorted rows of whole units; `moments`, `sums`: capped sums by group; `cells`: values that are kept.
 
 The slow reference is `tests/engines/reference.py`.
 """
 
-from dp_polars.engines.bounding.bound import Caps, Rows, Shape, bounded
-from dp_polars.engines.bounding.runs import ORDER_BITS
-from dp_polars.engines.bounding.sums import Sums
+from dp_polars.engines.bounding.blocks import ORDER_BITS
+from dp_polars.engines.bounding.bound import Rows
+from dp_polars.engines.bounding.lanes import LaneBounding, LaneResult
 
-__all__ = ["ORDER_BITS", "Caps", "Rows", "Shape", "Sums", "bounded"]
+__all__ = ["ORDER_BITS", "LaneBounding", "LaneResult", "Rows"]

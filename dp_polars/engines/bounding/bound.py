@@ -1,35 +1,45 @@
-"""From rows to bounded sums: the plan is chosen by how many bits a row needs, and never changes the answer."""
+"""From rows to blocks of whole units: the plan is chosen by how many bits a row needs, and never changes the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_polars.engines.bounding.blocks import ORDER_BITS, Collect, Numbers, Words
 from dp_polars.engines.bounding.packed import Layout, add_words
-from dp_polars.engines.bounding.runs import ORDER_BITS, Caps, Words
 from dp_polars.engines.bounding.slots import MIXER, SLOT_BITS, Slots
 from dp_polars.engines.bounding.store import PART_BITS, Pages, Parts
-from dp_polars.engines.bounding.sums import Numbers, Sums
 from dp_polars.engines.bounding.wide import add_wide
 
 _FEW_ROWS = 1 << 17
 
-__all__ = ["Caps", "Rows", "Shape", "bounded"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What all rows have in common: the bits of a unit's number (more than 64: two words), groups, range of values."""
+    """What all rows have in common.
+
+    Attributes
+    ----------
+    unit_bits
+        The bits of a unit's number; more than 64 are two words.
+    groups
+        How many groups there may be.
+    values
+        The range of values, if rows have one.
+    ordered
+        Whether rows say in which order their unit keeps its groups.
+    rising
+        Whether the values of a run are wanted in rising order.
+    """
 
     unit_bits: int
     groups: int
     values: tuple[int, int] | None
     ordered: bool
+    rising: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -41,6 +51,7 @@ class Shape:
             group_bits=(self.groups - 1).bit_length() if self.groups else 0,
             value_bits=(high - low).bit_length(),
             low=None if self.values is None else low,
+            rising=self.rising,
         )
 
 
@@ -68,44 +79,128 @@ class Rows:
         return Rows(picked(self.unit), picked(self.more), picked(self.order), picked(self.group), picked(self.value))
 
 
-def bounded(batches: Iterable[Rows], shape: Shape, caps: Caps) -> Sums:
-    """Return the sums of rows under the caps."""
-    sums = Sums(shape.groups, values=shape.values is not None)
-    _add(batches, shape.layout, sums, caps)
-    return sums
+class Bounding(Protocol):
+    """Takes rows batch by batch; at the end gives them on in blocks."""
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        ...
+
+    def finish(self) -> None:
+        """Give all rows on."""
+        ...
 
 
-def _add(batches: Iterable[Rows], layout: Layout, sums: Sums, caps: Caps) -> None:
+def bounding_of(shape: Shape, collect: Collect) -> Bounding:
+    """Return what brings rows of this shape into blocks."""
+    return _plan_of(shape.layout, collect)
+
+
+def _plan_of(layout: Layout, collect: Collect) -> Bounding:
     if layout.fits:
-        _packed(batches, layout, sums, caps)
-    elif layout.unit_bits <= 64 and _without_part(layout).fits:
-        _packed_in_parts(batches, layout, sums, caps)
-    elif layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
-        _by_slot(batches, layout, sums, caps)
-    else:
-        _wide(batches, layout, sums, caps)
+        return _Packed(layout, collect)
+    if layout.unit_bits <= 64 and _without_part(layout).fits:
+        return _PackedInParts(layout, collect)
+    if layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
+        return _BySlot(layout, collect)
+    return _Wide(layout, collect)
 
 
-def _packed(batches: Iterable[Rows], layout: Layout, sums: Sums, caps: Caps) -> None:
-    dtype = np.uint32 if layout.bits < 32 else np.uint64
-    pages = Pages(dtype)
-    for rows in batches:
-        pages.add(_kept(_words(rows.unit, rows, layout), rows).astype(dtype, copy=False))
-    add_words(pages.take(), layout, sums, caps)
+class _Packed:
+    """A row is one word."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._dtype = np.uint32 if layout.bits < 32 else np.uint64
+        self._pages = Pages(self._dtype)
+
+    def add(self, rows: Rows) -> None:
+        words = _kept(_words(rows.unit, rows, self._layout), rows)
+        self._pages.add(words.astype(self._dtype, copy=False))
+
+    def finish(self) -> None:
+        add_words(self._pages.take(), self._layout, self._collect)
 
 
-def _packed_in_parts(batches: Iterable[Rows], layout: Layout, sums: Sums, caps: Caps) -> None:
-    """Pack rows that are a few bits too long: the part says the upper bits of the unit."""
-    own = _without_part(layout)
-    lower = np.uint64((1 << own.unit_bits) - 1)
-    whole = np.uint64((1 << layout.unit_bits) - 1)
-    parts = Parts()
-    for rows in batches:
-        mixed = (rows.unit * np.uint64(MIXER)) & whole  # one to one; spreads the units over the parts
-        part = (mixed >> np.uint64(own.unit_bits)).astype(np.uint8)
-        parts.add(_kept(part, rows), (_kept(_words(mixed & lower, rows, own), rows),))
-    for columns in parts.take(whole=False):
-        add_words(columns[0], own, sums, caps)
+class _PackedInParts:
+    """A row is a few bits too long: the part says the upper bits of the unit."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._own, self._collect = _without_part(layout), collect
+        self._lower = np.uint64((1 << self._own.unit_bits) - 1)
+        self._whole = np.uint64((1 << layout.unit_bits) - 1)
+        self._parts = Parts()
+
+    def add(self, rows: Rows) -> None:
+        mixed = (rows.unit * np.uint64(MIXER)) & self._whole  # one to one; spreads the units over the parts
+        part = (mixed >> np.uint64(self._own.unit_bits)).astype(np.uint8)
+        words = _words(mixed & self._lower, rows, self._own)
+        self._parts.add(_kept(part, rows), (_kept(words, rows),))
+
+    def finish(self) -> None:
+        for columns in self._parts.take(whole=False):
+            add_words(columns[0], self._own, self._collect)
+
+
+class _BySlot:
+    """Most units get a slot as a short number; the rows of the others go the wide way."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._first: list[Rows] | None = []
+        self._waiting = 0
+        self._others = _Wide(layout, collect)
+
+    def add(self, rows: Rows) -> None:
+        if self._first is None:
+            self._claim(rows)
+            return
+        self._first.append(rows)
+        self._waiting += len(rows.unit)
+        if self._waiting > _FEW_ROWS:
+            first, self._first = self._first, None
+            self._slots = Slots()
+            self._owned = _plan_of(replace(self._layout, unit_bits=SLOT_BITS), self._collect)
+            for held in first:
+                self._claim(held)
+
+    def _claim(self, whole: Rows) -> None:
+        rows = whole.where(whole.keep)
+        slot, own = self._slots.claim(rows.unit * np.uint64(MIXER), rows.more)
+        if not own.all():
+            self._others.add(rows.where(~own))
+        self._owned.add(replace(rows, unit=slot, more=None, keep=own))
+
+    def finish(self) -> None:
+        if self._first is not None:
+            for rows in self._first:  # the slots would be more memory than the rows
+                self._others.add(rows)
+        else:
+            self._owned.finish()
+        self._others.finish()
+
+
+class _Wide:
+    """A row is several columns."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._below = replace(layout, unit_bits=0, value_bits=0, low=None)
+        self._dtype = np.uint32 if self._below.bits <= 32 else np.uint64
+        self._parts = Parts()
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.where(rows.keep)
+        if not len(rows.unit):
+            return
+        mixed = rows.unit * np.uint64(MIXER)
+        part = (mixed >> np.uint64(64 - PART_BITS)).astype(np.uint8)
+        below = _words(mixed, rows, self._below).astype(self._dtype, copy=False)
+        self._parts.add(part, (mixed, rows.more, below, rows.value))
+
+    def finish(self) -> None:
+        for columns in self._parts.take(whole=True):
+            add_wide(columns, self._layout, self._collect)
 
 
 def _kept(column: NDArray[Any], rows: Rows) -> NDArray[Any]:
@@ -126,48 +221,3 @@ def _words(unit: Words, rows: Rows, layout: Layout) -> Words:
         words <<= np.uint64(layout.value_bits)
         words |= (rows.value - layout.low).view(np.uint64)
     return words
-
-
-def _by_slot(batches: Iterable[Rows], layout: Layout, sums: Sums, caps: Caps) -> None:
-    """Give most units a slot as a short number; the rows of the others go the wide way."""
-    rest = iter(batches)
-    first = list(_up_to(rest, _FEW_ROWS))
-    if sum(len(rows.unit) for rows in first) <= _FEW_ROWS:
-        _wide(first, layout, sums, caps)  # the slots would be more memory than the rows
-        return
-    slots = Slots()
-    others: list[Rows] = []
-
-    def owned() -> Iterator[Rows]:
-        for whole in chain(first, rest):
-            rows = whole.where(whole.keep)
-            mixed = rows.unit * np.uint64(MIXER)
-            slot, own = slots.claim(mixed, rows.more)
-            if not own.all():
-                others.append(rows.where(~own))
-            yield replace(rows, unit=slot, more=None, keep=own)
-
-    _add(owned(), replace(layout, unit_bits=SLOT_BITS), sums, caps)
-    _wide(others, layout, sums, caps)
-
-
-def _up_to(batches: Iterator[Rows], size: int) -> Iterator[Rows]:
-    """Yield batches until there are more than `size` rows."""
-    for rows in batches:
-        yield rows
-        size -= len(rows.unit)
-        if size < 0:
-            return
-
-
-def _wide(batches: Iterable[Rows], layout: Layout, sums: Sums, caps: Caps) -> None:
-    parts = Parts()
-    below = replace(layout, unit_bits=0, value_bits=0, low=None)
-    dtype = np.uint32 if below.bits <= 32 else np.uint64
-    for whole in batches:
-        rows = whole.where(whole.keep)
-        mixed = rows.unit * np.uint64(MIXER)
-        part = (mixed >> np.uint64(64 - PART_BITS)).astype(np.uint8)
-        parts.add(part, (mixed, rows.more, _words(mixed, rows, below).astype(dtype, copy=False), rows.value))
-    for columns in parts.take(whole=True):
-        add_wide(columns, layout, sums, caps)

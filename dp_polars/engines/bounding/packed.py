@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_polars.engines.bounding.runs import AnyWords, Caps, Runs, add_runs, starts_of
-from dp_polars.engines.bounding.sums import Sums, run_sums
+from dp_polars.engines.bounding.blocks import AnyWords, Block, Collect, starts_of
 
 _BLOCK = 1 << 18  # rows of a block: what is made of them stays in the cache
 
@@ -22,6 +21,8 @@ class Layout:
     group_bits: int
     value_bits: int = 0
     low: int | None = None
+    rising: bool = False
+    """Whether the values of a run must be given in rising order."""
 
     @property
     def bits(self) -> int:
@@ -34,11 +35,11 @@ class Layout:
         return self.bits <= 64 and self.value_bits <= 48
 
 
-def add_words(words: AnyWords, layout: Layout, sums: Sums, caps: Caps) -> None:
-    """Sort packed rows in place, cap them and add them up. All rows of a unit must be in one call."""
+def add_words(words: AnyWords, layout: Layout, collect: Collect) -> None:
+    """Sort packed rows in place and give them on in blocks. All rows of a unit must be in one call."""
     words.sort()
     for start, end in _blocks(words, layout.bits - layout.unit_bits):
-        add_runs(sums, _runs(words[start:end], layout), caps)
+        collect(_block(words[start:end], layout))
 
 
 def _blocks(words: AnyWords, below_unit: int) -> Iterator[tuple[int, int]]:
@@ -53,16 +54,16 @@ def _blocks(words: AnyWords, below_unit: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _runs(words: AnyWords, layout: Layout) -> Runs:
-    heads = words >> words.dtype.type(layout.value_bits) if layout.value_bits else words
+def _block(words: AnyWords, layout: Layout) -> Block:
+    kind = words.dtype.type
+    heads = words >> kind(layout.value_bits) if layout.value_bits else words
     starts = starts_of(heads)
     heads = heads[starts]
-    total = None
+    codes = None
     if layout.low is not None:
-        values = (words & words.dtype.type((1 << layout.value_bits) - 1)).astype(np.int64)
-        values += layout.low
-        total = run_sums(values, starts, max(layout.low.bit_length(), layout.value_bits) + 1)
-    group = (heads & words.dtype.type((1 << layout.group_bits) - 1)).astype(np.int64)
-    above_unit = layout.order_bits + layout.group_bits
-    unit = heads >> words.dtype.type(above_unit) if layout.unit_bits else np.zeros_like(heads)
-    return Runs(unit, group, np.diff(starts, append=len(words)), total)
+        codes = (words & kind((1 << layout.value_bits) - 1)).astype(np.int64)
+    group = (heads & kind((1 << layout.group_bits) - 1)).astype(np.int64)
+    order = heads >> kind(layout.group_bits) & kind((1 << layout.order_bits) - 1) if layout.order_bits else None
+    below = layout.order_bits + layout.group_bits
+    unit = heads >> kind(below) if layout.unit_bits else np.zeros_like(heads)
+    return Block(unit, order, group, np.diff(starts, append=len(words)), starts, codes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.engines.bounding.runs import Words
+from dp_polars.engines.bounding.blocks import Words
 
 SLOT_BITS = 24
 MIXER = 0x9E3779B97F4A7C15

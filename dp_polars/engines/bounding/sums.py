@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+
+from dp_polars.engines.bounding.blocks import Numbers
 
 _LIMB = 32
 _LOW = (1 << _LIMB) - 1
 _FEW_GROUPS = 1 << 22  # up to this many possible groups, each has a place; of more, the ones that occur are kept
 _MERGE = 1 << 20
 
-Numbers = NDArray[np.int64]
-
 
 class Sums:
-    """Rows, units and, with values, totals of each group. `finish` gives them for the groups that it names."""
+    """How many runs each group has, and sums over them; those that 64 bits may not hold are `long`."""
 
-    def __init__(self, groups: int, *, values: bool) -> None:
+    def __init__(self, groups: int, long: Sequence[bool]) -> None:
         self._names: Numbers | None = None if groups <= _FEW_GROUPS else np.zeros(0, np.int64)
-        self._columns = 4 if values else 2  # rows, units, and a total in two limbs
+        self._long = tuple(long)
+        self._columns = 1 + sum(2 if wide else 1 for wide in self._long)  # a long sum has two limbs
         self._sums = np.zeros((self._columns, groups if self._names is None else 0), np.int64)
         self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
         self._waiting_size = 0
 
-    def add(self, group: Numbers, rows: Numbers, total: Numbers | None) -> None:
-        """Add runs: each is one unit in one group."""
+    def add(self, group: Numbers, terms: Sequence[Numbers | int]) -> None:
+        """Add runs: each is one unit in one group, with one number for each sum."""
         if self._names is None:
-            _add(self._sums, group, rows, total)
+            self._add(self._sums, group, terms)
             return
         names, places = np.unique(group, return_inverse=True)
         sums = np.zeros((self._columns, len(names)), np.int64)
-        _add(sums, places, rows, total)
+        self._add(sums, places, terms)
         self._waiting.append((names, sums))
         self._waiting_size += len(names)
         if self._waiting_size > max(_MERGE, len(self._names)):
             self._merge()
+
+    def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers | int]) -> None:
+        np.add.at(sums[0], group, 1)
+        place = 1
+        for long, term in zip(self._long, terms, strict=True):
+            if long:
+                np.add.at(sums[place], group, term >> _LIMB)
+                np.add.at(sums[place + 1], group, term & _LOW)
+            else:
+                np.add.at(sums[place], group, term)
+            place += 1 + long
 
     def _merge(self) -> None:
         known = self._names if self._names is not None else np.zeros(0, np.int64)
@@ -45,21 +59,16 @@ class Sums:
             np.add.at(column, places, np.concatenate([sums[row] for _, sums in parts]))
         self._sums, self._waiting, self._waiting_size = merged, [], 0
 
-    def finish(self) -> tuple[Numbers, Numbers, Numbers, Numbers | None]:
-        """Return the numbers of the groups, their rows, units and totals; every group has a place if there are few."""
+    def finish(self) -> tuple[Numbers, Numbers, list[Numbers]]:
+        """Return the numbers of the groups, their runs and the sums; every group has a place if there are few."""
         if self._names is not None:
             self._merge()
         names = np.arange(self._sums.shape[1]) if self._names is None else self._names
-        total = joined(self._sums[2], self._sums[3]) if self._columns == 4 else None
-        return names, self._sums[0], self._sums[1], total
-
-
-def _add(sums: NDArray[np.int64], group: Numbers, rows: Numbers, total: Numbers | None) -> None:
-    np.add.at(sums[0], group, rows)
-    np.add.at(sums[1], group, 1)
-    if total is not None:
-        np.add.at(sums[2], group, total >> _LIMB)
-        np.add.at(sums[3], group, total & _LOW)
+        found, place = [], 1
+        for long in self._long:
+            found.append(joined(self._sums[place], self._sums[place + 1]) if long else self._sums[place])
+            place += 1 + long
+        return names, self._sums[0], found
 
 
 def run_sums(values: Numbers, starts: Numbers, bits: int) -> Numbers:

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_polars.engines.bounding.blocks import Block, Collect, Numbers, Words
 from dp_polars.engines.bounding.packed import Layout, add_words
-from dp_polars.engines.bounding.runs import Caps, Runs, Words, add_runs
 from dp_polars.engines.bounding.store import Columns
-from dp_polars.engines.bounding.sums import Numbers, Sums, run_sums
 
 
-def add_wide(columns: Columns, layout: Layout, sums: Sums, caps: Caps) -> None:
-    """Cap rows of (unit, its second word, order and group, value) and add them up. All rows of a unit in one call."""
+def add_wide(columns: Columns, layout: Layout, collect: Collect) -> None:
+    """Give on rows of (unit, its second word, order and group, value). All rows of a unit in one call."""
     unit, more, below, value = columns
     place, rank = _ranked(unit, more)
     below = below[place].astype(np.uint64, copy=False)
@@ -22,16 +21,16 @@ def add_wide(columns: Columns, layout: Layout, sums: Sums, caps: Caps) -> None:
     full = replace(layout, unit_bits=int(rank[-1]).bit_length())
     keyed = replace(full, value_bits=0, low=None)
     if keyed.bits > 64:
-        _add_in_order(np.lexsort((below, rank)), rank, below, value, keyed, sums, caps)
+        _add_in_order(np.lexsort((below, rank)), rank, below, value, full, collect)
         return
     words = below | (rank << np.uint64(keyed.order_bits + keyed.group_bits)) if keyed.unit_bits else below
     if value is None:
-        add_words(words, keyed, sums, caps)
+        add_words(words, keyed, collect)
     elif full.fits and full.low is not None:
         words = (words << np.uint64(full.value_bits)) | (value - full.low).view(np.uint64)
-        add_words(words, full, sums, caps)
+        add_words(words, full, collect)
     else:
-        _add_in_order(_sorted_places(words, keyed.bits)[0], rank, below, value, keyed, sums, caps)
+        _add_in_order(_sorted_places(words, keyed.bits)[0], rank, below, value, full, collect)
 
 
 def _ranked(unit: Words, more: Words | None) -> tuple[Numbers, Words]:
@@ -78,11 +77,29 @@ def _place_bits(words: Words) -> int:
 
 
 def _add_in_order(
-    place: Numbers, rank: Words, below: Words, value: Numbers | None, keyed: Layout, sums: Sums, caps: Caps
+    place: Numbers, rank: Words, below: Words, value: Numbers | None, layout: Layout, collect: Collect
 ) -> None:
-    """Add rows that `place` sorts by unit, order and group."""
+    """Give on rows that `place` sorts by unit, order and group."""
     rank, below = rank[place], below[place]
     starts = np.concatenate(([0], np.flatnonzero(_changes(rank) | _changes(below)) + 1))
-    total = None if value is None else run_sums(value[place], starts, 63)
-    group = (below[starts] & np.uint64((1 << keyed.group_bits) - 1)).view(np.int64)
-    add_runs(sums, Runs(rank[starts], group, np.diff(starts, append=len(rank)), total), caps)
+    rows = np.diff(starts, append=len(rank))
+    codes = None
+    if value is not None and layout.low is not None:
+        # Values may lie up to 2**63 apart: their distance is taken modulo 2**64, and is below 2**63 for any layout.
+        codes = (value[place].view(np.uint64) - np.uint64(layout.low % (1 << 64))).view(np.int64)
+        if layout.rising:
+            codes = _risen(codes, rows, layout.value_bits)
+    heads = below[starts]
+    group = (heads & np.uint64((1 << layout.group_bits) - 1)).view(np.int64)
+    order = heads >> np.uint64(layout.group_bits) if layout.order_bits else None
+    collect(Block(rank[starts], order, group, rows, starts, codes))
+
+
+def _risen(codes: Numbers, rows: Numbers, bits: int) -> Numbers:
+    """Return the values of each run in rising order."""
+    run = np.repeat(np.arange(len(rows), dtype=np.uint64), rows)
+    if len(rows).bit_length() + bits > 64:
+        return codes[np.lexsort((codes, run))]
+    words = (run << np.uint64(bits)) | codes.view(np.uint64)
+    words.sort()
+    return (words & np.uint64((1 << bits) - 1)).view(np.int64)

@@ -1,4 +1,4 @@
-"""The bounded aggregation as one SQL query, for more rows than fit memory. Slower, and the same guarantee.
+"""The bounded aggregation as SQL queries, for more rows than fit memory. Slower, and the same guarantee.
 
 It orders a unit's groups by another hash than the Polars engine. So which of the two runs must not depend on private
 rows: one unit more could make everyone choose anew. It is chosen by DuckDB's memory limit and the sizes of files, which
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from dp_polars.engines.duckdb.numbers import number_text
 from dp_polars.engines.duckdb.rows import Cursor
-from dp_polars.engines.request import LIMIT, BoundedRequest, ValueRequest
+from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Profile, Sum
 from dp_polars.sql.texts import sql_text
 
 _LITTLE = 1 << 30  # with a lower memory limit than this, rows are left to DuckDB
-_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _RUN_BYTES = 100  # what a row may need in DuckDB's group-by and window
 
 
@@ -39,7 +40,31 @@ def _bytes(text: str) -> float:
     return float(number) * powers.get(unit, 2**40)
 
 
-def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> pl.DataFrame:
+@dataclass(frozen=True)
+class _Source:
+    """Rows as a query, what kinds of values they have, and in how many parts they are read."""
+
+    cursor: Cursor
+    sql: str
+    parameters: dict[str, Any]
+    kinds: dict[str, str]
+    request: BoundedRequest
+    salt: int
+    parts: int
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"key_{i}" for i in range(self.request.keys)]
+
+    @property
+    def units(self) -> list[str]:
+        return [f"unit_{i}" for i in range(self.request.units)]
+
+    def run(self, text: str) -> pl.DataFrame:
+        return self.cursor.sql(text, params=self.parameters or None).pl()
+
+
+def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> Exact:
     """Return what the Polars engine's `run_bounded` returns, computed by DuckDB."""
     keys = [f"key_{i}" for i in range(request.keys)]
     if request.domain is not None and keys:
@@ -48,114 +73,206 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
         cursor.register(name, domain.to_arrow())
         equal = " AND ".join(f"given.{key} IS NOT DISTINCT FROM domain.{key}" for key in keys)
         sql = f"SELECT * FROM ({sql}) AS given SEMI JOIN temp.main.{name} AS domain ON {equal}"  # noqa: S608 - own names
-    cursor.begin()  # all parts see the same rows
+    cursor.begin()  # all parts and lanes see the same rows
     try:
-        table = _added(_pieces(cursor, sql, parameters, request, keys), keys)
+        source = _source(cursor, sql, parameters, request)
+        sums = [_added(_lane_sums(lane, source), keys) for lane in request.lanes]
+        found = {lane.cells.name: _cells(lane, source) for lane in request.lanes if lane.cells is not None}
+        profiles = {
+            profile.name: _profile(lane, profile, source) for lane in request.lanes for profile in lane.profiles
+        }
     finally:
         cursor.rollback()
-    table = table.rename({"row_sum": "rows", "unit_count": "units"})
-    table = table.rename({name: f"key{i}" for i, name in enumerate(keys)})
+    groups = _side_by_side(sums, keys, request)
     own = [f"key{i}" for i in range(request.keys)]
-    if request.domain is not None and own:
-        table = table.cast(dict(request.domain.schema))  # type: ignore[arg-type]
-        joined = request.domain.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
-        return joined.with_columns(pl.exclude(own).fill_null(0))
-    return table.filter(pl.col("units") > 0).sort(own) if own else table
+    places = groups.select(own).with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
+    cells = {name: _placed(frame, places, keys, own) for name, frame in found.items()}
+    return Exact(groups, cells | profiles)
 
 
-def _pieces(
-    cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest, keys: list[str]
-) -> list[pl.DataFrame]:
-    """Return the sums of each part of the units; numbers of our own are written into the text."""
-    integers = False
-    if request.value is not None:
-        relation = cursor.sql(f"SELECT value FROM ({sql}) LIMIT 0", params=parameters or None)  # noqa: S608 - checked
-        integers = str(relation.types[0]).upper() in _INTEGERS
-    if not request.units:
-        return [cursor.sql(_plain_text(request, keys, sql, integers), params=parameters or None).pl()]
+def _source(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> _Source:
+    relation = cursor.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=parameters or None)  # noqa: S608 - checked
+    kinds = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
     rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked
-    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4)))
-    salt = secrets.randbits(63)
-    return [
-        cursor.sql(_text(request, keys, sql, salt, part, parts, integers), params=parameters or None).pl()
-        for part in range(parts)
+    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4))) if request.units else 1
+    return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(63), parts)
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
+    """Return what both texts have in common. Every row a unit: one number per row tells them apart."""
+    units, keys = source.units, source.keys
+    mine = [f"{name} IS NOT NULL" for name in units]
+    mine.append(f"system.main.hash({', '.join(units)}) % {source.parts}::UBIGINT = {part}::UBIGINT")
+    numbers = [
+        f"{number_text(column, source.kinds[f'value_{column.place}'], source.salt)} AS {letter}, "
+        for letter, column in zip("xy", lane.columns, strict=False)
     ]
+    present = " AND ".join(f"{letter} IS NOT NULL" for letter, _ in zip("xy", lane.columns, strict=False)) or "true"
+    return {
+        "units": ", ".join(units),
+        "keys": "".join(f"{name}, " for name in keys),
+        "numbers": "".join(numbers) + f"({present})",
+        "rows": source.sql,
+        "mine": " AND ".join(mine),
+        "hashed": "".join(f"{name}, " for name in (*units, *keys)),
+        "salt": source.salt,
+        "ties": "".join(f", {name} NULLS FIRST" for name in keys),
+    }
 
 
-def _plain_text(request: BoundedRequest, keys: list[str], sql: str, integers: bool) -> str:
+def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
+    if not source.request.units:
+        return [source.run(_plain_text(lane, source))]
+    most = source.request.max_groups
+    kept = "true" if most is None else f"position <= {int(most)}"
+    moments = {one.of for one in lane.sums if one.of not in ("rows", "units")}
+    sums = [f"{_capped(one, kept)} AS {one.name}" for one in lane.sums]
+    sums.append(f"system.main.count(*) FILTER (WHERE {kept}) AS runs")
+    texts = [
+        sql_text("bounded").format(
+            **_words(lane, source, part),
+            moments="".join(f"coalesce(system.main.sum({_product(of)}), 0) AS sum_{of}, " for of in sorted(moments)),
+            taking_part="true" if lane.everyone else "present",
+            sums=", ".join(sums),
+            grouped="GROUP BY ALL" if source.keys else "",
+        )
+        for part in range(source.parts)
+    ]
+    return [source.run(text) for text in texts]
+
+
+def _product(of: str) -> str:
+    return " * ".join(of)
+
+
+def _capped(one: Sum, kept: str) -> str:
+    """Return the sum of what each run adds: scaled down beyond max_rows, or clipped; as text where it is long."""
+    rows = "row_count" if one.everyone else "value_count"
+    if one.of == "units":
+        return f"system.main.count(*) FILTER (WHERE {kept} AND {rows} > 0)"
+    if one.of == "rows":
+        capped = rows if one.max_rows is None else f"system.main.least({rows}, {int(one.max_rows)})"
+        return f"coalesce(system.main.sum({capped}) FILTER (WHERE {kept}), 0)::BIGINT"
+    total = f"(sum_{one.of} + {rows} * ({one.shift})::HUGEINT)" if one.shift else f"sum_{one.of}"
+    if one.clip is not None:
+        total = f"system.main.least(system.main.greatest({total}, {one.clip[0]}), {one.clip[1]})"
+    elif one.max_rows is not None:
+        cap = int(one.max_rows)
+        floored = f"(({total} * {cap} - (({total} * {cap}) % {rows} + {rows}) % {rows}) // {rows})"
+        total = f"CASE WHEN {rows} > {cap} THEN {floored} ELSE {total} END"
+    return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)")
+
+
+def _limited(whole: str) -> str:
+    return f"system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR"
+
+
+def _plain_text(lane: Lane, source: _Source) -> str:
     """Return the query where every row is a unit of its own: no cap can bind."""
-    total, present = "", "true"
-    if request.value is not None:
-        step = _steps(request.value, integers)
-        if request.value.total:
-            step = f"system.main.least(system.main.greatest({step}, {request.value.low}), {request.value.high})"
-        whole = f"coalesce(system.main.sum({step}), 0)"
-        total = f", system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR AS total"
-        present = "value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)"
-    listed = "".join(f"{key}, " for key in keys)
-    grouped = "GROUP BY ALL" if keys else ""
-    counts = "system.main.count_star() AS row_sum, system.main.count_star() AS unit_count"
-    return f"SELECT {listed}{counts}{total} FROM ({sql}) WHERE {present} {grouped}"  # noqa: S608 - own names
+    words = _words(lane, source, 0)
+    sums = []
+    for one in lane.sums:
+        there = "true" if one.everyone else "present"
+        if one.of in ("rows", "units"):
+            sums.append(f"system.main.count(*) FILTER (WHERE {there}) AS {one.name}")
+            continue
+        number = f"{_product(one.of)} + ({one.shift})::HUGEINT"
+        if one.clip is not None:
+            number = f"system.main.least(system.main.greatest({_product(one.of)}, {one.clip[0]}), {one.clip[1]})"
+        whole = f"coalesce(system.main.sum({number}) FILTER (WHERE {there}), 0)"
+        sums.append(f"{_limited(whole)} AS {one.name}")
+    sums.append("system.main.count(*) AS runs")
+    inner = f"SELECT {words['keys']}{words['numbers']} AS present FROM ({source.sql}) AS given"  # noqa: S608 - own names
+    where = "" if lane.everyone else "WHERE present"
+    grouped = "GROUP BY ALL" if source.keys else ""
+    return f"SELECT {words['keys']}{', '.join(sums)} FROM ({inner}) {where} {grouped}"  # noqa: S608 - own names
+
+
+def _cells(lane: Lane, source: _Source) -> pl.DataFrame:
+    """Return keys, values and counts of a lane's cells."""
+    if lane.cells is None:
+        raise ValueError("a lane without cells")
+    keys, cells = source.keys, lane.cells
+    if not source.request.units:
+        words = _words(lane, source, 0)
+        inner = f"SELECT {words['keys']}{words['numbers']} AS present FROM ({source.sql}) AS given"  # noqa: S608 - own
+        counted = 'x::BIGINT AS value, system.main.count(*) AS "count"'
+        text = f"SELECT {words['keys']}{counted} FROM ({inner}) WHERE present GROUP BY ALL"  # noqa: S608 - own names
+        pieces = [source.run(text)]
+    else:
+        caps = {"position": source.request.max_groups, "rank": cells.max_rows}
+        kept = [f"{name} <= {int(most)}" for name, most in caps.items() if most is not None] or ["true"]
+        pieces = [
+            source.run(
+                sql_text("kept").format(
+                    **_words(lane, source, part),
+                    distinct="DISTINCT" if cells.distinct else "",
+                    also_keys="".join(f", {name}" for name in keys),
+                    kept=" AND ".join(kept),
+                )
+            )
+            for part in range(source.parts)
+        ]
+    table = pl.concat(pieces).with_columns(pl.col("count").cast(pl.Int64))
+    return table.group_by(*keys, "value").agg(pl.col("count").sum())
+
+
+def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
+    """Return how many units have so many groups, or so many rows in one of them chosen by hash."""
+    counts: list[pl.DataFrame] = []
+    for part in range(source.parts):
+        number = "system.main.count(*)" if profile.of == "groups" else "system.main.sum(row_count) FILTER (WHERE position = 1)"
+        text = sql_text("bounded").format(
+            **_words(lane, source, part),
+            moments="",
+            taking_part="true" if lane.everyone else "present",
+            sums="system.main.count(*) AS runs",
+            grouped="GROUP BY ALL" if source.keys else "",
+        )
+        before = text[: text.rindex("SELECT")]
+        by_unit = f"SELECT system.main.least({number}, {int(profile.most)})::BIGINT AS value FROM ordered GROUP BY {', '.join(source.units)}"  # noqa: S608, E501 - own names
+        counts.append(source.run(f'{before} SELECT value, system.main.count(*) AS "count" FROM ({by_unit}) GROUP BY ALL'))  # noqa: S608, E501 - own names
+    table = pl.concat(counts).with_columns(pl.col("count").cast(pl.Int64))
+    return table.group_by("value").agg(pl.col("count").sum()).sort("value")
+
+
+# ---------------------------------------------------------------------- tables
 
 
 def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
     """Return the sums of all parts; each unit is in one."""
     table = pl.concat(pieces)
-    if "total" in table.columns:
-        table = table.with_columns(pl.col("total").cast(pl.String).cast(pl.Int128))
+    texts = [name for name, kind in table.schema.items() if kind == pl.String and name not in keys]
+    table = table.with_columns(pl.col(texts).cast(pl.Int128))
     sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)]
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
 
 
-def _text(request: BoundedRequest, keys: list[str], sql: str, salt: int, part: int, parts: int, integers: bool) -> str:
-    units = [f"unit_{i}" for i in range(request.units)]
-    value = request.value
-    kept = "true" if request.max_groups is None else f"position <= {int(request.max_groups)}"
-    rows = "row_count" if request.max_rows is None else f"system.main.least(row_count, {int(request.max_rows)})"
-    present = [f"{name} IS NOT NULL" for name in units]
-    present.append(f"system.main.hash({', '.join(units)}) % {parts}::UBIGINT = {part}::UBIGINT")
-    if value is not None:
-        present.append("value IS NOT NULL AND NOT system.main.isnan(value::DOUBLE)")
-    listed = "".join(f"{name}, " for name in keys)
-    return sql_text("bounded").format(
-        units=", ".join(units),
-        keys=listed,
-        total="" if value is None else f"system.main.sum({_steps(value, integers)}) AS total, ",
-        hashed="".join(f"{name}, " for name in (*units, *keys)),
-        rows=sql,
-        salt=salt,
-        present=" AND ".join(present),
-        ties="".join(f", {name} NULLS FIRST" for name in keys),
-        capped_rows=rows,
-        kept=kept,
-        capped_total="" if value is None else f",\n       {_total(value, request, kept)} AS total",
-        grouped="GROUP BY ALL" if keys else "",
-    )
-
-
-def _steps(value: ValueRequest, integers: bool) -> str:
-    """Return a value as whole steps of its grid, clipped; a value that is there is never null here."""
-    low, high = (-LIMIT, LIMIT) if value.total else (value.low, value.high)
-    if integers:
-        number = f"(value::HUGEINT - {int(value.offset)})"
-        if value.exponent > 0:
-            step = 1 << value.exponent
-            number = f"(({number} - (({number} % {step}) + {step}) % {step}) // {step})"
-        return f"system.main.least(system.main.greatest({number}, {low}), {high})"
-    scaled = f"system.main.round((value::DOUBLE - {value.offset!r}::DOUBLE) * {2.0**-value.exponent!r}::DOUBLE)"
-    clipped = f"system.main.least(system.main.greatest({scaled}, {low}::DOUBLE), {high}::DOUBLE)"
-    return f"system.main.least(system.main.greatest(CAST({clipped} AS HUGEINT), {low}), {high})"
-
-
-def _total(value: ValueRequest, request: BoundedRequest, kept: str) -> str:
-    """Return the sum of capped totals: scaled down beyond max_rows, or clipped, and within 64 bits."""
-    if value.total:
-        one = f"system.main.least(system.main.greatest(total, {value.low}), {value.high})"
-    elif request.max_rows is None:
-        one = "total"
+def _side_by_side(tables: list[pl.DataFrame], keys: list[str], request: BoundedRequest) -> pl.DataFrame:
+    """Return the sums of all lanes: for every public key, or every group that occurs, sorted."""
+    own = [f"key{i}" for i in range(request.keys)]
+    named = [table.rename(dict(zip(keys, own, strict=True))) for table in tables]
+    if not own:
+        return pl.concat([table.drop("runs") for table in named], how="horizontal")
+    if request.domain is not None:
+        groups = request.domain
+        named = [table.cast({name: groups.schema[name] for name in own}) for table in named]  # type: ignore[arg-type]
     else:
-        cap = int(request.max_rows)
-        floored = f"((total * {cap} - ((total * {cap}) % row_count + row_count) % row_count) // row_count)"
-        one = f"CASE WHEN row_count > {cap} THEN {floored} ELSE total END"
-    whole = f"coalesce(system.main.sum({one}) FILTER (WHERE {kept}), 0)"
-    return f"system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR"
+        seen = [table.filter(pl.col("runs") > 0).select(own) for table in named]
+        groups = pl.concat(seen).unique().sort(own)
+    for table in named:
+        groups = groups.join(table.drop("runs"), on=own, how="left", nulls_equal=True, maintain_order="left")
+    return groups.with_columns(pl.exclude(own).fill_null(0))
+
+
+def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: list[str]) -> pl.DataFrame:
+    """Return cells by the row of their group."""
+    if not own:
+        found = cells.with_columns(group=pl.lit(0, dtype=pl.Int64))
+    else:
+        named = cells.rename(dict(zip(keys, own, strict=True))).cast({name: places.schema[name] for name in own})  # type: ignore[arg-type]
+        found = named.join(places, on=own, nulls_equal=True)
+    return found.select("value", "count", "group").sort("group", "value")

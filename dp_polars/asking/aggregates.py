@@ -1,0 +1,150 @@
+"""What can be asked of each group: `dp.count()`, `dp.sum(...)` and so on, for `group_by(...).agg(...)`.
+
+They only hold words; nothing is checked before they meet a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dp_polars.asking.options import ExpressionLike
+from dp_polars.planning.query import Kind
+from dp_polars.quantities import Number
+
+Bounds = tuple[Any, Any] | Literal["auto"] | None
+"""The least and the largest value that count: numbers, or what the column holds (dates, times, decimals)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """An aggregate in a user's words. Made by `dp.count()`, `dp.sum(...)` and so on."""
+
+    kind: Kind
+    columns: tuple[ExpressionLike, ...] = ()
+    bounds: tuple[Bounds, ...] = ()
+    per: Literal["row", "unit"] = "row"
+    quantiles: Any = None
+    ddof: int = 1
+    edges: Any = None
+    bins: int | None = None
+    weight: Number = 1
+
+
+def count(column: ExpressionLike | None = None, *, weight: Number = 1) -> Asked:
+    """Count rows, or the values of a column that are not null.
+
+    Parameters
+    ----------
+    column
+        Count only rows where this has a value.
+    weight
+        The part of the spend that this aggregate gets, relative to the others.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"], "spent": [3.0, 4.0, 5.0]})
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> by_region = dp.private(visits, session).group_by("region")
+    >>> answer = by_region.agg(n=dp.count(), mean=dp.mean("spent", bounds=(0, 10)), keys=["a", "b"], epsilon=0.5)
+    >>> answer.columns
+    ['region', 'n', 'mean']
+    """
+    return Asked(kind="count", columns=() if column is None else (column,), weight=weight)
+
+
+def count_units(*, weight: Number = 1) -> Asked:
+    """Count units: each once in a group, however many rows it has there."""
+    return Asked(kind="count_units", weight=weight)
+
+
+def n_unique(column: ExpressionLike, *, weight: Number = 1) -> Asked:
+    """Count the different values of a column, of any type. Null is not a value.
+
+    Of a unit with more than `max_rows_per_group` different values in a group, that many chosen at random count.
+    """
+    return Asked(kind="n_unique", columns=(column,), weight=weight)
+
+
+def sum(
+    column: ExpressionLike, *, bounds: Bounds = None, per: Literal["row", "unit"] = "row", weight: Number = 1
+) -> Asked:
+    """Add up a column whose values are clipped to `bounds`; with `per="unit"` each unit's total is clipped instead."""
+    return Asked(kind="sum", columns=(column,), bounds=(bounds,), per=per, weight=weight)
+
+
+def mean(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
+    """Average a column whose values are clipped to `bounds`."""
+    return Asked(kind="mean", columns=(column,), bounds=(bounds,), weight=weight)
+
+
+def var(column: ExpressionLike, *, bounds: Bounds = None, ddof: int = 1, weight: Number = 1) -> Asked:
+    """Return the variance of a column whose values are clipped to `bounds`; the divisor is the rows less `ddof`."""
+    return Asked(kind="var", columns=(column,), bounds=(bounds,), ddof=ddof, weight=weight)
+
+
+def std(column: ExpressionLike, *, bounds: Bounds = None, ddof: int = 1, weight: Number = 1) -> Asked:
+    """Return the standard deviation of a column whose values are clipped to `bounds`."""
+    return Asked(kind="std", columns=(column,), bounds=(bounds,), ddof=ddof, weight=weight)
+
+
+def quantile(
+    column: ExpressionLike, quantile: Number | Sequence[Number], *, bounds: Bounds = None, weight: Number = 1
+) -> Asked:
+    """Return a value that the part `quantile` of all values lie below; of several quantiles a list, never crossing."""
+    return Asked(kind="quantile", columns=(column,), bounds=(bounds,), quantiles=quantile, weight=weight)
+
+
+def median(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
+    """Return a value that half of all values lie below."""
+    return Asked(kind="median", columns=(column,), bounds=(bounds,), quantiles=0.5, weight=weight)
+
+
+def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
+    """Return a value near the least: about 10 / epsilon rows lie below it, because the least itself is one person's."""
+    return Asked(kind="min", columns=(column,), bounds=(bounds,), quantiles=0, weight=weight)
+
+
+def max(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
+    """Return a value near the largest: about 10 / epsilon rows lie above it."""
+    return Asked(kind="max", columns=(column,), bounds=(bounds,), quantiles=1, weight=weight)
+
+
+def histogram(
+    column: ExpressionLike,
+    *,
+    edges: Sequence[Any] | None = None,
+    bins: int | None = None,
+    bounds: Bounds = None,
+    weight: Number = 1,
+) -> Asked:
+    """Count values by bin: between given `edges`, or `bins` equal ones over `bounds`.
+
+    A bin has its lower edge, the last one both. Values outside of all edges are left out; those beyond `bounds` are not
+    clipped into the outer bins either.
+    """
+    return Asked(kind="histogram", columns=(column,), bounds=(bounds,), edges=edges, bins=bins, weight=weight)
+
+
+def cov(
+    first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, ddof: int = 1,
+    weight: Number = 1,
+) -> Asked:  # fmt: skip
+    """Return the covariance of two columns over rows that have both; `bounds` is a pair for each."""
+    return Asked(kind="cov", columns=(first, second), bounds=bounds or (None, None), ddof=ddof, weight=weight)
+
+
+def corr(
+    first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
+) -> Asked:
+    """Return the correlation (Pearson's) of two columns over rows that have both; `bounds` is a pair for each."""
+    return Asked(kind="corr", columns=(first, second), bounds=bounds or (None, None), weight=weight)
+
+
+def linear_regression(
+    x: ExpressionLike, y: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
+) -> Asked:
+    """Return slope and intercept of the line that fits y best by x; `bounds` is a pair for x and one for y."""
+    return Asked(kind="linear_regression", columns=(x, y), bounds=bounds or (None, None), weight=weight)

@@ -1,0 +1,77 @@
+"""One lane of a request: its rows go in, its sums and cells come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from dp_polars.engines.bounding.blocks import Block, Numbers
+from dp_polars.engines.bounding.bound import Rows, Shape, bounding_of
+from dp_polars.engines.bounding.cells import CellCounts, Profiles
+from dp_polars.engines.bounding.moments import Moments, Values, packed_values, value_range
+from dp_polars.engines.request import Lane
+
+
+@dataclass(frozen=True)
+class LaneResult:
+    """The numbers of groups, how many runs each has, sums by name, and cells by name (no groups for profiles)."""
+
+    names: Numbers
+    runs: Numbers
+    sums: dict[str, Numbers]
+    cells: dict[str, tuple[Numbers | None, Numbers, Numbers]] = field(default_factory=dict)
+
+
+def needs_order(lane: Lane, max_groups: int | None) -> bool:
+    """Whether the order in which a unit keeps its groups matters: for a cap, and for what is kept by a hash."""
+    return max_groups is not None or bool(lane.profiles) or (lane.cells is not None and lane.cells.max_rows is not None)
+
+
+class LaneBounding:
+    """Takes the rows of a lane batch by batch."""
+
+    def __init__(self, lane: Lane, *, unit_bits: int, groups: int, max_groups: int | None, salt: int) -> None:
+        self._lane, self.ordered = lane, needs_order(lane, max_groups)
+        self._values = value_range(lane.columns, everyone=lane.everyone)
+        self._moments = Moments(lane, groups, max_groups)
+        self._cells = None
+        if lane.cells is not None and self._values is not None:
+            bits = (self._values[1] - lane.everyone).bit_length()
+            self._cells = CellCounts(lane.cells, groups, bits, max_groups, salt)
+        self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
+        shape = Shape(
+            unit_bits=unit_bits,
+            groups=groups,
+            values=self._values,
+            ordered=self.ordered,
+            rising=lane.cells is not None,
+        )
+        self._bounding = bounding_of(shape, self._collect)
+
+    def _collect(self, block: Block) -> None:
+        self._moments.collect(block)
+        if self._cells is not None:
+            self._cells.collect(block, Values(block, self._lane).present, first=int(self._lane.everyone))
+        for profile in self._profiles.values():
+            profile.collect(block)
+
+    def add(self, rows: Rows, values: Sequence[Numbers]) -> None:
+        """Take rows with the values of the lane's columns."""
+        packed = packed_values(self._lane.columns, values, everyone=self._lane.everyone)
+        keep = rows.keep
+        if packed is not None and packed.min(initial=0) < 0:
+            keep = packed >= 0 if keep is None else keep & (packed >= 0)
+        self._bounding.add(replace(rows, order=rows.order if self.ordered else None, value=packed, keep=keep))
+
+    def finish(self) -> LaneResult:
+        """Return the result, once all rows are there."""
+        self._bounding.finish()
+        names, runs, sums = self._moments.sums.finish()
+        named = {one.name: numbers for one, numbers in zip(self._lane.sums, sums, strict=True)}
+        cells: dict[str, tuple[Numbers | None, Numbers, Numbers]] = {
+            name: (None, *profile.finish()) for name, profile in self._profiles.items()
+        }
+        if self._cells is not None and self._lane.cells is not None:
+            groups, values, counts = self._cells.finish()
+            cells[self._lane.cells.name] = (groups, values + self._lane.columns[0].low, counts)
+        return LaneResult(names, runs, named, cells)

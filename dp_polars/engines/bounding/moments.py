@@ -1,0 +1,148 @@
+"""Sums of a lane: what each unit adds to a group, capped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_polars.engines.bounding.blocks import Block, Numbers, kept_runs
+from dp_polars.engines.bounding.sums import Sums, run_sums
+from dp_polars.engines.request import Column, Lane, Sum
+
+_MOST_ROWS = 1 << 62  # more than any unit has: a larger cap is the same, and would not fit the arithmetic
+
+
+class Moments:
+    """The sums that a lane asks for."""
+
+    def __init__(self, lane: Lane, groups: int, max_groups: int | None) -> None:
+        self._lane, self._max_groups = lane, max_groups
+        self.sums = Sums(groups, [one.of not in ("rows", "units") for one in lane.sums])
+
+    def collect(self, block: Block) -> None:
+        """Cap runs and add them up."""
+        kept = kept_runs(block, self._max_groups)
+        values = Values(block, self._lane)
+        terms = [_term(one, block, values) for one in self._lane.sums]
+        if kept is None:
+            self.sums.add(block.group, terms)
+        else:
+            self.sums.add(block.group[kept], [term[kept] for term in terms])
+
+
+class Values:
+    """The values of a block's rows, decoded; 0 in rows without one."""
+
+    def __init__(self, block: Block, lane: Lane) -> None:
+        self._block, self._lane = block, lane
+
+    @cached_property
+    def present(self) -> NDArray[np.bool_] | None:
+        """Which rows have values; None: all."""
+        if not (self._lane.everyone and self._lane.columns):
+            return None
+        present: NDArray[np.bool_] = _codes(self._block) > 0
+        return present
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """How many rows of each run have values."""
+        if self.present is None:
+            return self._block.rows
+        return np.add.reduceat(self.present.astype(np.int64), self._block.starts)
+
+    @cached_property
+    def _columns(self) -> tuple[Numbers, ...]:
+        first, *rest = self._lane.columns
+        codes = _codes(self._block) - (self.present is not None)
+        if rest:
+            bits = width(rest[0])
+            found = (codes >> bits) + first.low, (codes & ((1 << bits) - 1)) + rest[0].low
+        else:
+            found = (codes + first.low,)  # type: ignore[assignment]
+        if self.present is not None:
+            for column in found:
+                column[~self.present] = 0
+        return found
+
+    def of(self, what: str) -> tuple[Numbers, int]:
+        """Return the numbers of all rows, and how many bits they have at most."""
+        columns = dict(zip("xy", zip(self._columns, self._lane.columns, strict=True), strict=False))
+        number: Numbers | None = None
+        bits = 0
+        for letter in what:
+            own, column = columns[letter]
+            number = own if number is None else number * own
+            bits += max(abs(column.low), abs(column.high)).bit_length()
+        if number is None:
+            raise ValueError("a sum of nothing")
+        return number, bits
+
+
+def _codes(block: Block) -> Numbers:
+    if block.codes is None:
+        raise ValueError("rows without values")
+    return block.codes
+
+
+def _term(one: Sum, block: Block, values: Values) -> Numbers:
+    """Return what each run adds to a sum."""
+    rows = block.rows if one.everyone else values.rows
+    most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
+    if one.of == "rows":
+        return rows if most is None else np.minimum(rows, most)
+    if one.of == "units":
+        return (rows > 0).astype(np.int64)
+    numbers, bits = values.of(one.of)
+    total = run_sums(numbers, block.starts, bits)
+    if one.clip is not None:
+        return np.clip(total, *one.clip)
+    if one.shift:
+        total = total + one.shift * rows
+    if most is None or most >= _MOST_ROWS:
+        return total
+    return _scaled(total, rows, most)
+
+
+def _scaled(total: Numbers, rows: Numbers, max_rows: int) -> Numbers:
+    """Return floor(total * max_rows / rows) where a unit has more than max_rows rows, without a wide product."""
+    over = np.flatnonzero(rows > max_rows)
+    scaled = total.copy()
+    quotient, rest = np.divmod(total[over], rows[over])
+    scaled[over] = quotient * max_rows + rest * max_rows // rows[over]
+    return scaled
+
+
+def width(column: Column) -> int:
+    """Return how many bits the values of a column need."""
+    return (column.high - column.low).bit_length()
+
+
+def packed_values(columns: Sequence[Column], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
+    """Return the values of rows as one number each, from 0; from 1, with 0 for rows without one, if all take part.
+
+    A missing value is below its column's least.
+    """
+    if not columns:
+        return None
+    packed = values[0] - columns[0].low
+    missing = packed < 0
+    for column, own in zip(columns[1:], values[1:], strict=True):
+        missing |= own < column.low
+        packed = (packed << width(column)) | (own - column.low)
+    if everyone:
+        packed += 1
+        packed[missing] = 0
+    else:
+        packed[missing] = -1
+    return packed
+
+
+def value_range(columns: Sequence[Column], *, everyone: bool) -> tuple[int, int] | None:
+    """Return the range of what `packed_values` gives."""
+    if not columns:
+        return None
+    return 0, (1 << sum(width(column) for column in columns)) - 1 + everyone

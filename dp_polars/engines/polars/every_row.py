@@ -1,0 +1,65 @@
+"""Where every row is a unit of its own: no cap can bind, and a plain aggregation does it."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dp_polars.engines.polars.codes import collect
+from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
+
+
+def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
+    """Return the aggregates of rows that are units of their own; lanes' values are `number0` and so on."""
+    keys = [f"key{i}" for i in range(request.keys)]
+    tables, found, start = [], {}, 0
+    for lane in request.lanes:
+        names = [f"number{start + i}" for i in range(len(lane.columns))]
+        start += len(names)
+        present = pl.all_horizontal(
+            [pl.col(name) >= column.low for name, column in zip(names, lane.columns, strict=True)] or [pl.lit(True)]
+        )
+        rows = frame if lane.everyone or not names else frame.filter(present)
+        tables.append(_summed(rows, lane, names, keys, present))
+        if lane.cells is not None:
+            values = rows.filter(present).select(*keys, value=names[0])
+            if lane.cells.distinct:
+                values = values.unique()
+            found[lane.cells.name] = collect(values.group_by(*keys, "value").agg(count=pl.len().cast(pl.Int64)))
+    groups = _joined(tables, request, keys)
+    places = groups.select(keys).with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
+    cells = {}
+    for name, frame_of_cells in found.items():
+        placed = (
+            frame_of_cells.join(places, on=keys, nulls_equal=True)
+            if keys
+            else frame_of_cells.with_columns(group=pl.lit(0, dtype=pl.Int64))
+        )
+        cells[name] = placed.select("value", "count", "group").sort("group", "value")
+    return Exact(groups, cells)
+
+
+def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], present: pl.Expr) -> pl.DataFrame:
+    sums = [_sum(one, names, present).alias(one.name) for one in lane.sums] or [pl.len().cast(pl.Int64).alias("rows")]
+    return collect(rows.group_by(keys).agg(sums) if keys else rows.select(sums))
+
+
+def _sum(one: Sum, names: list[str], present: pl.Expr) -> pl.Expr:
+    if one.of in ("rows", "units"):
+        return (pl.len() if one.everyone or not names else present.sum()).cast(pl.Int64)
+    factors = [pl.col(names["xy".index(letter)]) for letter in one.of]
+    number = factors[0] if len(factors) == 1 else factors[0] * factors[1]
+    number = number.clip(*one.clip) if one.clip is not None else number + one.shift
+    return number.filter(present).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)
+
+
+def _joined(tables: list[pl.DataFrame], request: BoundedRequest, keys: list[str]) -> pl.DataFrame:
+    """Return the sums of all lanes side by side: for every public key, or every group that occurs, sorted."""
+    if not keys:
+        return pl.concat(tables, how="horizontal")
+    if request.domain is not None:
+        groups = request.domain
+    else:
+        groups = pl.concat([table.select(keys) for table in tables]).unique().sort(keys)
+    for table in tables:
+        groups = groups.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return groups.with_columns(pl.exclude(keys).fill_null(0))

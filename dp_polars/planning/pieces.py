@@ -1,0 +1,393 @@
+"""From aggregates to what an engine computes and what gets noise; shared pieces are there once.
+
+Aggregates of the same value share a lane: one sort gives its rows, sums, squares and values. A piece that several need
+(a mean and a count of the same values) gets the parts of the spend of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal
+
+from dp_polars.accounting.terms import Terms
+from dp_polars.engines.request import Cells, Column, Lane, Sum
+from dp_polars.planning.bounds import Bounds, RowCap, row_cap_of
+from dp_polars.planning.grid import COUNTS, Grid, grid_of
+from dp_polars.planning.query import Aggregate, Query, Value
+from dp_polars.planning.sensitivity import Sensitivity, choice_prices, sensitivity_of, sensitivity_of_bins
+
+_FREE = 1 << 61  # a unit's total is clipped, not its rows: these only keep sums from wrapping
+
+# With the true mean anywhere in the bounds, the error of a ratio of a noisy sum about the middle and a noisy count is
+# least when the sum gets this part of the spend: 1 / (1 + (1/3)**(1/3)).
+_MEAN = {"x": Fraction(3, 5), "rows": Fraction(2, 5)}
+# A variance is the mean of squares less the square of the mean. By the derivatives, for values spread over the bounds,
+# the errors weigh about 1/2 (squares, centred), 1/2 (the sum, by twice the mean) and 1/4 (the count); the whole error is
+# least when parts go with the cube roots of their squares.
+_VARIANCE = {"xx": Fraction(8, 20), "x": Fraction(7, 20), "rows": Fraction(5, 20)}
+_PAIR = {
+    "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
+    "rows": Fraction(3, 20),
+}  # fmt: skip
+_COVARIANCE = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20), "rows": Fraction(4, 20)}
+
+Source = Literal["sum", "distinct", "bins", "choice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """One thing that gets noise: a sum, a count of distinct values, counts by bin, or a choice of values.
+
+    Attributes
+    ----------
+    name
+        Its column, or its cells, in the exact aggregates.
+    source
+        What is made of that.
+    what
+        In words: rows, units, sum, squares, ...
+    weight
+        Its part of the spend.
+    grid
+        What a step stands for.
+    max_rows
+        The most rows of one unit in a group.
+    sensitivity
+        How far one unit moves it; None for a choice.
+    prices
+        Of a choice: what all choices cost by the price of one.
+    bins
+        How many bins there are.
+    targets
+        Of a choice: the quantiles, rising; 0 and 1 stand for the least and the largest.
+    """
+
+    name: str
+    source: Source
+    what: str
+    weight: Fraction
+    grid: Grid
+    max_rows: int
+    sensitivity: Sensitivity | None = None
+    prices: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
+    bins: int = 0
+    targets: tuple[Fraction, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """An aggregate and the pieces that its answer is made of, by their role."""
+
+    aggregate: Aggregate
+    cap: RowCap
+    pieces: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """All lanes and pieces of a query. `columns` are the values that lanes name by place."""
+
+    lanes: tuple[Lane, ...]
+    pieces: tuple[Piece, ...]
+    made: tuple[Made, ...]
+    columns: tuple[Value, ...]
+    counted: str | None
+    """A piece that counts rows or units: its noise can decide which groups are shown."""
+    units: str
+    """The exact number of units of each group, where groups are discovered."""
+
+
+@dataclass
+class _Building:
+    query: Query
+    bounds: Bounds
+    terms: Terms
+    lanes: list[Lane] = field(default_factory=list)
+    grids: list[tuple[Grid, ...]] = field(default_factory=list)
+    places: dict[object, int] = field(default_factory=dict)
+    columns: list[Value] = field(default_factory=list)
+    pieces: dict[str, Piece] = field(default_factory=dict)
+
+    def place(self, value: Value) -> int:
+        """Return the place of a value column."""
+        if value not in self.columns:
+            self.columns.append(value)
+        return self.columns.index(value)
+
+    def lane(self, key: object, columns: tuple[Column, ...], grids: tuple[Grid, ...]) -> int:
+        """Return the lane of a key."""
+        if key not in self.places:
+            self.places[key] = len(self.lanes)
+            self.lanes.append(Lane(columns=columns))
+            self.grids.append(grids)
+        return self.places[key]
+
+    def sum(self, lane: int, one: Sum) -> str:
+        """Ask a lane for a sum and return its name."""
+        named = replace(one, name=_name(one, lane))
+        known = self.lanes[lane]
+        if named not in known.sums:
+            everyone = known.everyone or one.everyone
+            self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
+        return named.name
+
+    def noisy(self, piece: Piece) -> str:
+        """Ask for noise on a piece; its parts of the spend add up."""
+        known = self.pieces.get(piece.name)
+        weight = piece.weight if known is None else known.weight + piece.weight
+        self.pieces[piece.name] = replace(piece, weight=weight)
+        return piece.name
+
+
+def _name(one: Sum, lane: int) -> str:
+    base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
+    kind = "all_" if one.everyone else ""
+    shifted = "_from_0" if one.of == "x" and one.shift else ""
+    return f"{kind}{base}{shifted}{lane or ''}"
+
+
+def pieces_of(query: Query, bounds: Bounds, terms: Terms) -> Pieces:
+    """Return the lanes and pieces of a query."""
+    build = _Building(query, bounds, terms)
+    whole = sum((one.weight for one in query.aggregates), Fraction(0))
+    # Values first, so that counts of rows find a lane to share.
+    order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
+    made: dict[int, Made] = {}
+    for i in order:
+        one = query.aggregates[i]
+        cap = row_cap_of(query, one)
+        made[i] = Made(aggregate=one, cap=cap, pieces=_make(build, one, cap, one.weight / whole))
+    counted = max(
+        (piece for piece in build.pieces.values() if piece.source == "sum" and piece.what in ("rows", "units")),
+        key=lambda piece: piece.weight,
+        default=None,
+    )
+    units = _units(build, None if counted is None else counted.name) if query.keys and query.domain is None else ""
+    return Pieces(
+        lanes=tuple(build.lanes),
+        pieces=tuple(build.pieces.values()),
+        made=tuple(made[i] for i in range(len(query.aggregates))),
+        columns=tuple(build.columns),
+        counted=None if counted is None else counted.name,
+        units=units,
+    )
+
+
+def _units(build: _Building, counted: str | None) -> str:
+    """Ask for the number of units of each group, over the rows that the counted piece counts."""
+    for lane, known in enumerate(build.lanes):
+        for one in known.sums:
+            if one.name == counted:
+                return build.sum(lane, Sum(name="", of="units", everyone=one.everyone))
+    return build.sum(0, Sum(name="", of="units"))
+
+
+def _make(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    match one.kind:
+        case "count" | "count_units":
+            return _counts(build, one, cap, weight)
+        case "n_unique":
+            return _distinct(build, one, cap, weight)
+        case "histogram":
+            return _bins(build, one, cap, weight)
+        case "quantile" | "median" | "min" | "max":
+            return _choices(build, one, cap, weight)
+        case "sum" if one.per == "unit":
+            return _clipped_totals(build, one, cap, weight)
+        case "sum":
+            return _sum(build, one, cap, weight)
+        case "mean":
+            return _ratios(build, one, cap, weight, _MEAN)
+        case "var" | "std":
+            return _ratios(build, one, cap, weight, _VARIANCE)
+        case "cov":
+            return _ratios(build, one, cap, weight, _COVARIANCE)
+        case "corr" | "linear_regression":
+            return _ratios(build, one, cap, weight, _PAIR)
+
+
+def _counts(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    of: Literal["rows", "units"] = "rows" if one.kind == "count" else "units"
+    if one.values:
+        lane = _lane_of_expression(build, one.values[0])
+        everyone = False
+    else:
+        lane = next((i for i, known in enumerate(build.lanes) if _shares(known)), None)
+        everyone = True
+        if lane is None:
+            lane = build.lane("rows", (), ())
+    if not build.lanes[lane].columns:
+        everyone = False
+    name = build.sum(lane, Sum(name="", of=of, max_rows=cap.enforced, everyone=everyone))
+    return {"rows": build.noisy(_noisy_sum(build, name, of, weight, COUNTS, cap, 0, 1))}
+
+
+def _shares(lane: Lane) -> bool:
+    """Whether rows without a value may take part in a lane too, so that all rows can be counted there."""
+    return not lane.columns or (len(lane.columns) == 1 and lane.columns[0].kind == "number" and _clips_rows(lane))
+
+
+def _clips_rows(lane: Lane) -> bool:
+    return not any(one.clip for one in lane.sums)
+
+
+def _lane_of_expression(build: _Building, value: Value) -> int:
+    """Return a lane whose rows are those with this value: one that is there, or one of its own."""
+    for lane, known in enumerate(build.lanes):
+        if len(known.columns) == 1 and known.columns[0].kind in ("number", "presence") and _clips_rows(known):
+            if build.columns[known.columns[0].place].expression == value.expression:
+                return lane
+    column = Column(place=build.place(value), low=0, high=0, kind="presence")
+    return build.lane(("presence", value.expression), (column,), ())
+
+
+def _noisy_sum(
+    build: _Building, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
+) -> Piece:
+    sensitivity = sensitivity_of(build.bounds, build.terms, cap.max_rows, low, high)
+    return Piece(
+        name=name, source="sum", what=what, weight=weight, grid=grid, max_rows=cap.max_rows, sensitivity=sensitivity
+    )
+
+
+def _value_lane(build: _Building, values: Sequence[Value], cap: RowCap) -> int:
+    """Return the lane of values on their grids, counted from the middle of their bounds."""
+    key = ("values", *((value.expression, value.bounds) for value in values))
+    if key in build.places:
+        return build.places[key]
+    squares = len(values) > 1 or any(
+        other.kind in ("var", "std") and other.values[0] == values[0] for other in build.query.aggregates
+    )
+    grids = tuple(grid_of(value, cap.max_rows, centred=True, squares=squares) for value in values)
+    columns = tuple(
+        _column(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True)
+    )
+    return build.lane(key, columns, grids)
+
+
+def _column(place: int, value: Value, grid: Grid) -> Column:
+    offset = int(grid.offset) if value.integers else float(grid.offset)
+    return Column(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)
+
+
+def _sum(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Return the pieces of a sum: about the middle and a count, if that is there anyway; else from 0."""
+    value = one.values[0]
+    lane = _value_lane(build, one.values, cap)
+    grid = build.grids[lane][0]
+    shared = any(
+        other.kind in ("mean", "var", "std", "count") and value.expression in {v.expression for v in other.values}
+        for other in build.query.aggregates
+    )
+    if shared and grid.offset:
+        return _ratios(build, one, cap, weight, {"x": Fraction(1, 2), "rows": Fraction(1, 2)})
+    shift = int(grid.offset / grid.step)
+    name = build.sum(lane, Sum(name="", of="x", max_rows=cap.enforced, shift=shift))
+    own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
+    return {"total": build.noisy(_noisy_sum(build, name, "sum", weight, own, cap, own.low, own.high))}
+
+
+def _clipped_totals(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    value = one.values[0]
+    grid = grid_of(value, 1, centred=False)
+    column = replace(_column(build.place(value), value, grid), low=-_FREE, high=_FREE)
+    lane = build.lane(("totals", value.expression, value.bounds), (column,), (grid,))
+    name = build.sum(lane, Sum(name="", of="x", clip=(grid.low, grid.high)))
+    return {"total": build.noisy(_noisy_sum(build, name, "sum", weight, grid, cap, grid.low, grid.high))}
+
+
+def _ratios(
+    build: _Building, one: Aggregate, cap: RowCap, weight: Fraction, parts: dict[str, Fraction]
+) -> dict[str, str]:
+    """Return sums of powers about the middle of the bounds, and the number of rows."""
+    lane = _value_lane(build, one.values, cap)
+    grids = dict(zip("xy", build.grids[lane], strict=False))
+    found = {}
+    for what, part in parts.items():
+        if what == "rows":
+            name = build.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced))
+            found["rows"] = build.noisy(_noisy_sum(build, name, "rows", weight * part, COUNTS, cap, 0, 1))
+            continue
+        low, high, centre = _range_of_product([grids[letter] for letter in what])
+        name = build.sum(lane, Sum(name="", of=what, max_rows=cap.enforced, shift=-centre))  # type: ignore[arg-type]
+        exponent = sum(grids[letter].exponent for letter in what)
+        offset = grids[what].offset if len(what) == 1 else centre * Fraction(2) ** exponent
+        grid = Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre)
+        words = {"x": "sum", "y": "sum of the second"}.get(what, "products" if what == "xy" else "squares")
+        found[what] = build.noisy(_noisy_sum(build, name, words, weight * part, grid, cap, grid.low, grid.high))
+    return found
+
+
+def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
+    """Return the least and the largest number of steps of a row's product, and the middle; of one value it is 0."""
+    if len(grids) == 1:
+        return grids[0].low, grids[0].high, 0
+    first, second = grids
+    corners = [a * b for a in (first.low, first.high) for b in (second.low, second.high)]
+    low = 0 if first is second and first.low <= 0 <= first.high else min(corners)
+    return low, max(corners), (low + max(corners)) // 2
+
+
+def _distinct(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    value = one.values[0]
+    column = Column(place=build.place(value), low=0, high=(1 << 48) - 1, kind="hash")
+    lane = build.lane(("distinct", value.expression), (column,), ())
+    name = f"distinct{lane}"
+    build.lanes[lane] = replace(
+        build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True)
+    )
+    piece = _noisy_sum(build, name, "distinct values", weight, COUNTS, cap, 0, 1)
+    return {"rows": build.noisy(replace(piece, source="distinct"))}
+
+
+def _bins(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    value, count = one.values[0], len(one.edges) - 1
+    edges = tuple(_whole(edge) if value.integers else float(edge) for edge in one.edges)
+    column = Column(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
+    lane = build.lane(("bins", value.expression, one.edges), (column,), ())
+    name = f"bins{lane}"
+    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    piece = Piece(
+        name=name,
+        source="bins",
+        what="rows by bin",
+        weight=weight,
+        grid=COUNTS,
+        max_rows=cap.max_rows,
+        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows),
+        bins=count,
+    )
+    return {"bins": build.noisy(piece)}
+
+
+def _whole(edge: Fraction) -> int:
+    """Return the least whole number from an edge on."""
+    return -(-edge.numerator // edge.denominator)
+
+
+def _choices(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Return the choice of values at quantiles; several share one descent, whose levels are paid for."""
+    lane = _value_lane(build, one.values, cap)
+    name = f"values{lane}"
+    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    targets = tuple(sorted(set(one.quantiles)))
+    levels = len(targets).bit_length()
+    # Others in the place of a unit's rows move a score by 1 (quantiles: by q and 1 - q, in all) or 2 (ends) where rows
+    # that are added move it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice.
+    ends = targets in ((0,), (1,))
+    replacement = 1 / max(targets[0], 1 - targets[0]) if len(targets) == 1 and not ends else Fraction(2)
+    pure, squared = choice_prices(build.bounds, build.terms, replacement)
+    own = f"{name}_{'_'.join(str(target) for target in targets)}"
+    piece = Piece(
+        name=own,
+        source="choice",
+        what="values",
+        weight=weight,
+        grid=build.grids[lane][0],
+        max_rows=cap.max_rows,
+        prices=(pure * levels, squared * levels),
+        targets=targets,
+    )
+    return {"values": build.noisy(piece), "cells": name}
