@@ -16,29 +16,39 @@ import pytest
 from scipy import stats
 
 from dp_polars.engines.polars import engine, run_bounded
-from dp_polars.releasing.noise import noisy_aggregates
+from dp_polars.engines.request import Exact
+from dp_polars.releasing.noise import _vector, noisy_aggregates
+from dp_polars.releasing.quantiles import _Descent
 from dp_polars.releasing.run import request_of
 from tests.bits import SeededBits
+from tests.mechanisms.test_quantiles import law_of
 
 FALSE_ALARM = 1e-7
 
 
-def exact_answers(plan, frame: pl.DataFrame) -> pl.DataFrame:
+def exact_answers(plan, frame: pl.DataFrame) -> Exact:
     """Return the exact bounded aggregates of a plan; the salt is fixed, so that an audit can be repeated."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.secrets, "randbits", lambda _: 20_261_116)
         return run_bounded(frame.lazy(), request_of(plan))
 
 
-def released(plan, exact: pl.DataFrame, copies: int, seed: int) -> pl.DataFrame:
+def released(plan, exact: Exact, copies: int, seed: int) -> pl.DataFrame:
     """Return `copies` releases of exact answers, stacked, with a column `copy`."""
-    copy = pl.Series("copy", np.repeat(np.arange(copies), exact.height))
-    stacked = pl.concat([exact] * copies).with_columns(copy)
+    height = exact.groups.height
+    copy = pl.Series("copy", np.repeat(np.arange(copies), height))
+    stacked = pl.concat([exact.groups] * copies).with_columns(copy)
+    cells = {
+        name: pl.concat([table] * copies).with_columns(
+            group=pl.col("group") + pl.Series(np.repeat(np.arange(copies) * height, table.height), dtype=pl.Int64)
+        )
+        for name, table in exact.cells.items()
+    }
     if not plan.query.keys:
-        return noisy_aggregates(stacked, plan, SeededBits(seed)).with_columns(copy)
+        return noisy_aggregates(Exact(stacked, cells), plan, SeededBits(seed)).with_columns(copy)
     # The copy number rides along with the first key through the noise path, which only keeps or drops rows.
     carried = stacked.with_columns(key0=pl.struct("key0", "copy"))
-    return noisy_aggregates(carried, plan, SeededBits(seed)).unnest("key0")
+    return noisy_aggregates(Exact(carried, cells), plan, SeededBits(seed)).unnest("key0")
 
 
 def audit(plan, left: pl.DataFrame, right: pl.DataFrame, copies: int = 60_000) -> float:
@@ -49,10 +59,18 @@ def audit(plan, left: pl.DataFrame, right: pl.DataFrame, copies: int = 60_000) -
         noisy = released(plan, table, copies, seed)
         ratio = np.zeros(copies)
         for part in plan.parts:
-            drawn = noisy[part.column].to_numpy().reshape(copies, -1)
-            ratio += _log_ratio(drawn, *(t[part.column].to_numpy() for t in exact), part.noise)
+            drawn = _drawn(noisy, part, copies)
+            if part.noise is None:
+                ratio += _log_ratio_of_choices(drawn, exact, plan, part)
+            else:
+                ratio += _log_ratio(drawn, *(_vector(t, part).ravel() for t in exact), part.noise)
         statistics.append(ratio)
     return epsilon_lower_bound(*statistics, delta=float(plan.cost.gaussian_delta))
+
+
+def _drawn(noisy, part, copies):
+    column = noisy[part.name]
+    return (column.explode() if column.dtype.is_nested() else column).to_numpy().reshape(copies, -1)
 
 
 def _log_ratio(drawn, a, b, noise):
@@ -60,6 +78,22 @@ def _log_ratio(drawn, a, b, noise):
     if noise.mechanism == "laplace":
         return (np.abs(drawn - b) - np.abs(drawn - a)).sum(axis=1) / float(noise.parameter)
     return ((drawn - b) ** 2 - (drawn - a) ** 2).sum(axis=1) / (2 * float(noise.parameter))
+
+
+def _log_ratio_of_choices(drawn, exact, plan, part):
+    """Return log P(drawn | a) / P(drawn | b) for choices of one target, whose law is enumerated."""
+    name = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+    (quantile,), grid = part.piece.targets, part.grid
+    target, rate = _Descent(None, None, part.piece, part.epsilon, None)._target(quantile)
+    ratio = np.zeros(len(drawn))
+    for group in range(drawn.shape[1]):
+        laws = []
+        for table in exact:
+            cells = table.cells[name].filter(pl.col("group") == group).select("value", "count").rows()
+            laws.append(law_of(cells, grid.low, grid.high, target, rate))
+        logs = {point: math.log(laws[0][point] / laws[1][point]) for point in laws[0]}
+        ratio += np.array([logs[point] for point in drawn[:, group].tolist()])
+    return ratio
 
 
 def epsilon_lower_bound(left: np.ndarray, right: np.ndarray, delta: float = 0.0) -> float:

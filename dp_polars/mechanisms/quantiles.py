@@ -93,8 +93,9 @@ def choose_points(
 ) -> Ints:
     """Choose a point of each group's interval with probability proportional to exp(rate * score), exactly.
 
-    With B rows below a point and A rows above it, the point's score is
-    -abs(min(below * B, most_below) - min(above * A, most_above)). Rows at the point count in neither.
+    With B rows below a point and A rows above it, the point's score is minus the distance of
+    f = min(below * B, most_below) - min(above * A, most_above) from 0. Rows at the point may count on either side, as
+    it suits best: the distance is that of 0 from the interval of f with them above to f with them below.
 
     Parameters
     ----------
@@ -196,12 +197,14 @@ def _distances(rows: Ints, first: Ints, last: Ints, sizes: Ints, target: Target)
     before -= rows
     before -= _spread(before[first], sizes)
     after = _spread(before[last], sizes) - before
-    below = _limited(before, target.below, target.most_below)
     cells = _limited(after - rows, target.above, target.most_above)
+    cells -= _limited(before + rows, target.below, target.most_below)
+    below = _limited(before, target.below, target.most_below)
     gaps = _limited(after, target.above, target.most_above)
-    for above in (gaps, cells):
-        np.abs(np.subtract(above, below, out=above), out=above)
-    return gaps, cells
+    gaps -= below
+    np.maximum(cells, 0, out=cells)
+    np.maximum(cells, -gaps, out=cells)
+    return np.abs(gaps, out=gaps), cells
 
 
 def _limited(rows: Ints, weight: int, most: int | None) -> Ints:

@@ -81,7 +81,7 @@ class _Descent:
         self._counts[places] = whole - whole // 2
         self.descend(answers, first, middle, (begin, after), (low, chosen), (ranks[0], quantile))
         halves = whole // 2
-        self._counts[places] = halves
+        self._counts[places] = np.maximum(halves, 1)  # a half of 0 is left out of the slice
         right = after.copy()
         right[shared[halves > 0]] -= 1
         self.descend(answers, middle + 1, last, (right, end), (chosen, high), (quantile, ranks[1]))

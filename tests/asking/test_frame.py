@@ -117,7 +117,7 @@ def test_transformations_are_those_of_polars(session):
 def test_caps_that_bind_bound_every_unit(small):
     with small:
         plan = VISITS.dp.preview.count("region", epsilon=0.1)
-    assert (plan.bounds.max_groups, plan.bounds.max_rows) == (2, 5)
+    assert (plan.bounds.max_groups, plan.made[0].cap.max_rows) == (2, 5)
 
 
 # ---------------------------------------------------------------- charged once, stored, lazy

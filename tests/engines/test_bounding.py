@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 from dp_polars.engines import hashes
 from dp_polars.engines.bounding import bound, packed, store, sums
 from dp_polars.engines.bounding import wide as wide_plan
-from dp_polars.engines.polars import codes, engine, run_bounded
-from dp_polars.engines.request import BoundedRequest, ValueRequest
+from dp_polars.engines.polars import codes, engine
+from tests.engines.requests import ValueRequest, request, run_bounded
 from tests.engines.reference import capped, runs_of
 
 VALUE = ValueRequest(low=-8, high=8, exponent=0, offset=0.0, total=False)
-
-
-def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None):
-    return BoundedRequest(units=units, keys=keys, max_groups=max_groups, max_rows=max_rows, domain=domain, value=value)
 
 
 def as_dict(table, keys):
@@ -205,11 +201,11 @@ def test_each_group_is_kept_equally_often(keys):
 
 
 def in_parts(patch):
-    patch.setattr(bound, "_packed", lambda *given: bound._packed_in_parts(*given))
+    patch.setattr(bound, "_Packed", lambda *given: bound._PackedInParts(*given))
 
 
 def wide(patch):
-    patch.setattr(bound, "_packed", lambda *given: bound._wide(*given))
+    patch.setattr(bound, "_Packed", lambda *given: bound._Wide(*given))
 
 
 def wide_in_parts(patch):
@@ -429,10 +425,10 @@ def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
 def test_sums_in_limbs_are_exact_or_saturate(values, groups):
     array = np.array(values, np.int64)
     group = np.arange(len(values)) % groups
-    total = sums.Sums(groups, values=True)
+    total = sums.Sums(groups, [True])
     for piece in np.array_split(np.arange(len(values)), 3):
-        total.add(group[piece], np.ones(len(piece), np.int64), array[piece])
-    found = total.finish()[3]
+        total.add(group[piece], [array[piece]])
+    found = total.finish()[2][0]
     for g in range(groups):
         true = sum(v for v, own in zip(values, group.tolist(), strict=True) if own == g)
         assert found[g] == max(-(2**62), min(true, 2**62))

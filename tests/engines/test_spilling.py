@@ -9,9 +9,8 @@ import pytest
 
 import dp_polars as dp
 from dp_polars.engines.duckdb import spilling
-from dp_polars.engines.polars import run_bounded
-from dp_polars.engines.request import BoundedRequest, ValueRequest
 from tests.engines.reference import runs_of
+from tests.engines.requests import ValueRequest, request, run_bounded
 
 GENERATOR = np.random.default_rng(21)
 N = 4000
@@ -28,16 +27,11 @@ ROWS = ValueRequest(low=-32, high=32, exponent=-2, offset=1.0, total=False)
 TOTALS = ValueRequest(low=-60, high=60, exponent=-1, offset=0.0, total=True)
 
 
-def request(**words):
-    given = {"units": 1, "keys": 1, "max_groups": None, "max_rows": None, "domain": None, "value": None}
-    return BoundedRequest(**{**given, **words})
-
-
-def spilled(frame, asked):
-    cursor = duckdb.connect()
-    names = {"unit0": "unit_0", "key0": "key_0"}
+def spilled(frame, asked, cursor=None):
+    cursor = cursor or duckdb.connect()
+    names = {"unit0": "unit_0", "key0": "key_0", "value": "value_0"}
     cursor.register("frame", frame.rename({a: b for a, b in names.items() if a in frame.columns}).to_arrow())
-    return spilling.run_spilling(cursor, "SELECT * FROM frame", {}, asked)
+    return spilling.run_spilling(cursor, "SELECT * FROM frame", {}, asked).groups
 
 
 @pytest.mark.parametrize("max_rows", [None, 1, 3, 1000])
@@ -141,8 +135,7 @@ def test_macros_of_the_user_change_nothing():
     cursor = duckdb.connect()
     for name, arguments in {"hash": "x", "least": "a, b", "greatest": "a, b", "round": "x", "isnan": "x"}.items():
         cursor.execute(f"CREATE MACRO {name}({arguments}) AS 0")
-    cursor.register("frame", FRAME.rename({"unit0": "unit_0", "key0": "key_0"}).to_arrow())
     asked = request(max_rows=3, value=ROWS)
-    found = spilling.run_spilling(cursor, "SELECT * FROM frame", {}, asked)
+    found = spilled(FRAME, asked, cursor)
     expected = run_bounded(FRAME.lazy(), asked)
     assert found.select(expected.columns).rows() == expected.rows()

@@ -26,11 +26,18 @@ def ints(*numbers):
 
 
 def score_of(point, cells, target):
-    below = target.below * sum(count for value, count in cells if value < point)
-    above = target.above * sum(count for value, count in cells if value > point)
-    below = below if target.most_below is None else min(below, target.most_below)
-    above = above if target.most_above is None else min(above, target.most_above)
-    return -abs(below - above)
+    """Return the score by its definition: minus the distance of 0 from [f with ties above, f with ties below]."""
+    rows = [sum(n for value, n in cells if sign * (value - point) > 0) for sign in (-1, 1)]
+    ties = sum(n for value, n in cells if value == point)
+
+    def limited(number, most):
+        return number if most is None else min(number, most)
+
+    def balance(below, above):
+        return limited(target.below * below, target.most_below) - limited(target.above * above, target.most_above)
+
+    least, most = balance(rows[0], rows[1] + ties), balance(rows[0] + ties, rows[1])
+    return -max(0, least, -most)
 
 
 def law_of(cells, low, high, target, rate):
@@ -172,9 +179,9 @@ def test_values_at_the_ends_of_int64(low):
 
 
 def test_a_long_gap_far_from_the_target_has_its_share():
-    """Two points with a score of -30 against 2**40 points with -60."""
+    """Two points with a score of 0 against 2**40 points with -60, at half a point each."""
     cells = [(0, 30), (1, 30)]
-    points = choose_many([(cells, 0, 2**40 + 1)], 5000, MEDIAN, Fraction(1), SeededBits(9))[0]
+    points = choose_many([(cells, 0, 2**40 + 1)], 5000, MEDIAN, Fraction(1, 2), SeededBits(9))[0]
     near = 2 / (2 + 2**40 * math.exp(-30))
     assert binomial_fits(int((points <= 1).sum()), len(points), near)
 

@@ -12,6 +12,7 @@ from dp_polars import InvalidParameterError
 from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.filters import accepts
 from dp_polars.composition import zcdp_to_delta
+from dp_polars.engines.request import Exact
 from dp_polars.planning.plan import plan_of
 from dp_polars.planning.query import Spend
 from tests.accounting.test_filter_by_enumeration import terms_of
@@ -37,8 +38,8 @@ def test_the_noise_of_a_sum_has_the_scale_of_the_closed_form():
         from dp_polars.releasing.noise import noisy_aggregates
         from tests.bits import SeededBits
 
-        exact = pl.DataFrame({"rows": [0] * 100_000, "units": [0] * 100_000, "total": [0] * 100_000})
-        drawn = noisy_aggregates(exact, plan, SeededBits(1))["total"].to_numpy() * float(part.grid.step)
+        exact = Exact(pl.DataFrame({part.name: [0] * 100_000}))
+        drawn = noisy_aggregates(exact, plan, SeededBits(1))[part.name].to_numpy() * float(part.grid.step)
         # The mean absolute value of 1e5 Laplace draws is its scale to 1 / sqrt(1e5); six deviations are 2 %.
         assert np.abs(drawn).mean() == pytest.approx(1000 / epsilon, rel=0.02)
 
@@ -58,7 +59,7 @@ def test_a_mean_errs_by_at_most_seven_tenths_of_sum_over_count_at_an_even_split(
             )
             grid = plan.parts[0].grid
             steps = np.round((x - float(grid.offset)) / float(grid.step)).astype(int).sum()
-            exact = pl.DataFrame({"rows": [n] * releases, "units": [n] * releases, "total": [steps] * releases})
+            exact = Exact(pl.DataFrame({"rows": [n] * releases, "total": [steps] * releases}))
             ours = present(noisy_aggregates(exact, plan, SeededBits(2)), plan)["v"].to_numpy()
             generator = np.random.default_rng(3)
             sums = x.sum() + generator.laplace(0, 1000 / (epsilon / 2), releases)
@@ -116,7 +117,7 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
     for least in (1, 5):
         plan = plan_of(query("count", min_units=least, spend=spend(epsilon=0.5, mechanism=mechanism)), terms)
         noise, threshold = plan.parts[0].noise, plan.discovery.threshold
-        count = size * plan.bounds.max_rows
+        count = size * plan.made[0].cap.max_rows
         reach = 60 * int(noise.deviation + 1)
         x = np.arange(-reach, reach + 1)
         if mechanism == "laplace":

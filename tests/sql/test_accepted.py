@@ -173,16 +173,17 @@ def test_parameters_stay_parameters(con):
         con.sql(query, params={"r": "north", "least": 0})
 
 
-def test_two_private_aggregates_are_priced_as_two_and_all_or_nothing():
+def test_private_aggregates_over_the_same_rows_are_one_release_and_all_or_nothing():
     session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=5)
     con = dp.connect(None, session)
     con.register("visits", VISITS)
     con.sql("SELECT dp_count(*) AS a, dp_count_units() AS b FROM visits", epsilon=0.4)
-    assert session.spent.epsilon == pytest.approx(0.4)
-    assert [entry.cost.epsilon for entry in session.releases] == [pytest.approx(0.2)] * 2
+    assert [entry.cost.epsilon for entry in session.releases] == [pytest.approx(0.4)]
     with pytest.raises(dp.BudgetExceeded):
         con.sql("SELECT dp_count(*, epsilon := 0.5) AS a, dp_sum(qty, 0, 5, epsilon := 0.5) AS b FROM visits")
-    assert len(session.releases) == 2
+    assert len(session.releases) == 1
+    con.sql("SELECT dp_count(*) AS a, dp_count(*) FILTER (WHERE qty > 2) AS b FROM visits", epsilon=0.2)
+    assert [entry.cost.epsilon for entry in session.releases[1:]] == [pytest.approx(0.1)] * 2  # two sets of rows
 
 
 def test_the_same_question_is_free_whatever_stands_above_it(con, session):
@@ -210,7 +211,7 @@ def test_a_preview_spends_nothing_and_is_the_plan_of_polars(con, session):
     assert plan.discovery == twin.discovery
     assert not session.releases
     both = con.preview("SELECT dp_count(*) AS a, dp_count_units() AS b FROM visits", epsilon=1)
-    assert [one.query.aggregate for one in both] == ["count", "count_units"]
+    assert [one.kind for one in both.query.aggregates] == ["count", "count_units"]
 
 
 def test_a_view_is_the_owners_word_and_the_plan_says_so(con):
@@ -345,5 +346,5 @@ def test_a_database_in_a_file_is_the_same_source_until_it_is_written_to(tmp_path
 
 
 def test_several_plans_print_one_after_the_other(con):
-    plans = con.preview("SELECT dp_count(*) AS a, dp_count_units() AS b FROM visits", epsilon=1)
+    plans = con.preview("SELECT dp_count(*) AS a, dp_count_units(epsilon := 1) AS b FROM visits", epsilon=1)
     assert str(plans).count("price") == 2

@@ -142,9 +142,11 @@ def test_parameters_are_plain_values(con):
 
 
 def test_intervals_are_refused_before_the_charge(con, session):
-    with pytest.raises(dp.InvalidParameterError, match="INTERVAL"):
-        con.sql("SELECT dp_count(to_days(qty::INT), epsilon := 0.1) AS n FROM visits")
+    for call in ("dp_count_distinct(to_days(qty::INT))", "dp_sum(to_days(qty::INT), 0, 1)"):
+        with pytest.raises(dp.InvalidParameterError, match="INTERVAL"):
+            con.sql(f"SELECT {call} AS n FROM visits", epsilon=0.1)
     assert not session.releases
+    con.sql("SELECT dp_count(to_days(qty::INT), epsilon := 0.1) AS n FROM visits")  # only whether it is there matters
 
 
 # ---------------------------------------------------------------- a third attacker

@@ -56,7 +56,7 @@ def exact(rows, statement, spill):
             patch.setattr(asking, "must_spill", lambda *_: True)
         ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
         plan = one.question.plan
-        return one.engine(one.question.rows, request_of(plan)), plan
+        return one.engine(one.question.rows, request_of(plan)).groups, plan
 
 
 @pytest.mark.parametrize("spill", [False, True])

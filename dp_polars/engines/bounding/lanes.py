@@ -66,8 +66,7 @@ class LaneBounding:
     def finish(self) -> LaneResult:
         """Return the result, once all rows are there."""
         self._bounding.finish()
-        names, runs, sums = self._moments.sums.finish()
-        named = {one.name: numbers for one, numbers in zip(self._lane.sums, sums, strict=True)}
+        names, runs, named = self._moments.finish()
         cells: dict[str, tuple[Numbers | None, Numbers, Numbers]] = {
             name: (None, *profile.finish()) for name, profile in self._profiles.items()
         }

@@ -20,17 +20,28 @@ class Moments:
 
     def __init__(self, lane: Lane, groups: int, max_groups: int | None) -> None:
         self._lane, self._max_groups = lane, max_groups
-        self.sums = Sums(groups, [one.of not in ("rows", "units") for one in lane.sums])
+        self._added = [one for one in lane.sums if not self._is_runs(one)]
+        self._sums = Sums(groups, [one.of not in ("rows", "units") for one in self._added])
+
+    def _is_runs(self, one: Sum) -> bool:
+        """Whether a sum is the number of runs, which is counted in any case."""
+        return one.of == "units" and (one.everyone or not (self._lane.everyone and self._lane.columns))
 
     def collect(self, block: Block) -> None:
         """Cap runs and add them up."""
         kept = kept_runs(block, self._max_groups)
         values = Values(block, self._lane)
-        terms = [_term(one, block, values) for one in self._lane.sums]
+        terms = [_term(one, block, values) for one in self._added]
         if kept is None:
-            self.sums.add(block.group, terms)
+            self._sums.add(block.group, terms)
         else:
-            self.sums.add(block.group[kept], [term[kept] for term in terms])
+            self._sums.add(block.group[kept], [term[kept] for term in terms])
+
+    def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
+        """Return the numbers of the groups, their runs, and the sums by name."""
+        names, runs, sums = self._sums.finish()
+        added = {one.name: numbers for one, numbers in zip(self._added, sums, strict=True)}
+        return names, runs, {one.name: added.get(one.name, runs) for one in self._lane.sums}
 
 
 class Values:
@@ -44,7 +55,10 @@ class Values:
         """Which rows have values; None: all."""
         if not (self._lane.everyone and self._lane.columns):
             return None
-        present: NDArray[np.bool_] = _codes(self._block) > 0
+        codes = _codes(self._block)
+        if codes.min(initial=1) > 0:
+            return None
+        present: NDArray[np.bool_] = codes > 0
         return present
 
     @cached_property
@@ -57,7 +71,9 @@ class Values:
     @cached_property
     def _columns(self) -> tuple[Numbers, ...]:
         first, *rest = self._lane.columns
-        codes = _codes(self._block) - (self.present is not None)
+        codes = _codes(self._block)
+        if self._lane.everyone:
+            codes = codes - 1
         if rest:
             bits = width(rest[0])
             found = (codes >> bits) + first.low, (codes & ((1 << bits) - 1)) + rest[0].low
@@ -128,7 +144,10 @@ def packed_values(columns: Sequence[Column], values: Sequence[Numbers], *, every
     """
     if not columns:
         return None
-    packed = values[0] - columns[0].low
+    packed = values[0] - (columns[0].low - everyone)
+    if len(columns) == 1:  # what is missing is one below the least, so it is what it should be
+        return packed
+    packed -= everyone
     missing = packed < 0
     for column, own in zip(columns[1:], values[1:], strict=True):
         missing |= own < column.low

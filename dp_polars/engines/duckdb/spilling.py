@@ -93,8 +93,11 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
 def _source(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> _Source:
     relation = cursor.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=parameters or None)  # noqa: S608 - checked
     kinds = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
-    rows = cursor.execute(f"SELECT system.main.count_star() FROM ({sql})", parameters or None)  # noqa: S608 - checked
-    parts = max(1, math.ceil(rows.fetchall()[0][0] * _RUN_BYTES / (_limit(cursor) / 4))) if request.units else 1
+    parts = 1
+    if request.units:
+        counted = f"SELECT system.main.count_star() FROM ({sql})"  # noqa: S608 - checked
+        rows = cursor.execute(counted, parameters or None).fetchall()[0][0]
+        parts = max(1, math.ceil(rows * _RUN_BYTES / (_limit(cursor) / 4)))
     return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(63), parts)
 
 
@@ -224,7 +227,8 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
     """Return how many units have so many groups, or so many rows in one of them chosen by hash."""
     counts: list[pl.DataFrame] = []
     for part in range(source.parts):
-        number = "system.main.count(*)" if profile.of == "groups" else "system.main.sum(row_count) FILTER (WHERE position = 1)"
+        first = "system.main.sum(row_count) FILTER (WHERE position = 1)"
+        number = "system.main.count(*)" if profile.of == "groups" else first
         text = sql_text("bounded").format(
             **_words(lane, source, part),
             moments="",
@@ -233,8 +237,10 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
             grouped="GROUP BY ALL" if source.keys else "",
         )
         before = text[: text.rindex("SELECT")]
-        by_unit = f"SELECT system.main.least({number}, {int(profile.most)})::BIGINT AS value FROM ordered GROUP BY {', '.join(source.units)}"  # noqa: S608, E501 - own names
-        counts.append(source.run(f'{before} SELECT value, system.main.count(*) AS "count" FROM ({by_unit}) GROUP BY ALL'))  # noqa: S608, E501 - own names
+        value = f"system.main.least({number}, {int(profile.most)})::BIGINT AS value"
+        by_unit = f"SELECT {value} FROM ordered GROUP BY {', '.join(source.units)}"  # noqa: S608 - own names
+        counted = f'SELECT value, system.main.count(*) AS "count" FROM ({by_unit}) GROUP BY ALL'  # noqa: S608 - own
+        counts.append(source.run(before + counted))
     table = pl.concat(counts).with_columns(pl.col("count").cast(pl.Int64))
     return table.group_by("value").agg(pl.col("count").sum()).sort("value")
 

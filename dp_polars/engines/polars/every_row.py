@@ -39,17 +39,24 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
 
 
 def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], present: pl.Expr) -> pl.DataFrame:
-    sums = [_sum(one, names, present).alias(one.name) for one in lane.sums] or [pl.len().cast(pl.Int64).alias("rows")]
+    mixed = lane.everyone and bool(names)
+    sums = [_sum(one, names, present if mixed else None).alias(one.name) for one in lane.sums] or [pl.len().cast(pl.Int64).alias("rows")]
     return collect(rows.group_by(keys).agg(sums) if keys else rows.select(sums))
 
 
-def _sum(one: Sum, names: list[str], present: pl.Expr) -> pl.Expr:
+def _sum(one: Sum, names: list[str], present: pl.Expr | None) -> pl.Expr:
+    """Return a sum over rows; `present` says which have a value, if not all do."""
+    rows = pl.len() if one.everyone or present is None else present.sum()
     if one.of in ("rows", "units"):
-        return (pl.len() if one.everyone or not names else present.sum()).cast(pl.Int64)
+        return rows.cast(pl.Int64)
     factors = [pl.col(names["xy".index(letter)]) for letter in one.of]
     number = factors[0] if len(factors) == 1 else factors[0] * factors[1]
-    number = number.clip(*one.clip) if one.clip is not None else number + one.shift
-    return number.filter(present).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)
+    if one.clip is not None:
+        number = number.clip(*one.clip)
+    if present is not None:
+        number = number.filter(present)
+    shift = rows.cast(pl.Int128) * pl.lit(one.shift, dtype=pl.Int128)
+    return (number.cast(pl.Int128).sum() + shift).clip(-LIMIT, LIMIT).cast(pl.Int64)
 
 
 def _joined(tables: list[pl.DataFrame], request: BoundedRequest, keys: list[str]) -> pl.DataFrame:

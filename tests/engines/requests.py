@@ -1,0 +1,41 @@
+"""Requests for one value, and their tables, in a few words."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from dp_polars.engines import polars
+from dp_polars.engines.request import BoundedRequest, Column, Lane, Sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueRequest:
+    """A value on its grid: rows clipped to [low, high], or with `total` each unit's sum."""
+
+    low: int
+    high: int
+    exponent: int = 0
+    offset: float = 0.0
+    total: bool = False
+
+
+def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None, hashed_units=False):
+    """Ask for rows, units and the total of a value."""
+    sums = (Sum(name="rows", of="rows", max_rows=max_rows), Sum(name="units", of="units"))
+    columns = ()
+    if value is not None:
+        low, high = (-(1 << 61), 1 << 61) if value.total else (value.low, value.high)
+        columns = (Column(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
+        clip = (value.low, value.high) if value.total else None
+        sums += (Sum(name="total", of="x", max_rows=max_rows, clip=clip),)
+    lane = Lane(columns=columns, sums=sums)
+    return BoundedRequest(
+        units=units, keys=keys, max_groups=max_groups, domain=domain, lanes=(lane,), hashed_units=hashed_units
+    )
+
+
+def run_bounded(frame: pl.LazyFrame, asked: BoundedRequest) -> pl.DataFrame:
+    """Return the sums of a frame whose value column is named `value`."""
+    names = frame.collect_schema().names()
+    wanted = [name for name in names if name != "value"] + ([pl.col("value").alias("value0")] if "value" in names else [])
+    return polars.run_bounded(frame.select(wanted), asked).groups
