@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dp_polars.sql.functions import register
 
 __all__ = [
+    "ROW",
     "Asked",
     "Budget",
     "BudgetExceeded",
@@ -70,7 +71,6 @@ __all__ = [
     "Options",
     "Plan",
     "PrivateFrame",
-    "ROW",
     "Release",
     "Reservation",
     "Session",

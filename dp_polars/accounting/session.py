@@ -39,6 +39,9 @@ class Budget:
     share: float
 
 
+_PLANS = 100  # of the last releases are kept to be shown
+
+
 class Session:
     """One privacy budget, agreed once and never overspent.
 
@@ -118,6 +121,7 @@ class Session:
 
     def _start(self, terms: Terms, defaults: Defaults, ledger: Ledger) -> None:
         self._terms, self._defaults, self._ledger = terms, defaults, ledger
+        self._plans: dict[int, object] = {}
 
     @classmethod
     def from_ledger(cls, path: str | Path) -> Session:
@@ -255,6 +259,22 @@ class Session:
             raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
         entry, frame = found
         return Release(from_ipc(frame), entry, stored=True)
+
+    def plan(self, release: int | None = None) -> Any:
+        """Return the plan of a release that this process made, by its number in the ledger; without one, of the last.
+
+        It has the estimated values, where caps or bounds were "auto".
+        """
+        found = self._plans.get(max(self._plans, default=-1) if release is None else release)
+        if found is None:
+            raise InvalidParameterError("This process holds no plan of such a release.")
+        return found
+
+    def remember(self, release: int, plan: object) -> None:
+        """Keep the plan of a release, to be shown."""
+        self._plans[release] = plan
+        while len(self._plans) > _PLANS:
+            self._plans.pop(min(self._plans))
 
     # ------------------------------------------------------------------ showing
 

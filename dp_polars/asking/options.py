@@ -119,7 +119,7 @@ def cap_of(options: Options, name: str, session: Session) -> tuple[Cap | None, s
     if given is None:
         given, rule = getattr(session.defaults, name), f"{name} of the session"
     if given is None or given == "auto":
-        return given, f"estimated: {rule}"  # type: ignore[return-value]
+        return given, f"estimated: {rule}"
     return count_of(given, name), rule  # type: ignore[arg-type]
 
 

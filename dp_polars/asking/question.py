@@ -43,7 +43,7 @@ class Question:
 
 
 def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, options: Options) -> Question:
-    """Return the question that a call means, or say what is missing. Without a name an aggregate has that of its column."""
+    """Return the question that a call means, or say what is missing; without a name an aggregate has its column's."""
     named = {None: asked} if isinstance(asked, Asked) else dict(asked)
     check_options(options, ", ".join(one.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
@@ -134,7 +134,8 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key]) -> None:
         clash = set(own) & set(names)
         if clash:
             raise InvalidParameterError(
-                f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers; give one an alias."
+                f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers; give one an "
+                "alias."
             )
         names.append(one.name)
 

@@ -18,8 +18,8 @@ Answer = TypeVar("Answer")
 class Questions(Generic[Answer]):
     """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
 
-    On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which is
-    released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
+    On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
+    is released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
     """
 
     @abstractmethod
@@ -175,8 +175,8 @@ class Questions(Generic[Answer]):
     ) -> Answer:
         """Count values by bin: between given `edges`, or `bins` equal ones (10) over `bounds`.
 
-        The answer has a row for each group and bin, with `bin_low`, `bin_high` and `count`. A bin has its lower edge, the
-        last one both; values outside are left out.
+        The answer has a row for each group and bin, with `bin_low`, `bin_high` and `count`. A bin has its lower edge,
+        the last one both; values outside are left out.
         """
         return self._ask(aggregates.histogram(column, edges=edges, bins=bins, bounds=bounds), by, options)
 
@@ -236,8 +236,8 @@ class Grouped(Generic[Answer]):
         *asked
             Aggregates that are named as their column: `dp.count()`, `dp.sum("value", bounds=(0, 100))`.
         **words
-            Aggregates by the name of their column in the answer, and options: see `dp.Options`. The spend is split by the
-            `weight=` of each aggregate, evenly if none is given; what two of them need is paid once.
+            Aggregates by the name of their column in the answer, and options: see `dp.Options`. The spend is split by
+            the `weight=` of each aggregate, evenly if none is given; what two of them need is paid once.
 
         Examples
         --------
@@ -256,7 +256,7 @@ class Grouped(Generic[Answer]):
                 raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with a name or without.")
             name = one.kind if not one.columns or one.kind == "count" else _column_name(one)
             if name in named:
-                raise InvalidParameterError(f"Two aggregates would be named {name}; give them names: agg(a=..., b=...).")
+                raise InvalidParameterError(f"Two aggregates would be named {name}; give them names: agg(a=..., b=..).")
             named[name] = one
         options = {name: word for name, word in words.items() if not isinstance(word, Asked)}
         for name, word in words.items():

@@ -6,6 +6,7 @@ import datetime
 import math
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -29,7 +30,7 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
     name, kind = checked.name, asked.kind
     if kind in ("count", "count_units", "n_unique"):
         if kind == "n_unique" and (dtype.is_nested() or dtype in (pl.Object, pl.Unknown)):
-            raise InvalidParameterError(f"{name} has the type {dtype}, whose values can't be told apart. Cast it first.")
+            raise InvalidParameterError(f"{name} has the type {dtype}; its values can't be told apart. Cast it first.")
         return Value(name=name, expression=checked.canonical, dtype=dtype)
     numeric = dtype.is_integer() or dtype.is_float() or dtype.is_decimal() or dtype == pl.Boolean
     if dtype in (pl.Int128, pl.UInt128) or not (numeric or (dtype.is_temporal() and kind in _TIMES)):
@@ -39,7 +40,7 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
             + ". Cast it first."
         )
     if kind == "sum" and dtype.is_temporal() and dtype != pl.Duration:
-        raise InvalidParameterError(f"{name} has the type {dtype}; there is no sum of points in time, only of durations.")
+        raise InvalidParameterError(f"{name} has the type {dtype}; there is no sum of points in time but of durations.")
     if kind == "histogram" and asked.edges is not None:
         return Value(name=name, expression=checked.canonical, dtype=dtype)
     if isinstance(bounds, str) and bounds == "auto":
@@ -102,10 +103,15 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
             edges = [Fraction(math.floor(edge)) for edge in edges[:-1]] + [Fraction(math.ceil(edges[-1]))]
     if len(edges) - 1 > _MOST_BINS:
         raise InvalidParameterError(f"A histogram has at most {_MOST_BINS:,} bins.")
-    shown = [float(edge) for edge in edges] if value.dtype.is_float() else edges
-    if any(not a < b for a, b in zip(shown, shown[1:], strict=False)):
+    shown = [Fraction(float(edge)) if value.dtype.is_float() else Fraction(_whole(edge)) for edge in edges]
+    if any(not a < b for a, b in pairwise(shown)):
         raise InvalidParameterError("The edges of a histogram must rise, and not be the same; use fewer bins.")
     return tuple(edges)
+
+
+def _whole(edge: Fraction) -> int:
+    """Return the least whole number from an edge on."""
+    return math.ceil(edge)
 
 
 def quantiles_of(asked: Asked) -> tuple[tuple[Fraction, ...], bool]:

@@ -29,8 +29,8 @@ class Column:
     low, high
         Numbers are clipped to them.
     kind
-        "number": steps of 2**exponent from `offset`. "presence": 0 wherever there is a value. "hash": a salted hash of a
-        value of any type. "bin": the bin of `edges` that a number lies in; outside of all there is none.
+        "number": steps of 2**exponent from `offset`. "presence": 0 wherever there is a value. "hash": a salted hash of
+        a value of any type. "bin": the bin of `edges` that a number lies in; outside of all there is none.
     exponent, offset
         Of a number: (x - offset) / 2**exponent, rounded; the offset is a multiple of the step.
     edges

@@ -24,8 +24,8 @@ _FREE = 1 << 61  # a unit's total is clipped, not its rows: these only keep sums
 # least when the sum gets this part of the spend: 1 / (1 + (1/3)**(1/3)).
 _MEAN = {"x": Fraction(3, 5), "rows": Fraction(2, 5)}
 # A variance is the mean of squares less the square of the mean. By the derivatives, for values spread over the bounds,
-# the errors weigh about 1/2 (squares, centred), 1/2 (the sum, by twice the mean) and 1/4 (the count); the whole error is
-# least when parts go with the cube roots of their squares.
+# the errors weigh about 1/2 (squares, centred), 1/2 (the sum, by twice the mean) and 1/4 (the count); the whole error
+# is least when parts go with the cube roots of their squares.
 _VARIANCE = {"xx": Fraction(8, 20), "x": Fraction(7, 20), "rows": Fraction(5, 20)}
 _PAIR = {
     "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
@@ -62,6 +62,8 @@ class Piece:
         How many bins there are.
     targets
         Of a choice: the quantiles, rising; 0 and 1 stand for the least and the largest.
+    level
+        Of totals: over all but so many keys.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Piece:
     prices: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
     bins: int = 0
     targets: tuple[Fraction, ...] = ()
+    level: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +217,9 @@ def _counts(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> 
         lane = _lane_of_expression(build, one.values[0])
         everyone = False
     else:
-        lane = next((i for i, known in enumerate(build.lanes) if _shares(known)), None)
+        shared = next((i for i, known in enumerate(build.lanes) if _shares(known)), None)
+        lane = build.lane("rows", (), ()) if shared is None else shared
         everyone = True
-        if lane is None:
-            lane = build.lane("rows", (), ())
     if not build.lanes[lane].columns:
         everyone = False
     name = build.sum(lane, Sum(name="", of=of, max_rows=cap.enforced, everyone=everyone))
@@ -236,9 +238,10 @@ def _clips_rows(lane: Lane) -> bool:
 def _lane_of_expression(build: _Building, value: Value) -> int:
     """Return a lane whose rows are those with this value: one that is there, or one of its own."""
     for lane, known in enumerate(build.lanes):
-        if len(known.columns) == 1 and known.columns[0].kind in ("number", "presence") and _clips_rows(known):
-            if build.columns[known.columns[0].place].expression == value.expression:
-                return lane
+        if len(known.columns) != 1 or known.columns[0].kind not in ("number", "presence") or not _clips_rows(known):
+            continue
+        if build.columns[known.columns[0].place].expression == value.expression:
+            return lane
     column = Column(place=build.place(value), low=0, high=0, kind="presence")
     return build.lane(("presence", value.expression), (column,), ())
 
@@ -261,9 +264,7 @@ def _value_lane(build: _Building, values: Sequence[Value], cap: RowCap) -> int:
         other.kind in ("var", "std") and other.values[0] == values[0] for other in build.query.aggregates
     )
     grids = tuple(grid_of(value, cap.max_rows, centred=True, squares=squares) for value in values)
-    columns = tuple(
-        _column(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True)
-    )
+    columns = tuple(_column(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True))
     return build.lane(key, columns, grids)
 
 
@@ -335,9 +336,7 @@ def _distinct(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -
     column = Column(place=build.place(value), low=0, high=(1 << 48) - 1, kind="hash")
     lane = build.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
-    build.lanes[lane] = replace(
-        build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True)
-    )
+    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
     piece = _noisy_sum(build, name, "distinct values", weight, COUNTS, cap, 0, 1)
     return {"rows": build.noisy(replace(piece, source="distinct"))}
 
@@ -376,8 +375,8 @@ def _choices(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) ->
     levels = len(targets).bit_length()
     # Others in the place of a unit's rows move a score by 1 (quantiles: by q and 1 - q, in all) or 2 (ends) where rows
     # that are added move it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice.
-    ends = targets in ((0,), (1,))
-    replacement = 1 / max(targets[0], 1 - targets[0]) if len(targets) == 1 and not ends else Fraction(2)
+    alone = len(targets) == 1 and targets[0] not in (0, 1)
+    replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
     pure, squared = choice_prices(build.bounds, build.terms, replacement)
     own = f"{name}_{'_'.join(str(target) for target in targets)}"
     piece = Piece(

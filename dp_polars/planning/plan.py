@@ -1,6 +1,7 @@
 """A plan: everything that will happen to a query, known before a row is read.
 
-`plan_of` is the one function from a query to a plan. It can be previewed, printed and priced; it holds no data.
+`plan_of` is the one function from a query to a plan. It can be previewed, printed and priced; it holds no data. Where
+caps or bounds are to be estimated, it says so and what the whole will cost; `settled` is the plan once they are.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
+from dp_polars.planning.auto import PART, Estimate, estimates_of, settled_query, wanted_estimates
 from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.pieces import Made, Piece, Pieces, pieces_of
 from dp_polars.planning.query import Query, Value
 from dp_polars.planning.sensitivity import Sensitivity
-from dp_polars.planning.spend import Noise, Wanted, allot
+from dp_polars.planning.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
+from dp_polars.planning.totals import with_totals
 from dp_polars.quantities import MIN_DELTA
 
 # What is released of each group need not show which groups have a unit; then a third of the spend decides which may be.
@@ -98,6 +101,12 @@ class Plan:
     unit_delta: Fraction
     """What telling units apart by a hash costs; 0 if they are told apart exactly."""
     cost: Cost
+    estimates: tuple[Estimate, ...] = ()
+    """What is estimated before the rest is known; then there are no parts yet."""
+    estimated: tuple[tuple[Estimate, Fraction], ...] = ()
+    """What was estimated."""
+    main: Allowance | None = None
+    """What is left of the spend for the answers, where something is estimated first."""
 
     def part(self, name: str) -> Part:
         """Return a part by its name."""
@@ -111,7 +120,7 @@ class Plan:
 
     def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
         """Return the expected error of one aggregate."""
-        if len(made.pieces) != 1:
+        if len(made.pieces) != 1 or not self.parts or self.query.rollup:
             return None
         part = self.part(next(iter(made.pieces.values())))
         return float(part.error(confidence) * part.grid.step)
@@ -127,30 +136,63 @@ class Plan:
 
 def plan_of(query: Query, terms: Terms) -> Plan:
     """Return the plan of a query under a session's terms, or raise with what is missing."""
-    bounds = bounds_of(query)
-    discovers = bool(query.keys) and query.domain is None
-    if discovers and not terms.native_delta:
+    if query.keys and query.domain is None and not terms.native_delta:
         raise _no_delta(query)
     _check_spend(query)
+    if wanted_estimates(query):
+        return _unsettled(query, terms)
+    return _plan(query, terms, None)
+
+
+def _unsettled(query: Query, terms: Terms) -> Plan:
+    """Return the plan of a query that leaves something to be estimated: what that is, and the price of it all."""
+    if query.spend.within is not None:
+        raise InvalidParameterError("within= needs caps and bounds that are known; say epsilon= or share= with 'auto'.")
+    # In the measure that parts of a spend are best split in; the price is the same whatever is found.
+    allowances = allowances_of(terms, query.spend)
+    if not allowances:
+        raise no_option(terms, query.spend)
+    whole = allowances[-1]
+    estimates = estimates_of(query, whole, terms.group_size)
+    main = whole.part(1 - len(estimates) * PART)
+    # What the rest will be like but for its numbers: the columns and the types of the answer.
+    likely = replace(
+        query,
+        max_groups=1 if query.max_groups == "auto" else query.max_groups,
+        max_rows=1 if query.max_rows == "auto" else query.max_rows,
+    )
+    draft = _plan(likely, terms, main, passes=2)
+    return replace(draft, query=query, lanes=(), parts=(), discovery=None, estimates=estimates, main=main)
+
+
+def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
+    """Return the plan of the rest, once everything is estimated. Its price is that of the whole."""
+    if plan.main is None:
+        raise ValueError("nothing is estimated")
+    after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=2)
+    return replace(after, estimated=tuple(found.items()), cost=plan.cost)
+
+
+def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
+    bounds = bounds_of(query)
+    discovers = bool(query.keys) and query.domain is None
     pieces = pieces_of(query, bounds, terms)
     _check_wanted_error(query, pieces, discovers)
-    wanted = [
-        Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in pieces.pieces
-    ]
+    noisy = with_totals(query, bounds, terms, pieces.pieces) if query.rollup else pieces.pieces
+    wanted = [Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in noisy]
     by_rule = discovers and pieces.counted is None
     if by_rule:
         wanted = [replace(one, weight=one.weight * (1 - _DISCOVERY)) for one in wanted]
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
     spend = query.spend
     if spend.within is not None:
-        spend = replace(spend, within=spend.within / pieces.pieces[0].grid.step)
-    granted, cost = allot(terms, spend, wanted)
+        spend = replace(spend, within=spend.within / noisy[0].grid.step)
+    granted, cost = allot(terms, spend, wanted, allowance)
     parts = tuple(
-        Part(piece=piece, noise=one.noise, epsilon=one.epsilon)
-        for piece, one in zip(pieces.pieces, granted, strict=False)
+        Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
     )
     delta = _delta(query, terms, cost)
-    unit_delta = _unit_delta(query, terms, delta)
+    unit_delta = _unit_delta(query, terms, delta, passes)
     discovery = None
     if discovers:
         rule_epsilon = granted[-1].epsilon if by_rule else None
@@ -180,12 +222,12 @@ def _delta(query: Query, terms: Terms, cost: Cost) -> Fraction:
     return terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
 
 
-def _unit_delta(query: Query, terms: Terms, delta: Fraction) -> Fraction:
-    """Return what it costs to tell the units of a query apart by a hash, 0 if it is done exactly."""
+def _unit_delta(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
+    """Return what it costs to tell the units of a query apart by a hash in so many passes, 0 if it is done exactly."""
     if query.integer_unit:
         return Fraction(0)
     changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
-    price = changed * _HASH_DELTA
+    price = passes * changed * _HASH_DELTA
     return price if price <= delta * _HASH_PART else Fraction(0)
 
 

@@ -41,8 +41,9 @@ def sensitivity_of(bounds: Bounds, terms: Terms, max_rows: int, low: int, high: 
 def sensitivity_of_bins(bounds: Bounds, terms: Terms, max_rows: int) -> Sensitivity:
     """Return the sensitivity of counts by (group, bin) of the at most `max_rows` rows that a unit has in a group.
 
-    They may all lie in one bin or in several: added or removed, that is at most `max_rows` in the first norm and, all in
-    one bin, in the second, for each of `max_groups` groups. Replaced, as many leave as enter, in other groups or bins.
+    They may all lie in one bin or in several: added or removed, that is at most `max_rows` in the first norm and, all
+    in one bin, in the second, for each of `max_groups` groups. Replaced, as many leave as enter, in other groups or
+    bins.
     """
     times, changes = terms.group_size, 1 if terms.adjacency == "add_remove" else 2
     return Sensitivity(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 
 import polars as pl
 
 from dp_polars.accounting.filters import share_of
+from dp_polars.planning.auto import PART
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Value
@@ -32,14 +34,21 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     rows = [
         ("query", query.title() + steps),
         ("protects", f"{unit}, {change}{together}"),
-        ("groups per unit", f"{bounds.max_groups} ({bounds.max_groups_rule})"),
     ]
-    rows += [("rows per unit and group", text) for text in _different(_cap(made) for made in plan.made)]
-    rows += [("value bounds", text) for text in _different(text for made in plan.made for text in _bounds(made))]
+    unknown = {one.what for one in plan.estimates}
+    later = f"unknown until estimated ({float(PART):.0%} of the spend)"
+    groups = later if "max_groups" in unknown else f"{bounds.max_groups} ({bounds.max_groups_rule})"
+    rows.append(("groups per unit", groups))
+    caps = [later] if "max_rows_per_group" in unknown else _different(_cap(made) for made in plan.made)
+    rows += [("rows per unit and group", text) for text in caps]
+    limits = _different([text for made in plan.made for text in _bounds(made, bool(plan.estimates))])
+    rows += [("value bounds", text) for text in limits]
     several = len(plan.parts) > 1 and len(plan.made) > 1
     for part in plan.parts:
         rows += _part_rows(part, several)
-    if plan.discovery is not None:
+    if query.keys and query.domain is None and plan.discovery is None:
+        rows.append(("keys", "discovered"))
+    elif plan.discovery is not None:
         found = plan.discovery
         how = (
             f"noisy count of at least {found.threshold}"
@@ -63,19 +72,25 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _different(texts: object) -> list[str]:
-    return list(dict.fromkeys(texts))  # type: ignore[call-overload, no-any-return]
+def _different(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
 
 
 def _cap(made: Made) -> str:
     return f"{made.cap.max_rows} ({made.cap.rule})"
 
 
-def _bounds(made: Made) -> list[str]:
+def _bounds(made: Made, later: bool) -> list[str]:
     one = made.aggregate
     per = "unit's total" if one.per == "unit" else "row"
+    twice = f" ({2 * float(PART):.0%} of the spend)"
     return [
-        f"{shown(value, 0)} to {shown(value, 1)}, each {per}" + (f", of {value.name}" if len(one.values) > 1 else "")
+        (
+            f"unknown until estimated{twice}"
+            if value.auto and later
+            else f"{shown(value, 0)} to {shown(value, 1)}, each {per}" + (f", estimated{twice}" if value.auto else "")
+        )
+        + (f", of {value.name}" if len(one.values) > 1 else "")
         for value in one.values
         if value.bounds is not None
     ]

@@ -138,7 +138,7 @@ def allot(
             parts = [one for one in granted if one is not None]
             found.append((parts, _price(parts, own) if allowance is None else own.cost))
     if not found:
-        raise _no_option(terms, spend)
+        raise no_option(terms, spend)
     best = _least_noise(found, wanted, terms)
     for one in best[0]:
         _check_scale(one.noise)
@@ -217,9 +217,7 @@ def _granted_choice(allowance: Allowance, wanted: Wanted) -> Granted | None:
     if epsilon < MIN_EPSILON:
         return None
     rho = squared * epsilon**2 / 8 if wanted.ranged else Fraction(pure_to_zcdp(epsilon))
-    return Granted(
-        noise=None, epsilon=epsilon, cost=Cost(epsilon=epsilon * pure, rho=rho), size=float(1 / epsilon)
-    )
+    return Granted(noise=None, epsilon=epsilon, cost=Cost(epsilon=epsilon * pure, rho=rho), size=float(1 / epsilon))
 
 
 def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[Granted], Cost]:
@@ -232,9 +230,7 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
     if spend.mechanism in (None, "laplace"):
         epsilon = _least_laplace(one.sensitivity, steps, spend.confidence)
         if epsilon is not None:
-            options.append(
-                Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=pure_cost(epsilon))
-            )
+            options.append(Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=pure_cost(epsilon)))
     if spend.mechanism in (None, "gaussian") and terms.measure != "pure":
         rho = _least_gaussian(one.sensitivity, steps, spend.confidence)
         if rho is not None:
@@ -242,7 +238,7 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
             parameter = one.sensitivity.l2_squared / (2 * rho)
             options.append(Noise(mechanism="gaussian", parameter=parameter, cost=cost))
     if not options:
-        raise _no_option(terms, spend)
+        raise no_option(terms, spend)
     best = min(options, key=lambda noise: share_of(terms, noise.cost))
     _check_scale(best)
     return [Granted(noise=best, epsilon=Fraction(0), cost=best.cost, size=best.deviation)], best.cost
@@ -289,7 +285,8 @@ def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
     return Fraction(repr(high))
 
 
-def _no_option(terms: Terms, spend: Spend) -> InvalidParameterError:
+def no_option(terms: Terms, spend: Spend) -> InvalidParameterError:
+    """Return why no noise fits a spend."""
     if terms.measure == "pure" and (spend.rho is not None or spend.mechanism == "gaussian"):
         return InvalidParameterError(
             "A pure session (epsilon without delta) has Laplace noise only and is asked with epsilon=, share= or "

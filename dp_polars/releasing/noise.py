@@ -13,6 +13,7 @@ from dp_polars.mechanisms.grid import add_saturating
 from dp_polars.mechanisms.partitions import apply_rule
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.releasing.quantiles import choose_values
+from dp_polars.releasing.totals import agreeing, exact_totals, level_parts, tree_of
 from dp_polars.sampling import BitSource, discrete_gaussian, discrete_laplace
 
 Numbers = NDArray[np.int64]
@@ -25,6 +26,8 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     several numbers for a group (bins, quantiles) is a list.
     """
     keys = [f"key{i}" for i in range(len(plan.query.keys))]
+    if plan.query.rollup:
+        return _noisy_with_totals(exact, plan, keys, source)
     noisy = [pl.Series(part.name, _noisy(_vector(exact, part), part, source)) for part in plan.parts if part.noise]
     columns = pl.DataFrame([*(exact.groups[key] for key in keys), *noisy])
     rows = np.arange(exact.groups.height)
@@ -37,6 +40,20 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     ]
     lists = [series.cast(pl.List(pl.Int64)) for series in chosen]
     return columns.hstack(lists) if columns.width else pl.DataFrame(lists)
+
+
+def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSource) -> pl.DataFrame:
+    """Return the noisy parts of a table and its totals, made to agree; `level` says how many keys a row is for."""
+    parents, rows = tree_of(plan, keys, exact.groups)
+    columns = []
+    for part in plan.parts:
+        if part.piece.level == len(keys):
+            levels = level_parts(plan, part.name)
+            vectors = exact_totals(exact, part.name, parents)
+            noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
+            variances = [own.noise.deviation**2 for own in levels]
+            columns.append(pl.Series(part.name, np.concatenate(agreeing(noisy, variances, parents)[::-1])))
+    return rows.hstack(columns)
 
 
 def _choices(plan: Plan) -> list[tuple[Part, str]]:

@@ -11,6 +11,7 @@ from dp_polars.engines.request import LIMIT
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Aggregate, Value
+from dp_polars.planning.totals import LEVEL
 from dp_polars.releasing.ratios import REGRESSION, ratios
 
 BIN = ("bin_low", "bin_high")
@@ -20,6 +21,8 @@ def result_schema(plan: Plan) -> dict[str, pl.DataType]:
     """Return the names and types of the released frame, known before it exists."""
     query = plan.query
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
+    if query.rollup:
+        schema[LEVEL] = pl.Int64()
     for made in plan.made:
         schema |= _answer_schema(made, plan)
     return schema
@@ -89,7 +92,7 @@ def _main(made: Made) -> str:
 def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """Return the released frame: keys, the answers, and their intervals where asked for."""
     keys = {key.name: noisy[f"key{i}"] for i, key in enumerate(plan.query.keys)}
-    columns: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {LEVEL: noisy[LEVEL]} if plan.query.rollup else {}
     for made in plan.made:
         columns |= _answers(noisy, made, plan)
     schema = result_schema(plan)

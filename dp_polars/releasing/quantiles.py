@@ -1,10 +1,10 @@
 """Values at quantiles, chosen by the exponential mechanism; several of them in one descent.
 
-What one unit can change: its rows are cells of its groups, at most `max_rows` in each. One quantile q of a group is chosen
-with scores -|(1 - q) below - q above|. Several are chosen in the order of a binary tree: the middle one first, then those
-below it among the values up to it, those above among the values from it on. On one level a row is in one part only (of
-equal values at the border each side gets a half, rounded so that one more row adds one to one side), so the scores of a
-level move by no more than those of one choice, and a level costs what one choice costs. Answers never cross.
+What one unit can change: its rows are cells of its groups, at most `max_rows` in each. One quantile q of a group is
+chosen with scores -|(1 - q) below - q above|. Several are chosen in the order of a binary tree: the middle one first,
+then those below it among the values up to it, those above among the values from it on. On one level a row is in one
+part only (of equal values at the border each side gets a half, rounded so that one more row adds one to one side), so
+the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never cross.
 
 The least value is aimed at a little inside: scores -|below - min(above, t)| with t of about 10 / epsilon rows, because
 every candidate below all values has the same rank, and most candidates may lie there. The largest likewise.
@@ -35,7 +35,8 @@ def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fra
     group = cells["group"].to_numpy()
     values = np.ascontiguousarray(cells["value"].to_numpy())
     descent = _Descent(values, cells["count"].to_numpy().copy(), piece, epsilon, source)
-    begin, end = (np.searchsorted(group, rows, side=side).astype(np.int64) for side in ("left", "right"))  # type: ignore[arg-type, call-overload]
+    begin = np.searchsorted(group, rows, side="left").astype(np.int64)
+    end = np.searchsorted(group, rows, side="right").astype(np.int64)
     low, high = np.full(len(rows), piece.grid.low, np.int64), np.full(len(rows), piece.grid.high, np.int64)
     answers = np.zeros((len(rows), len(piece.targets)), np.int64)
     descent.descend(answers, 0, len(piece.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
@@ -43,9 +44,7 @@ def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fra
 
 
 class _Descent:
-    def __init__(
-        self, values: Numbers, counts: Numbers, piece: Piece, epsilon: Fraction, source: BitSource
-    ) -> None:
+    def __init__(self, values: Numbers, counts: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> None:
         self._values, self._counts = values, counts
         self._piece, self._epsilon, self._source = piece, epsilon, source
 

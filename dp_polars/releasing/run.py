@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import polars as pl
 
@@ -12,7 +13,8 @@ from dp_polars.accounting.session import Session
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import EngineError
-from dp_polars.planning.plan import Plan
+from dp_polars.planning.plan import Plan, settled
+from dp_polars.releasing.estimate import estimated
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
 from dp_polars.sampling import SYSTEM_BITS
@@ -42,13 +44,18 @@ def run_plan(
         if stored is not None:
             return stored
     with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
-        exact = _aggregated(rows, request_of(plan), engine or run_bounded)
+        look_up = partial(_aggregated, rows, engine=engine or run_bounded)
+        if plan.estimates:
+            plan = settled(plan, estimated(plan, look_up, SYSTEM_BITS))
+        exact = look_up(request_of(plan))
         if name() != key:
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
                 "writes to it, or ask a copy."
             )
-        return reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
+        release = reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
+        session.remember(release.entry.id, plan)
+        return release
 
 
 def request_of(plan: Plan) -> BoundedRequest:

@@ -59,8 +59,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     name = fold(node["function_name"])
     kind = AGGREGATES[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
-        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; distinct units are dp_count_units(), distinct "
-                     "values dp_count_distinct(x).")  # fmt: skip
+        instead = "distinct units are dp_count_units(), distinct values dp_count_distinct(x)"
+        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; {instead}.")
     said: dict[str, Any] = {}
     positional: list[Node] = []
     for option, child in arguments(node):
@@ -79,8 +79,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     elif kind not in ("count", "count_units", "n_unique", *_PAIRS) and len(constants) == 2:
         said.setdefault("bounds", tuple(constants))
     elif constants:
-        raise refuse(rest[0], f"{name} is given more than it takes, or too little: {_USAGE.get(kind, name + '(x, 0, 100)')}. "
-                     "Options have names: epsilon := 0.1.")  # fmt: skip
+        usage = _USAGE.get(kind, f"{name}(x, 0, 100)")
+        raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options have names: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])
     own = {option: value for option, value in said.items() if option in OWN}

@@ -200,9 +200,7 @@ class _Cutter:
         where = condition(node, scope, calls[0].where)
         rows = without_places(select_node(items, relation.node, where))
         names = tuple(key.name for key in keys)
-        return SqlQuestion(
-            calls, tuple(numbers), tuple(values.values()), rows, relation.unit_names, names, relation
-        )
+        return SqlQuestion(calls, tuple(numbers), tuple(values.values()), rows, relation.unit_names, names, relation)
 
     def _above(
         self, node: Node, keys: list[SqlKey], answers: dict[str, str], table: str, ctes: dict[str, Relation]

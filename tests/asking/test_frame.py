@@ -317,7 +317,7 @@ def ask(call, **session):
         (lambda v: v.join(VISITS.select("region"), on="region"), {}, "more than once"),
         (lambda v: v.join(VISITS, on="region", how="full"), {}, "'inner', 'left', 'semi' or 'anti'"),
         (lambda v: v.drop("nothing"), {}, "no column nothing"),
-        (lambda v: v.count("region", max_groups="auto", epsilon=0.1), {}, "not available yet"),
+        (lambda v: v.count("region", max_groups="auto", within=10), {}, "caps and bounds that are known"),
         (lambda v: v.count("region", share=2), {}, "up to 1"),
         (lambda v: v.count(epsilon=0.1, fresh="no"), {}, "fresh must be True or False"),
         (lambda v: v.count(epsilon=0.1, nonnegative=1), {}, "nonnegative must be True or False"),

@@ -37,5 +37,5 @@ def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=
 def run_bounded(frame: pl.LazyFrame, asked: BoundedRequest) -> pl.DataFrame:
     """Return the sums of a frame whose value column is named `value`."""
     names = frame.collect_schema().names()
-    wanted = [name for name in names if name != "value"] + ([pl.col("value").alias("value0")] if "value" in names else [])
+    wanted = [pl.col(name).alias("value0" if name == "value" else name) for name in names]
     return polars.run_bounded(frame.select(wanted), asked).groups

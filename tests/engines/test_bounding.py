@@ -14,8 +14,8 @@ from dp_polars.engines import hashes
 from dp_polars.engines.bounding import bound, packed, store, sums
 from dp_polars.engines.bounding import wide as wide_plan
 from dp_polars.engines.polars import codes, engine
-from tests.engines.requests import ValueRequest, request, run_bounded
 from tests.engines.reference import capped, runs_of
+from tests.engines.requests import ValueRequest, request, run_bounded
 
 VALUE = ValueRequest(low=-8, high=8, exponent=0, offset=0.0, total=False)
 

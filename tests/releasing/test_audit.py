@@ -23,7 +23,8 @@ HEAVY = [(1, key, 10, 10) for key in ("a", "b", "c", "d", None) for _ in range(5
 
 
 def frame_of(rows):
-    return pl.DataFrame(rows, schema={"unit0": pl.Int64, "key0": pl.String, "value0": pl.Int64, "value1": pl.Int64}, orient="row")
+    schema = {"unit0": pl.Int64, "key0": pl.String, "value0": pl.Int64, "value1": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 WORST = {
@@ -58,9 +59,12 @@ QUERIES = {
 }
 
 
-WORTH = {"gaussian count": 0.05, "several": 0.2, "variance": 0.5, "covariance": 0.5, "mean": 0.5,
-         "median": 0.2, "low quantile": 0.1, "max": 0.1}  # fmt: skip
-"""How much of epsilon the attack finds, where that is less than 0.8: a choice reaches its epsilon for few answers only, and of several parts each has its own worst neighbour."""
+WORTH = {
+    "gaussian count": 0.05, "several": 0.2, "variance": 0.5, "covariance": 0.5, "mean": 0.5, "median": 0.2,
+    "low quantile": 0.1, "max": 0.1,
+}  # fmt: skip
+"""How much of epsilon the attack finds, where that is less than 0.8: a choice reaches its epsilon for few answers only,
+and of several parts each has its own worst neighbour."""
 
 
 def plan_for(name, **terms):

@@ -63,6 +63,6 @@ def _bin(column: Column, number: str) -> str:
     """Return the bin of a number: the last edge that is not above it; the last bin has both of its edges."""
     *inner, last = column.edges
     kind = "DOUBLE" if isinstance(last, float) else "HUGEINT"
-    cases = [f"WHEN {number} > ({last!r})::{kind} THEN NULL"]
-    cases += [f"WHEN {number} >= ({edge!r})::{kind} THEN {place}" for place, edge in reversed(list(enumerate(inner)))]
+    cases = [f"WHEN {number} > '{last!r}'::{kind} THEN NULL"]
+    cases += [f"WHEN {number} >= '{edge!r}'::{kind} THEN {place}" for place, edge in reversed(list(enumerate(inner)))]
     return f"CASE {' '.join(cases)} END"

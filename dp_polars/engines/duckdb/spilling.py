@@ -61,7 +61,8 @@ class _Source:
         return [f"unit_{i}" for i in range(self.request.units)]
 
     def run(self, text: str) -> pl.DataFrame:
-        return self.cursor.sql(text, params=self.parameters or None).pl()
+        table: pl.DataFrame = self.cursor.sql(text, params=self.parameters or None).pl()
+        return table
 
 
 def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: BoundedRequest) -> Exact:
@@ -265,7 +266,7 @@ def _side_by_side(tables: list[pl.DataFrame], keys: list[str], request: BoundedR
         return pl.concat([table.drop("runs") for table in named], how="horizontal")
     if request.domain is not None:
         groups = request.domain
-        named = [table.cast({name: groups.schema[name] for name in own}) for table in named]  # type: ignore[arg-type]
+        named = [table.cast({name: groups.schema[name] for name in own}) for table in named]
     else:
         seen = [table.filter(pl.col("runs") > 0).select(own) for table in named]
         groups = pl.concat(seen).unique().sort(own)
@@ -279,6 +280,6 @@ def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: lis
     if not own:
         found = cells.with_columns(group=pl.lit(0, dtype=pl.Int64))
     else:
-        named = cells.rename(dict(zip(keys, own, strict=True))).cast({name: places.schema[name] for name in own})  # type: ignore[arg-type]
+        named = cells.rename(dict(zip(keys, own, strict=True))).cast({name: places.schema[name] for name in own})
         found = named.join(places, on=own, nulls_equal=True)
     return found.select("value", "count", "group").sort("group", "value")

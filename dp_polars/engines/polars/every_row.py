@@ -40,7 +40,8 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
 
 def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], present: pl.Expr) -> pl.DataFrame:
     mixed = lane.everyone and bool(names)
-    sums = [_sum(one, names, present if mixed else None).alias(one.name) for one in lane.sums] or [pl.len().cast(pl.Int64).alias("rows")]
+    sums = [_sum(one, names, present if mixed else None).alias(one.name) for one in lane.sums]
+    sums = sums or [pl.len().cast(pl.Int64).alias("rows")]
     return collect(rows.group_by(keys).agg(sums) if keys else rows.select(sums))
 
 

@@ -1,0 +1,145 @@
+"""Caps and bounds that are estimated: each from one number of every unit, by the exponential mechanism.
+
+What one unit can change: it has one number (its groups, its rows in one of them chosen by hash, one of its values
+chosen by hash), so it moves the number of units beyond each candidate by at most one. A candidate's score is minus the
+excess of that number over a wanted one, less a public price of the candidate. Added units move all scores down, so
+add/remove halves the noise. Candidates are a public ladder; numbers beyond its ends count as its ends.
+
+How many units should lie above a cap: where one more step of the cap costs as much in noise as it saves in what is cut
+off. Noise grows by the same amount in each of K groups; what is cut off shrinks by what the units above have there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+from dp_polars.planning.bounds import needs_group_cap, needs_row_cap
+from dp_polars.planning.query import Aggregate, Query, Value
+from dp_polars.planning.spend import Allowance
+
+PART = Fraction(1, 20)
+"""The part of the spend that each estimate gets."""
+_MOST = 4096  # groups or rows of a unit, at most
+_UNKNOWN_GROUPS = 32  # how many groups are expected where keys are discovered
+_STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
+_SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
+
+What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Something that is estimated: what, of which value, among which candidates, and the epsilon of the choice."""
+
+    what: What
+    value: Value | None
+    candidates: tuple[Fraction, ...]
+    epsilon: Fraction
+
+    @property
+    def words(self) -> str:
+        """What is estimated, in words."""
+        return self.what if self.value is None else f"{self.what} bound of {self.value.name}"
+
+
+def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
+    """Return what a query leaves to be estimated, in the order in which it is."""
+    found: list[tuple[What, Value | None]] = []
+    if query.max_groups == "auto" and needs_group_cap(query):
+        found.append(("max_groups", None))
+    if query.max_rows == "auto" and needs_row_cap(query):
+        found.append(("max_rows_per_group", None))
+    values = {value.expression: value for one in query.aggregates for value in one.values if value.auto}
+    for value in values.values():
+        found += [("lower", value), ("upper", value)]
+    return found
+
+
+def estimates_of(query: Query, allowance: Allowance, group_size: int) -> tuple[Estimate, ...]:
+    """Return the estimates of a query and the epsilon of each, from its part of an allowance."""
+    own = allowance.amount * PART
+    epsilon = own if allowance.measure == "pure" else Fraction(math.sqrt(8 * own) * (1 - 1e-12))
+    return tuple(
+        Estimate(what=what, value=value, candidates=_candidates(query, what, value), epsilon=epsilon)
+        for what, value in wanted_estimates(query)
+    )
+
+
+def _candidates(query: Query, what: What, value: Value | None) -> tuple[Fraction, ...]:
+    if value is None:
+        most = _MOST
+        if what == "max_groups" and query.domain is not None:
+            most = min(most, query.domain.height)
+        whole = {round(step * 10**power) for power in range(4) for step in _STEPS} | {7, 9, most}
+        return tuple(Fraction(number) for number in sorted(whole) if number <= most)
+    scale = -value.lower / 10**12  # decimals are counted in their last digit
+    powers = range(0 if value.dtype.is_integer() else _SMALLEST, _SMALLEST + _DECADES)
+    sizes = {step * Fraction(10) ** power * scale for power in powers for step in _STEPS}
+    if not value.dtype.is_float():
+        sizes = {Fraction(round(size)) for size in sizes}
+    return tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
+
+
+def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
+    """Return for each candidate how many units should lie beyond it, by what is known of the caps."""
+    groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
+    pure = main.measure == "pure"
+    # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
+    noise = groups * (math.sqrt(2) / float(main.amount) if pure else 1 / math.sqrt(2 * float(main.amount)))
+    max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
+    max_rows = found.get("max_rows_per_group") or (query.max_rows if isinstance(query.max_rows, int) else 1)
+    if estimate.what == "max_groups":
+        # One group more saves about a cap of rows of each unit above.
+        each = [1.0 if pure else 1 / (2 * math.sqrt(float(candidate))) for candidate in estimate.candidates]
+    elif estimate.what == "max_rows_per_group":
+        # One row more saves about one in each group of a unit above, which has about as many as the cap.
+        each = [1.0 if pure else 1 / math.sqrt(max_groups)] * len(estimate.candidates)
+    else:
+        # One more of the bound saves one in each row beyond it: of a unit between one and all that the caps allow.
+        each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)] * len(estimate.candidates)
+    return [max(1, math.ceil(noise * one)) for one in each]
+
+
+def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[int]:
+    """Return the scores of candidates: minus the units beyond in excess of the wanted, and a public price of size.
+
+    A doubling costs half of the wanted number. So of candidates beyond everyone the least are the best, and all scores
+    move in the same direction when a unit is added.
+    """
+    outwards = -1 if estimate.what == "lower" else 1
+    sizes = [math.log2(1 + max(0, outwards * one / _unit(estimate))) for one in estimate.candidates]
+    return [
+        -max(0, number - target) - round(target / 2 * size)
+        for number, target, size in zip(beyond, wanted, sizes, strict=True)
+    ]
+
+
+def _unit(estimate: Estimate) -> Fraction:
+    """Return the size from which on doublings count: 1, of bounds the least that is not 0."""
+    return Fraction(1) if estimate.value is None else min(abs(one) for one in estimate.candidates if one)
+
+
+def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
+    """Return a query with the estimated caps and bounds in place."""
+    share = f"estimated with {float(PART):.0%} of the spend"
+    for estimate, chosen in found.items():
+        if estimate.what == "max_groups":
+            query = replace(query, max_groups=int(chosen), max_groups_rule=share)
+        elif estimate.what == "max_rows_per_group":
+            query = replace(query, max_rows=int(chosen), max_rows_rule=share)
+    bounds: dict[str, tuple[Fraction, Fraction]] = {}
+    for estimate, chosen in found.items():
+        if estimate.value is not None and estimate.what == "upper":
+            lower = next(low for own, low in found.items() if own.value == estimate.value and own.what == "lower")
+            ladder = estimate.candidates
+            upper = max(chosen, ladder[1])
+            bounds[estimate.value.expression] = (min(lower, max(low for low in ladder if low < upper)), upper)
+
+    def with_bounds(one: Aggregate) -> Aggregate:
+        values = tuple(replace(value, bounds=bounds[value.expression]) if value.auto else value for value in one.values)
+        return replace(one, values=values)
+
+    return replace(query, aggregates=tuple(with_bounds(one) for one in query.aggregates))
