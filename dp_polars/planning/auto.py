@@ -19,11 +19,12 @@ from typing import Literal
 from dp_polars.planning.bounds import needs_group_cap, needs_row_cap
 from dp_polars.planning.query import Aggregate, Query, Value
 from dp_polars.planning.spend import Allowance
+from dp_polars.quantities import rounded_down
 
-PART = Fraction(1, 20)
-"""The part of the spend that each estimate gets."""
+_EACH, _ALL = Fraction(6, 100), Fraction(12, 100)  # parts of the spend: of one estimate, and of all, at most
 _MOST = 4096  # groups or rows of a unit, at most
 _UNKNOWN_GROUPS = 32  # how many groups are expected where keys are discovered
+_BOUND_OVER_MEAN = 4
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
 
@@ -38,11 +39,8 @@ class Estimate:
     value: Value | None
     candidates: tuple[Fraction, ...]
     epsilon: Fraction
-
-    @property
-    def words(self) -> str:
-        """What is estimated, in words."""
-        return self.what if self.value is None else f"{self.what} bound of {self.value.name}"
+    part: Fraction
+    """Its part of the spend."""
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
@@ -58,13 +56,15 @@ def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
     return found
 
 
-def estimates_of(query: Query, allowance: Allowance, group_size: int) -> tuple[Estimate, ...]:
+def estimates_of(query: Query, allowance: Allowance) -> tuple[Estimate, ...]:
     """Return the estimates of a query and the epsilon of each, from its part of an allowance."""
-    own = allowance.amount * PART
-    epsilon = own if allowance.measure == "pure" else Fraction(math.sqrt(8 * own) * (1 - 1e-12))
+    wanted = wanted_estimates(query)
+    part = min(_EACH, _ALL / len(wanted))
+    own = allowance.amount * part
+    epsilon = own if allowance.measure == "pure" else rounded_down(math.sqrt(8 * own) * (1 - 1e-12))
     return tuple(
-        Estimate(what=what, value=value, candidates=_candidates(query, what, value), epsilon=epsilon)
-        for what, value in wanted_estimates(query)
+        Estimate(what=what, value=value, candidates=_candidates(query, what, value), epsilon=epsilon, part=part)
+        for what, value in wanted
     )
 
 
@@ -89,6 +89,8 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     pure = main.measure == "pure"
     # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
     noise = groups * (math.sqrt(2) / float(main.amount) if pure else 1 / math.sqrt(2 * float(main.amount)))
+    if estimate.value is None and any(value.bounds is not None for one in query.aggregates for value in one.values):
+        noise *= _BOUND_OVER_MEAN  # noise goes with the bound, what is cut off with a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
     max_rows = found.get("max_rows_per_group") or (query.max_rows if isinstance(query.max_rows, int) else 1)
     if estimate.what == "max_groups":
@@ -106,13 +108,15 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
 def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[int]:
     """Return the scores of candidates: minus the units beyond in excess of the wanted, and a public price of size.
 
-    A doubling costs half of the wanted number. So of candidates beyond everyone the least are the best, and all scores
-    move in the same direction when a unit is added.
+    So of candidates beyond everyone the least are the best, and all scores move in the same direction when a unit is
+    added. A doubling costs most of the wanted number (of bounds, which span many, a tenth), and at least so much that a
+    candidate twice as large as need be is chosen with a probability e**2 times less.
     """
+    part, least = 0.75 if estimate.value is None else 0.1, 2 / float(estimate.epsilon)
     outwards = -1 if estimate.what == "lower" else 1
-    sizes = [math.log2(1 + max(0, outwards * one / _unit(estimate))) for one in estimate.candidates]
+    sizes = [math.log2(1 + max(0.0, float(outwards * one / _unit(estimate)))) for one in estimate.candidates]
     return [
-        -max(0, number - target) - round(target / 2 * size)
+        -max(0, number - target) - round(max(part * target, least) * size)
         for number, target, size in zip(beyond, wanted, sizes, strict=True)
     ]
 
@@ -124,8 +128,8 @@ def _unit(estimate: Estimate) -> Fraction:
 
 def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
     """Return a query with the estimated caps and bounds in place."""
-    share = f"estimated with {float(PART):.0%} of the spend"
     for estimate, chosen in found.items():
+        share = f"estimated with {float(estimate.part):.0%} of the spend"
         if estimate.what == "max_groups":
             query = replace(query, max_groups=int(chosen), max_groups_rule=share)
         elif estimate.what == "max_rows_per_group":

@@ -17,7 +17,7 @@ from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
-from dp_polars.planning.auto import PART, Estimate, estimates_of, settled_query, wanted_estimates
+from dp_polars.planning.auto import Estimate, estimates_of, settled_query, wanted_estimates
 from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.pieces import Made, Piece, Pieces, pieces_of
@@ -153,8 +153,8 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
     if not allowances:
         raise no_option(terms, query.spend)
     whole = allowances[-1]
-    estimates = estimates_of(query, whole, terms.group_size)
-    main = whole.part(1 - len(estimates) * PART)
+    estimates = estimates_of(query, whole)
+    main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
     # What the rest will be like but for its numbers: the columns and the types of the answer.
     likely = replace(
         query,

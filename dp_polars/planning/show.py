@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import polars as pl
 
 from dp_polars.accounting.filters import share_of
-from dp_polars.planning.auto import PART
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Value
@@ -36,12 +35,12 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         ("protects", f"{unit}, {change}{together}"),
     ]
     unknown = {one.what for one in plan.estimates}
-    later = f"unknown until estimated ({float(PART):.0%} of the spend)"
+    later = f"unknown until estimated{_price_of(plan, 1)}"
     groups = later if "max_groups" in unknown else f"{bounds.max_groups} ({bounds.max_groups_rule})"
     rows.append(("groups per unit", groups))
     caps = [later] if "max_rows_per_group" in unknown else _different(_cap(made) for made in plan.made)
     rows += [("rows per unit and group", text) for text in caps]
-    limits = _different([text for made in plan.made for text in _bounds(made, bool(plan.estimates))])
+    limits = _different([text for made in plan.made for text in _bounds(made, plan)])
     rows += [("value bounds", text) for text in limits]
     several = len(plan.parts) > 1 and len(plan.made) > 1
     for part in plan.parts:
@@ -80,10 +79,15 @@ def _cap(made: Made) -> str:
     return f"{made.cap.max_rows} ({made.cap.rule})"
 
 
-def _bounds(made: Made, later: bool) -> list[str]:
-    one = made.aggregate
+def _price_of(plan: Plan, times: int) -> str:
+    """Return what so many estimates cost, in words."""
+    parts = [one.part for one in (*plan.estimates, *(estimate for estimate, _ in plan.estimated))]
+    return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
+
+
+def _bounds(made: Made, plan: Plan) -> list[str]:
+    one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
     per = "unit's total" if one.per == "unit" else "row"
-    twice = f" ({2 * float(PART):.0%} of the spend)"
     return [
         (
             f"unknown until estimated{twice}"

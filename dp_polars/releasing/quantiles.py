@@ -4,7 +4,8 @@ What one unit can change: its rows are cells of its groups, at most `max_rows` i
 chosen with scores -|(1 - q) below - q above|. Several are chosen in the order of a binary tree: the middle one first,
 then those below it among the values up to it, those above among the values from it on. On one level a row is in one
 part only (of equal values at the border each side gets a half, rounded so that one more row adds one to one side), so
-the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never cross.
+the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never
+cross.
 
 The least value is aimed at a little inside: scores -|below - min(above, t)| with t of about 10 / epsilon rows, because
 every candidate below all values has the same rank, and most candidates may lie there. The largest likewise.

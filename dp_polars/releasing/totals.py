@@ -63,13 +63,14 @@ def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers
     spreads: list[Floats] = [np.full(len(noisy[-1]), variances[-1])]
     for parent, own, variance in zip(reversed(parents), reversed(noisy[:-1]), reversed(variances[:-1]), strict=True):
         sums, below = _summed(values[0], parent, len(own)), _summed(spreads[0], parent, len(own))
-        values.insert(0, (own / variance + sums / below) / (1 / variance + 1 / below))
+        average: Floats = (own / variance + sums / below) / (1 / variance + 1 / below)
+        values.insert(0, average)
         spreads.insert(0, 1 / (1 / variance + 1 / below))
     whole = [np.rint(values[0]).astype(np.int64)]
-    for parent, own, spread in zip(parents, values[1:], spreads[1:], strict=True):
+    for parent, value, spread in zip(parents, values[1:], spreads[1:], strict=True):
         above = whole[-1]
-        missing = above - _summed(own, parent, len(above))
-        fitted = own + spread / _summed(spread, parent, len(above))[parent] * missing[parent]
+        missing = above - _summed(value, parent, len(above))
+        fitted = value + spread / _summed(spread, parent, len(above))[parent] * missing[parent]
         whole.append(_rounded(fitted, parent, above))
     return whole
 
