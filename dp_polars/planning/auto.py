@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from dp_polars.planning.bounds import needs_group_cap, needs_row_cap
@@ -76,9 +77,15 @@ def _candidates(query: Query, what: What, value: Value | None) -> tuple[Fraction
         whole = {round(step * 10**power) for power in range(4) for step in _STEPS} | {7, 9, most}
         return tuple(Fraction(number) for number in sorted(whole) if number <= most)
     scale = -value.lower / 10**12  # decimals are counted in their last digit
-    powers = range(0 if value.dtype.is_integer() else _SMALLEST, _SMALLEST + _DECADES)
+    return _ladder(0 if value.dtype.is_integer() else _SMALLEST, scale, not value.dtype.is_float())
+
+
+@lru_cache(maxsize=32)
+def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]:
+    """Return candidates for bounds, on both sides of 0."""
+    powers = range(smallest, _SMALLEST + _DECADES)
     sizes = {step * Fraction(10) ** power * scale for power in powers for step in _STEPS}
-    if not value.dtype.is_float():
+    if whole:
         sizes = {Fraction(round(size)) for size in sizes}
     return tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
 
@@ -114,16 +121,12 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[
     """
     part, least = 0.75 if estimate.value is None else 0.1, 2 / float(estimate.epsilon)
     outwards = -1 if estimate.what == "lower" else 1
-    sizes = [math.log2(1 + max(0.0, float(outwards * one / _unit(estimate)))) for one in estimate.candidates]
+    unit = 1.0 if estimate.value is None else min(abs(float(one)) for one in estimate.candidates if one)
+    sizes = [math.log2(1 + max(0.0, outwards * float(one) / unit)) for one in estimate.candidates]
     return [
         -max(0, number - target) - round(max(part * target, least) * size)
         for number, target, size in zip(beyond, wanted, sizes, strict=True)
     ]
-
-
-def _unit(estimate: Estimate) -> Fraction:
-    """Return the size from which on doublings count: 1, of bounds the least that is not 0."""
-    return Fraction(1) if estimate.value is None else min(abs(one) for one in estimate.candidates if one)
 
 
 def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:

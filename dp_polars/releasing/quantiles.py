@@ -7,7 +7,7 @@ part only (of equal values at the border each side gets a half, rounded so that 
 the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never
 cross.
 
-The least value is aimed at a little inside: scores -|below - min(above, t)| with t of about 10 / epsilon rows, because
+The least value is aimed at a little inside: scores -|below - min(above, t)| with t of about 16 / epsilon rows, because
 every candidate below all values has the same rank, and most candidates may lie there. The largest likewise.
 """
 
@@ -25,7 +25,7 @@ from dp_polars.mechanisms.quantiles import Target, choose_points
 from dp_polars.planning.pieces import Piece
 from dp_polars.sampling import BitSource
 
-_INSIDE = 10
+_INSIDE = 16
 _FINEST = 10**6
 
 Numbers = NDArray[np.int64]

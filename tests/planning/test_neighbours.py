@@ -14,31 +14,50 @@ from hypothesis import strategies as st
 
 from dp_polars.engines.polars import engine, run_bounded
 from dp_polars.planning.plan import plan_of
+from dp_polars.releasing.noise import _vector
 from dp_polars.releasing.run import request_of
 from tests.accounting.test_filter_by_enumeration import terms_of
-from tests.planning.queries import query
+from tests.planning.queries import aggregate, query
 
 INTEGERS = [-(2**63), -1000, -7, 0, 3, 9, 1000, 2**63 - 1]
 FLOATS = [-math.inf, -1e300, -3.3, 0.0, 1e-300, 2.7, 9.99, 1e300, math.inf, math.nan, None]
 
 
+KINDS = [
+    "count",
+    "count_units",
+    "n_unique",
+    "sum",
+    "mean",
+    "var",
+    "median",
+    "quantile",
+    "max",
+    "histogram",
+    "cov",
+    "corr",
+]
+
+
 def rows_of_unit(draw, unit, integers):
     n = draw(st.integers(0, 12))
     values = st.sampled_from(INTEGERS if integers else FLOATS)
-    return [(unit, draw(st.sampled_from(["a", "b", "c", "d", None])), draw(values)) for _ in range(n)]
+    keys = st.sampled_from(["a", "b", "c", "d", None])
+    return [(unit, draw(keys), draw(values), draw(values)) for _ in range(n)]
 
 
 def frame_of(rows, integers):
     kind = pl.Int64 if integers else pl.Float64
-    return pl.DataFrame(rows, schema={"unit0": pl.Int64, "key0": pl.String, "value0": kind}, orient="row")
+    schema = {"unit0": pl.Int64, "key0": pl.String, "value0": kind, "value1": kind}
+    return pl.DataFrame([row if len(row) == 4 else (*row, 0) for row in rows], schema=schema, orient="row")
 
 
-@settings(max_examples=250, derandomize=True, deadline=None)
+@settings(max_examples=400, derandomize=True, deadline=None)
 @given(st.data())
 def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
     draw = data.draw
     integers = draw(st.booleans())
-    aggregate = draw(st.sampled_from(["count", "count_units", "sum", "mean"]))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     lower, upper = sorted(draw(st.lists(st.sampled_from([-9, -2, 0, 1, 5, 12]), min_size=2, max_size=2, unique=True)))
     public = draw(st.sampled_from([None, ["a"], ["a", "b", "c"], ["a", "b", "c", "d", None]]))
     domain = None if public is None else pl.DataFrame({"k": public}, schema={"k": pl.String})
@@ -47,12 +66,18 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
     adjacency = draw(st.sampled_from(["add_remove", "replace"]))
     terms = terms_of(1, 1e-6, adjacency=adjacency, group_size=size)
     asked = query(
-        aggregate,
+        aggregates=tuple(
+            aggregate(
+                kind,
+                (lower, upper),
+                draw(st.sampled_from(["row", "unit"])) if kind == "sum" else "row",
+                integers,
+                name=f"answer{place}",
+            )
+            for place, kind in enumerate(kinds)
+        ),
         keys=("k",) if grouped else (),
         domain=domain if grouped else None,
-        bounds=(lower, upper),
-        per=draw(st.sampled_from(["row", "unit"])) if aggregate == "sum" else "row",
-        integers=integers,
         max_groups=draw(st.sampled_from([1, 2, 4])),
         max_rows=draw(st.sampled_from([1, 2, 5])),
     )
@@ -65,24 +90,54 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
     left = frame_of(common + removed, integers)
     right = frame_of(common + (entered if adjacency == "replace" else []), integers)
     salt = draw(st.integers(0, 2**62))
+    names = {f"value{i}": f"value{'vw'.index(value.name)}" for i, value in enumerate(plan.columns)}
     tables = []
     for frame in (left, right):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine.secrets, "randbits", lambda _, salt=salt: salt)
-            columns = ["unit0", *(["key0"] if grouped else []), *(["value0"] if plan.columns else [])]
-            tables.append(run_bounded(frame.lazy().select(columns), request_of(plan)).groups)
+            columns = [
+                "unit0",
+                *(["key0"] if grouped else []),
+                *(pl.col(own).alias(name) for name, own in names.items()),
+            ]
+            tables.append(run_bounded(frame.lazy().select(columns), request_of(plan)))
+    changes = 2 if adjacency == "replace" else 1
     for part in plan.parts:
-        difference = _difference(*tables, part.column, grouped)
+        if part.noise is None:
+            cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+            moved = _moved_cells(*tables, cells, grouped)
+            assert max(moved, default=0) <= changes * size * part.piece.max_rows
+            assert sum(moved) <= changes * size * part.piece.max_rows * plan.bounds.max_groups
+            assert sum(rows > 0 for rows in moved) <= changes * size * plan.bounds.max_groups
+            continue
+        difference = _difference(*(_named_vector(table, part, grouped) for table in tables))
         assert np.abs(difference).sum() <= part.sensitivity.l1
         assert (difference.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
         assert np.abs(difference).max(initial=0) <= part.sensitivity.each
 
 
-def _difference(left, right, column, grouped):
-    if not grouped:
-        return np.array([left[column][0] - right[column][0]])
-    both = left.select("key0", a=column).join(right.select("key0", b=column), on="key0", how="full", nulls_equal=True)
-    return (both["a"].fill_null(0) - both["b"].fill_null(0)).to_numpy()
+def _named_vector(table, part, grouped):
+    """Return the exact numbers of a part by group and place."""
+    numbers = _vector(table, part).reshape(table.groups.height, -1)
+    keys = table.groups["key0"].to_list() if grouped else [None]
+    return {(key, place): n for key, row in zip(keys, numbers.tolist(), strict=True) for place, n in enumerate(row)}
+
+
+def _difference(left, right):
+    return np.array([left.get(key, 0) - right.get(key, 0) for key in left.keys() | right.keys()])
+
+
+def _moved_cells(left, right, name, grouped):
+    """Return by how many rows the cells of each group differ."""
+    found = []
+    for table in (left, right):
+        keys = table.groups["key0"].to_list() if grouped else [None]
+        rows = table.cells[name].select("group", "value", "count").rows()
+        found.append({(keys[group], value): count for group, value, count in rows})
+    moved = {}
+    for key in found[0].keys() | found[1].keys():
+        moved[key[0]] = moved.get(key[0], 0) + abs(found[0].get(key, 0) - found[1].get(key, 0))
+    return list(moved.values())
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
@@ -95,8 +150,9 @@ def test_the_sensitivity_is_reached(adjacency, lower, upper):
     extreme = lower if abs(lower) > abs(upper) else upper
     left = [(1, key, extreme) for key in "ab" for _ in range(3)]
     right = [(2, key, extreme) for key in "cd" for _ in range(3)] if adjacency == "replace" else []
-    tables = [run_bounded(frame_of(rows, True).lazy(), request_of(plan)).groups for rows in (left, right)]
-    difference = _difference(*tables, plan.parts[0].name, True)
+    columns = ["unit0", "key0", "value0"]
+    tables = [run_bounded(frame_of(rows, True).lazy().select(columns), request_of(plan)) for rows in (left, right)]
+    difference = _difference(*(_named_vector(table, plan.parts[0], True) for table in tables))
     assert np.abs(difference).sum() == plan.parts[0].sensitivity.l1
     if lower * upper >= 0 or adjacency == "add_remove":
         assert (difference**2).sum() == plan.parts[0].sensitivity.l2_squared

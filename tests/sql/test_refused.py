@@ -137,7 +137,7 @@ REFUSED = [
     ("SELECT dp_count(*, epsilon := $missing) FROM visits", "No value was given for parameter missing"),
     ("SELECT dp_count(*, sigma := 1) FROM visits", "no option sigma"),
     ("SELECT dp_sum(epsilon := 1) FROM visits", "needs a column"),
-    ("SELECT dp_sum(price, 0, 1, 2, epsilon := 1) FROM visits", "more than it takes"),
+    ("SELECT dp_sum(price, 0, 1, 2, epsilon := 1) FROM visits", "takes other arguments"),
     ("SELECT dp_count_units(region, epsilon := 1) FROM visits", "takes no column"),
     ("SELECT dp_sum(price, epsilon := 0.1) FROM visits", "bounds="),
     ("SELECT dp_count(*) FROM visits", "What may this release cost"),
