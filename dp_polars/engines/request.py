@@ -60,7 +60,7 @@ class Sum:
     name
         The column of the answer.
     of
-        "rows", "units", a value ("x", "y") or a product ("xx", "yy", "xy").
+        "rows", "units", a value ("x", "y"), a product ("xx", "yy", "xy"), or "basis".
     max_rows
         A unit with more rows in a group counts as if it had so many, its sum scaled down; None: no cap binds.
     shift
@@ -69,14 +69,19 @@ class Sum:
         Rows without a value count too.
     clip
         Each unit's sum in a group is clipped to this instead.
+    place, degree
+        Of a "basis": the number C(degree, place) u**place v**(degree - place), with u the steps from the least value of
+        the first column and v those to its largest. For all places of a degree they add up to (u + v)**degree.
     """
 
     name: str
-    of: Literal["rows", "units", "x", "y", "xx", "yy", "xy"]
+    of: Literal["rows", "units", "x", "y", "xx", "yy", "xy", "basis"]
     max_rows: int | None = None
     shift: int = 0
     everyone: bool = False
     clip: tuple[int, int] | None = None
+    place: int = 0
+    degree: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +147,8 @@ class Exact:
     Attributes
     ----------
     groups
-        The key columns and the sums. With a public domain every key, in its order; otherwise the groups that a kept
-        row falls into, sorted.
+        The key columns, the sums, and `runs`: how many units the lanes have in a group, added up. With a public domain
+        every key, in its order; otherwise the groups that a kept row falls into, sorted.
     cells
         By name, `group` (a row of `groups`), `value` and `count`, sorted; of profiles without `group`.
     """

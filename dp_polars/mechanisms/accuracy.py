@@ -229,6 +229,25 @@ def least_threshold(tail: Callable[[int], float], miss: float, guess: float) -> 
     return high
 
 
+def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
+    """Return an m that a sum of independent discrete Laplace noises reaches with probability at most `miss`.
+
+    Chernoff: P(X >= m) <= exp(-h m) M(h)**terms for any h below 1 / scale, with the moment generating function
+    M(h) = (1 - q)**2 / ((1 - q e**h) (1 - q e**-h)), q = e**(-1 / scale). A little larger than the least such m.
+    """
+    width = float(scale)
+
+    def log_moment(part: float) -> float:  # of h = part / scale
+        powers = (math.log(-math.expm1(-(1 + sign * part) / width)) for sign in (-1, 1))
+        return 2 * math.log(-math.expm1(-1 / width)) - sum(powers)
+
+    found = (
+        (terms * log_moment(part) - math.log(miss)) * width / part
+        for part in (1 - 0.98**place for place in range(1, 400))
+    )
+    return math.ceil(min(found) * (1 + 1e-9)) + 1
+
+
 def _miss_each(confidence: Number, count: int) -> float:
     """Return the probability with which one of `count` independent answers may be off."""
     return -math.expm1(math.log(probability_of(confidence, "confidence")) / count)

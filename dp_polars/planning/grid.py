@@ -11,7 +11,7 @@ from dp_polars.planning.query import Value
 
 _FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise
 _INTEGER_BITS = 40  # integers within this are exact
-_SQUARE_BITS = 22  # where squares are summed too
+_SQUARE_BITS = 18  # where squares are summed too, of up to 2**24 rows of a unit
 _MOST_BITS = 60  # of the most that one unit can add to a group
 
 
@@ -56,7 +56,8 @@ def _exponent(value: Value, centre: Fraction, max_rows: int, squares: bool) -> i
     largest = max(abs(value.lower - centre), abs(value.upper - centre))
     magnitude = math.frexp(largest)[1]
     most = max_rows.bit_length()
-    fits = magnitude + most - _MOST_BITS
+    # From the middle and from 0: a sum may be counted from either.
+    fits = math.frexp(max(abs(value.lower), abs(value.upper)))[1] + most - _MOST_BITS
     bits = _INTEGER_BITS if value.integers else _FLOAT_BITS
     if squares:
         bits = min(bits, _SQUARE_BITS, (_MOST_BITS - most) // 2)

@@ -33,7 +33,14 @@ _PAIR = {
 }  # fmt: skip
 _COVARIANCE = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20), "rows": Fraction(4, 20)}
 
-Source = Literal["sum", "distinct", "bins", "choice"]
+Source = Literal["sum", "distinct", "bins", "basis", "choice"]
+Form = Literal["basis", "split"]
+"""How means and variances get their noise: on a basis of polynomials, or on centred sums and a count apart.
+
+A row adds C(d, i) u**i v**(d - i) to the i-th sum of a basis, with u its steps from the lower bound and v those to the
+upper one: in all (u + v)**d, wherever its value lies. So all sums together have the sensitivity of one, and Laplace
+noise for the whole spend on each of them tells rows, sums and squares at once. Gaussian noise gains nothing by that.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,8 @@ class Piece:
         Of a choice: what all choices cost by the price of one.
     bins
         How many bins there are.
+    columns, whole
+        Of a basis: its sums, and what those of one row add up to.
     targets
         Of a choice: the quantiles, rising; 0 and 1 stand for the least and the largest.
     level
@@ -75,6 +84,8 @@ class Piece:
     sensitivity: Sensitivity | None = None
     prices: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
     bins: int = 0
+    columns: tuple[str, ...] = ()
+    whole: int = 1
     targets: tuple[Fraction, ...] = ()
     level: int | None = None
 
@@ -107,6 +118,7 @@ class _Building:
     query: Query
     bounds: Bounds
     terms: Terms
+    form: Form
     lanes: list[Lane] = field(default_factory=list)
     grids: list[tuple[Grid, ...]] = field(default_factory=list)
     places: dict[object, int] = field(default_factory=dict)
@@ -146,14 +158,16 @@ class _Building:
 
 def _name(one: Sum, lane: int) -> str:
     base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
+    if one.of == "basis":
+        return f"basis{lane}_{one.place}"
     kind = "all_" if one.everyone else ""
     shifted = "_from_0" if one.of == "x" and one.shift else ""
     return f"{kind}{base}{shifted}{lane or ''}"
 
 
-def pieces_of(query: Query, bounds: Bounds, terms: Terms) -> Pieces:
+def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form) -> Pieces:
     """Return the lanes and pieces of a query."""
-    build = _Building(query, bounds, terms)
+    build = _Building(query, bounds, terms, form)
     whole = sum((one.weight for one in query.aggregates), Fraction(0))
     # Values first, so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
@@ -163,7 +177,7 @@ def pieces_of(query: Query, bounds: Bounds, terms: Terms) -> Pieces:
         cap = row_cap_of(query, one)
         made[i] = Made(aggregate=one, cap=cap, pieces=_make(build, one, cap, one.weight / whole))
     counted = max(
-        (piece for piece in build.pieces.values() if piece.source == "sum" and piece.what in ("rows", "units")),
+        (one for one in build.pieces.values() if one.source == "basis" or one.what in ("rows", "units")),
         key=lambda piece: piece.weight,
         default=None,
     )
@@ -180,9 +194,10 @@ def pieces_of(query: Query, bounds: Bounds, terms: Terms) -> Pieces:
 
 def _units(build: _Building, counted: str | None) -> str:
     """Ask for the number of units of each group, over the rows that the counted piece counts."""
+    own = {*build.pieces[counted].columns, counted} if counted is not None else set()
     for lane, known in enumerate(build.lanes):
         for one in known.sums:
-            if one.name == counted:
+            if one.name in own:
                 return build.sum(lane, Sum(name="", of="units", everyone=one.everyone))
     return build.sum(0, Sum(name="", of="units"))
 
@@ -201,6 +216,8 @@ def _make(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> di
             return _clipped_totals(build, one, cap, weight)
         case "sum":
             return _sum(build, one, cap, weight)
+        case "mean" | "var" | "std" if build.form == "basis":
+            return _basis(build, one, one.values, cap, weight)
         case "mean":
             return _ratios(build, one, cap, weight, _MEAN)
         case "var" | "std":
@@ -213,12 +230,15 @@ def _make(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> di
 
 def _counts(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     of: Literal["rows", "units"] = "rows" if one.kind == "count" else "units"
+    shared = _with_basis(build, one.values[0]) if one.values and of == "rows" and build.form == "basis" else None
+    if shared is not None:
+        return _basis(build, one, (shared,), cap, weight)
     if one.values:
         lane = _lane_of_expression(build, one.values[0])
         everyone = False
     else:
-        shared = next((i for i, known in enumerate(build.lanes) if _shares(known)), None)
-        lane = build.lane("rows", (), ()) if shared is None else shared
+        found = next((i for i, known in enumerate(build.lanes) if _shares(known)), None)
+        lane = build.lane("rows", (), ()) if found is None else found
         everyone = True
     if not build.lanes[lane].columns:
         everyone = False
@@ -282,6 +302,8 @@ def _sum(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dic
         other.kind in ("mean", "var", "std", "count") and value.expression in {v.expression for v in other.values}
         for other in build.query.aggregates
     )
+    if shared and build.form == "basis":
+        return _basis(build, one, one.values, cap, weight)
     if shared and grid.offset:
         return _ratios(build, one, cap, weight, {"x": Fraction(1, 2), "rows": Fraction(1, 2)})
     shift = int(grid.offset / grid.step)
@@ -319,6 +341,48 @@ def _ratios(
         words = {"x": "sum", "y": "sum of the second"}.get(what, "products" if what == "xy" else "squares")
         found[what] = build.noisy(_noisy_sum(build, name, words, weight * part, grid, cap, grid.low, grid.high))
     return found
+
+
+def _degree(build: _Building, value: Value) -> int:
+    """Return which powers of a value are asked for: 2 for a variance, 1 for a mean, or a sum beside a count of it."""
+    same = [one for one in build.query.aggregates if value in one.values and len(one.values) == 1 and one.per == "row"]
+    kinds = {one.kind for one in same}
+    if kinds & {"var", "std"}:
+        return 2
+    counted = any(
+        one.kind == "count" and one.values and one.values[0].expression == value.expression
+        for one in build.query.aggregates
+    )
+    return 1 if "mean" in kinds or ("sum" in kinds and counted) else 0
+
+
+def _with_basis(build: _Building, counted: Value) -> Value | None:
+    """Return a value whose basis tells how many rows have a counted one."""
+    values = [value for one in build.query.aggregates for value in one.values if value.bounds is not None]
+    return next((v for v in values if v.expression == counted.expression and _degree(build, v)), None)
+
+
+def _basis(build: _Building, one: Aggregate, values: Sequence[Value], cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Return the sums of a basis, which tell rows, sums and squares of a value."""
+    lane, degree = _value_lane(build, values, cap), _degree(build, values[0])
+    grid = build.grids[lane][0]
+    columns = tuple(
+        build.sum(lane, Sum(name="", of="basis", max_rows=cap.enforced, place=place, degree=degree))
+        for place in range(degree + 1)
+    )
+    whole = (grid.high - grid.low) ** degree
+    piece = Piece(
+        name=f"basis{lane}",
+        source="basis",
+        what="rows and sums" if degree == 1 else "rows, sums and squares",
+        weight=weight,
+        grid=grid,
+        max_rows=cap.max_rows,
+        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows * whole),
+        columns=columns,
+        whole=whole,
+    )
+    return {"basis": build.noisy(piece)}
 
 
 def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:

@@ -15,12 +15,12 @@ from dp_polars.accounting.filters import share_of
 from dp_polars.accounting.terms import Terms
 from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
+from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
 from dp_polars.planning.auto import Estimate, estimates_of, settled_query, wanted_estimates
 from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
-from dp_polars.planning.pieces import Made, Piece, Pieces, pieces_of
+from dp_polars.planning.pieces import Form, Made, Piece, Pieces, pieces_of
 from dp_polars.planning.query import Query, Value
 from dp_polars.planning.sensitivity import Sensitivity
 from dp_polars.planning.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
@@ -123,6 +123,8 @@ class Plan:
         if len(made.pieces) != 1 or not self.parts or self.query.rollup:
             return None
         part = self.part(next(iter(made.pieces.values())))
+        if part.piece.source == "basis":
+            return None
         return float(part.error(confidence) * part.grid.step)
 
     def __str__(self) -> str:
@@ -161,22 +163,27 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
         max_groups=1 if query.max_groups == "auto" else query.max_groups,
         max_rows=1 if query.max_rows == "auto" else query.max_rows,
     )
-    draft = _plan(likely, terms, main, passes=2)
+    draft = _plan(likely, terms, main, passes=_passes(estimates))
     return replace(draft, query=query, lanes=(), parts=(), discovery=None, estimates=estimates, main=main)
+
+
+def _passes(estimates: tuple[Estimate, ...]) -> int:
+    """Return how often the rows are read: for caps, for values, and for the answers."""
+    return 1 + len({one.value is None for one in estimates})
 
 
 def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
     """Return the plan of the rest, once everything is estimated. Its price is that of the whole."""
     if plan.main is None:
         raise ValueError("nothing is estimated")
-    after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=2)
+    after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
     return replace(after, estimated=tuple(found.items()), cost=plan.cost)
 
 
-def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
+def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1, form: Form = "basis") -> Plan:
     bounds = bounds_of(query)
     discovers = bool(query.keys) and query.domain is None
-    pieces = pieces_of(query, bounds, terms)
+    pieces = pieces_of(query, bounds, terms, form)
     _check_wanted_error(query, pieces, discovers)
     noisy = with_totals(query, bounds, terms, pieces.pieces) if query.rollup else pieces.pieces
     wanted = [Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in noisy]
@@ -191,6 +198,8 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
     parts = tuple(
         Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
     )
+    if any(part.piece.source == "basis" and part.noise and part.noise.mechanism == "gaussian" for part in parts):
+        return _plan(query, terms, allowance, passes, form="split")
     delta = _delta(query, terms, cost)
     unit_delta = _unit_delta(query, terms, delta, passes)
     discovery = None
@@ -242,8 +251,9 @@ def _discovery(
         rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
         return Discovery(threshold=None, counted=None, rule=rule, delta=delta)
     touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
-    threshold = _threshold(counted.noise, delta, touched)
-    threshold += (query.min_units - 1 + terms.group_size) * counted.piece.max_rows
+    piece = counted.piece
+    threshold = _threshold(counted.noise, delta, touched, max(1, len(piece.columns)))
+    threshold += (query.min_units - 1 + terms.group_size) * piece.max_rows * piece.whole
     return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
 
 
@@ -258,9 +268,16 @@ def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fracti
     return each, delta * Fraction(shrink * (1 - 1e-12))
 
 
-def _threshold(noise: Noise, delta: Fraction, touched: int) -> int:
-    """Return the least m such that `touched` groups of no one else all stay below m but for probability delta."""
+def _threshold(noise: Noise, delta: Fraction, touched: int, terms: int) -> int:
+    """Return the least m such that `touched` groups of no one else all stay below m but for probability delta.
+
+    Of a sum of several noises it is a Chernoff bound, m a little larger than need be.
+    """
     each = -math.expm1(math.log1p(-float(delta)) / touched) * (1 - 1e-9)
+    if terms > 1:
+        if noise.mechanism != "laplace":
+            raise ValueError("a basis has Laplace noise")
+        return laplace_sum_threshold(noise.parameter, terms, each)
     if noise.mechanism == "laplace":
         scale = noise.parameter
         return least_threshold(lambda m: laplace_tail(scale, m), each, float(scale) * math.log(1 / each))
@@ -282,7 +299,7 @@ def _check_wanted_error(query: Query, pieces: Pieces, discovers: bool) -> None:
     if len(query.aggregates) > 1:
         raise InvalidParameterError("within= is a wanted error of one answer; for several say epsilon= or share=.")
     kind = query.aggregates[0].kind
-    if len(pieces.pieces) > 1 or pieces.pieces[0].source == "choice":
+    if len(pieces.pieces) > 1 or pieces.pieces[0].source in ("choice", "basis"):
         raise InvalidParameterError(
             "within= works where the noise doesn't depend on the data (count, count_units, n_unique, sum, histogram); "
             f"the error of a {kind} depends on how many rows there are. Say epsilon= or share=."

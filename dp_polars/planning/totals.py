@@ -30,7 +30,7 @@ def with_totals(query: Query, bounds: Bounds, terms: Terms, pieces: Sequence[Pie
             "rollup=True needs public keys: totals agree with their parts only if all parts are shown. Pass keys=, a "
             "frame with a row for each combination, or use Enum and Boolean columns."
         )
-    if any(piece.source != "sum" or piece.what == "units" for piece in pieces):
+    if any(piece.source not in ("sum", "basis") or piece.what == "units" for piece in pieces):
         raise InvalidParameterError(
             "rollup=True works for what adds up: count, sum, mean, var, std, cov, corr and linear_regression."
         )

@@ -49,10 +49,13 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
     for part in plan.parts:
         if part.piece.level == len(keys):
             levels = level_parts(plan, part.name)
-            vectors = exact_totals(exact, part.name, parents)
-            noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
             variances = [own.noise.deviation**2 for own in levels]
-            columns.append(pl.Series(part.name, np.concatenate(agreeing(noisy, variances, parents)[::-1])))
+            sums = []
+            for name in part.piece.columns or (part.name,):
+                vectors = exact_totals(exact, name, parents)
+                noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
+                sums.append(np.concatenate(agreeing(noisy, variances, parents)[::-1]))
+            columns.append(pl.Series(part.name, np.stack(sums, axis=1) if part.piece.columns else sums[0]))
     return rows.hstack(columns)
 
 
@@ -63,9 +66,11 @@ def _choices(plan: Plan) -> list[tuple[Part, str]]:
 
 
 def _vector(exact: Exact, part: Part) -> Numbers:
-    """Return the exact numbers of a part: one for each group, or one for each group and bin."""
+    """Return the exact numbers of a part: one for each group, or for each group and bin or sum of a basis."""
     if part.piece.source == "sum":
         return exact.groups[part.name].to_numpy()
+    if part.piece.source == "basis":
+        return exact.groups.select(part.piece.columns).to_numpy()
     cells, groups = exact.cells[part.name], exact.groups.height
     if part.piece.source == "distinct":
         return np.bincount(cells["group"].to_numpy(), minlength=groups).astype(np.int64)
@@ -88,5 +93,6 @@ def _shown(exact: Exact, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> 
     units = exact.groups[plan.units].to_numpy()
     if plan.discovery.rule is not None:
         return apply_rule(plan.discovery.rule, units, plan.query.min_units, source)
-    counted = noisy[plan.discovery.counted or ""].to_numpy()
+    column = noisy[plan.discovery.counted or ""]
+    counted = (column.arr.sum() if column.dtype.is_nested() else column).to_numpy()
     return (counted >= plan.discovery.threshold) & (units > 0)

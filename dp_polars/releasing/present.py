@@ -12,6 +12,7 @@ from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Aggregate, Value
 from dp_polars.planning.totals import LEVEL
+from dp_polars.releasing.basis import basis_answers
 from dp_polars.releasing.ratios import REGRESSION, ratios
 
 BIN = ("bin_low", "bin_high")
@@ -112,7 +113,9 @@ def _answers(noisy: pl.DataFrame, made: Made, plan: Plan) -> dict[str, pl.Series
         line = dict(zip(REGRESSION, ratios(noisy, made, plan), strict=True))
         return line if plan.query.unfolded else {one.name: pl.DataFrame(line).to_struct(one.name)}
     kind = answer_type(made, plan)
-    if len(made.pieces) == 1:
+    if "basis" in made.pieces:
+        found = [_as_answer(series, kind) for series in basis_answers(noisy, made, plan)]
+    elif len(made.pieces) == 1:
         found = _single(noisy, plan.part(_main(made)), kind, plan)
     else:
         found = [_as_answer(series, kind) for series in ratios(noisy, made, plan)]

@@ -34,8 +34,9 @@ Numbers = NDArray[np.int64]
 def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> Any:
     """Return a value for each of the groups named by `rows` and each target of a piece, as steps of its grid."""
     group = cells["group"].to_numpy()
-    values = np.ascontiguousarray(cells["value"].to_numpy())
-    descent = _Descent(values, cells["count"].to_numpy().copy(), piece, epsilon, source)
+    # One more cell that belongs to nobody, so that there is one: whether anyone has a value must not be an error.
+    values = np.append(cells["value"].to_numpy(), 0)
+    descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), piece, epsilon, source)
     begin = np.searchsorted(group, rows, side="left").astype(np.int64)
     end = np.searchsorted(group, rows, side="right").astype(np.int64)
     low, high = np.full(len(rows), piece.grid.low, np.int64), np.full(len(rows), piece.grid.high, np.int64)
@@ -73,7 +74,7 @@ class _Descent:
         if last - first == 1:
             return
         border = begin + _below(self._values, begin, end, chosen)  # the first cell that is not below
-        shared = np.flatnonzero((border < end) & (self._values[np.minimum(border, len(self._values) - 1)] == chosen))
+        shared = np.flatnonzero((border < end) & (self._values[border] == chosen))
         places = border[shared]
         whole = self._counts[places].copy()
         after = border.copy()

@@ -12,7 +12,7 @@ from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Value
 
 REGRESSION = ("slope", "intercept")
-_DAY = 86_400_000_000  # microseconds
+DAY = 86_400_000_000  # microseconds
 
 
 def ratios(noisy: pl.DataFrame, made: Made, plan: Plan) -> list[pl.Series]:
@@ -117,5 +117,5 @@ def _with_interval(moments: Moments, made: Made, interval: float | None) -> list
         found.append(corners.select(pl.min_horizontal(pl.all())).to_series())
         found.append(corners.select(pl.max_horizontal(pl.all())).to_series())
     if is_mean:  # of dates it has a time of day
-        return [series * _DAY for series in found] if value.dtype == pl.Date else found
+        return [series * DAY for series in found] if value.dtype == pl.Date else found
     return [series / unit for series in found]  # decimals are counted in their last digit

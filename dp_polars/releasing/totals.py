@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars.engines.bounding.sums import joined
 from dp_polars.engines.request import Exact
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.totals import LEVEL, level_name
@@ -25,10 +26,11 @@ def exact_totals(exact: Exact, name: str, parents: list[Numbers]) -> list[Number
     """Return the exact sums of every level, from the whole to the table itself."""
     levels = [exact.groups[name].to_numpy()]
     for parent in reversed(parents):
-        above = np.zeros(int(parent.max(initial=-1)) + 1, np.int64)
-        # Sums of a table that fits 2**62 in all; a bounded one always does, and clipping would change no difference.
-        np.add.at(above, parent, levels[0])
-        levels.insert(0, above)
+        size = int(parent.max(initial=-1)) + 1
+        high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        np.add.at(high, parent, levels[0] >> 32)
+        np.add.at(low, parent, levels[0] & 0xFFFFFFFF)
+        levels.insert(0, joined(high, low))  # beyond 2**62 it is that limit: it never wraps
     return levels
 
 

@@ -38,4 +38,4 @@ def run_bounded(frame: pl.LazyFrame, asked: BoundedRequest) -> pl.DataFrame:
     """Return the sums of a frame whose value column is named `value`."""
     names = frame.collect_schema().names()
     wanted = [pl.col(name).alias("value0" if name == "value" else name) for name in names]
-    return polars.run_bounded(frame.select(wanted), asked).groups
+    return polars.run_bounded(frame.select(wanted), asked).groups.drop("runs")

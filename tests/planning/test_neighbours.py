@@ -105,29 +105,30 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
     for part in plan.parts:
         if part.noise is None:
             cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
-            moved = _moved_cells(*tables, cells, grouped)
+            moved = moved_cells(*tables, cells, grouped)
             assert max(moved, default=0) <= changes * size * part.piece.max_rows
             assert sum(moved) <= changes * size * part.piece.max_rows * plan.bounds.max_groups
             assert sum(rows > 0 for rows in moved) <= changes * size * plan.bounds.max_groups
             continue
-        difference = _difference(*(_named_vector(table, part, grouped) for table in tables))
-        assert np.abs(difference).sum() <= part.sensitivity.l1
-        assert (difference.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
-        assert np.abs(difference).max(initial=0) <= part.sensitivity.each
+        moved = difference(*(named_vector(table, part, grouped) for table in tables))
+        assert np.abs(moved).sum() <= part.sensitivity.l1
+        assert (moved.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
+        assert np.abs(moved).max(initial=0) <= part.sensitivity.each
 
 
-def _named_vector(table, part, grouped):
+def named_vector(table, part, grouped):
     """Return the exact numbers of a part by group and place."""
-    numbers = _vector(table, part).reshape(table.groups.height, -1)
+    numbers = _vector(table, part)
+    numbers = numbers if numbers.ndim == 2 else numbers[:, None]
     keys = table.groups["key0"].to_list() if grouped else [None]
     return {(key, place): n for key, row in zip(keys, numbers.tolist(), strict=True) for place, n in enumerate(row)}
 
 
-def _difference(left, right):
+def difference(left, right):
     return np.array([left.get(key, 0) - right.get(key, 0) for key in left.keys() | right.keys()])
 
 
-def _moved_cells(left, right, name, grouped):
+def moved_cells(left, right, name, grouped):
     """Return by how many rows the cells of each group differ."""
     found = []
     for table in (left, right):
@@ -152,7 +153,7 @@ def test_the_sensitivity_is_reached(adjacency, lower, upper):
     right = [(2, key, extreme) for key in "cd" for _ in range(3)] if adjacency == "replace" else []
     columns = ["unit0", "key0", "value0"]
     tables = [run_bounded(frame_of(rows, True).lazy().select(columns), request_of(plan)) for rows in (left, right)]
-    difference = _difference(*(_named_vector(table, plan.parts[0], True) for table in tables))
-    assert np.abs(difference).sum() == plan.parts[0].sensitivity.l1
+    moved = difference(*(named_vector(table, plan.parts[0], True) for table in tables))
+    assert np.abs(moved).sum() == plan.parts[0].sensitivity.l1
     if lower * upper >= 0 or adjacency == "add_remove":
-        assert (difference**2).sum() == plan.parts[0].sensitivity.l2_squared
+        assert (moved**2).sum() == plan.parts[0].sensitivity.l2_squared

@@ -57,9 +57,13 @@ def test_a_mean_errs_by_at_most_seven_tenths_of_sum_over_count_at_an_even_split(
                 query("mean", keys=(), bounds=(0, 1000), integers=False, max_rows=1, spend=spend(epsilon=epsilon)),
                 TERMS,
             )
-            grid = plan.parts[0].grid
-            steps = np.round((x - float(grid.offset)) / float(grid.step)).astype(int).sum()
-            exact = Exact(pl.DataFrame({"rows": [n] * releases, "total": [steps] * releases}))
+            (part,) = plan.parts
+            grid = part.grid
+            steps = np.round((x - float(grid.offset)) / float(grid.step)).astype(int)
+            down, up = (int(steps.sum()) - n * grid.low, n * grid.high - int(steps.sum()))
+            exact = Exact(
+                pl.DataFrame({name: [v] * releases for name, v in zip(part.piece.columns, (up, down), strict=True)})
+            )
             ours = present(noisy_aggregates(exact, plan, SeededBits(2)), plan)["v"].to_numpy()
             generator = np.random.default_rng(3)
             sums = x.sum() + generator.laplace(0, 1000 / (epsilon / 2), releases)

@@ -97,7 +97,11 @@ def test_shared_pieces_are_paid_once():
     together = plan_of(
         query(aggregates=tuple(aggregate(kind, name=kind) for kind in kinds), domain=DOMAINS[1]), TERMS["approximate"]
     )
-    assert len(alone.parts) == 2
+    assert [part.piece.what for part in alone.parts] == ["rows and sums"]
+    assert [part.piece.what for part in together.parts] == ["rows, sums and squares"]
+    spend = Spend(epsilon=Fraction(1, 2), mechanism="gaussian")
+    aggregates = tuple(aggregate(kind, name=kind) for kind in kinds)
+    together = plan_of(query(aggregates=aggregates, domain=DOMAINS[1], spend=spend), TERMS["approximate"])
     assert [part.name for part in together.parts] == ["total", "rows", "xx"]
     assert sum(part.piece.weight for part in together.parts) == 1
 

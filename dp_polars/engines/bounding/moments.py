@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -97,6 +98,16 @@ class Values:
             raise ValueError("a sum of nothing")
         return number, bits
 
+    def basis(self, place: int, degree: int) -> tuple[Numbers, int]:
+        """Return a number of a basis for all rows, and how many bits it has at most; 0 in rows without a value."""
+        column = self._lane.columns[0]
+        whole = column.high - column.low
+        up = self._columns[0] - column.low
+        number = math.comb(degree, place) * up**place * (whole - up) ** (degree - place)
+        if self.present is not None:
+            number = np.where(self.present, number, 0)
+        return number, (whole**degree).bit_length()
+
 
 def _codes(block: Block) -> Numbers:
     if block.codes is None:
@@ -112,15 +123,15 @@ def _term(one: Sum, block: Block, values: Values) -> Numbers:
         return rows if most is None else np.minimum(rows, most)
     if one.of == "units":
         return (rows > 0).astype(np.int64)
-    numbers, bits = values.of(one.of)
+    numbers, bits = values.basis(one.place, one.degree) if one.of == "basis" else values.of(one.of)
     total = run_sums(numbers, block.starts, bits)
     if one.clip is not None:
         return np.clip(total, *one.clip)
-    if one.shift:
-        total = total + one.shift * rows
     if most is None or most >= _MOST_ROWS:
-        return total
-    return _scaled(total, rows, most)
+        return total + one.shift * rows
+    # Shifted after it is scaled: a unit may have any number of rows, the cap is small.
+    shifted: Numbers = _scaled(total, rows, most) + one.shift * np.minimum(rows, most)
+    return shifted
 
 
 def _scaled(total: Numbers, rows: Numbers, max_rows: int) -> Numbers:

@@ -132,13 +132,13 @@ def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
         return [source.run(_plain_text(lane, source))]
     most = source.request.max_groups
     kept = "true" if most is None else f"position <= {int(most)}"
-    moments = {one.of for one in lane.sums if one.of not in ("rows", "units")}
+    moments = {_key(one): _number(one, lane) for one in lane.sums if one.of not in ("rows", "units")}
     sums = [f"{_capped(one, kept)} AS {one.name}" for one in lane.sums]
     sums.append(f"system.main.count(*) FILTER (WHERE {kept}) AS runs")
     texts = [
         sql_text("bounded").format(
             **_words(lane, source, part),
-            moments="".join(f"coalesce(system.main.sum({_product(of)}), 0) AS sum_{of}, " for of in sorted(moments)),
+            moments="".join(f"coalesce(system.main.sum({n}), 0) AS sum_{key}, " for key, n in moments.items()),
             taking_part="true" if lane.everyone else "present",
             sums=", ".join(sums),
             grouped="GROUP BY ALL" if source.keys else "",
@@ -148,8 +148,18 @@ def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
     return [source.run(text) for text in texts]
 
 
-def _product(of: str) -> str:
-    return " * ".join(of)
+def _key(one: Sum) -> str:
+    return f"{one.of}{one.place}{one.degree}"
+
+
+def _number(one: Sum, lane: Lane) -> str:
+    """Return the whole number of a row that is summed."""
+    if one.of != "basis":
+        return " * ".join(one.of)
+    low, high = lane.columns[0].low, lane.columns[0].high
+    factors = [str(math.comb(one.degree, one.place))]
+    factors += [f"(x - ({low})::HUGEINT)"] * one.place + [f"(({high})::HUGEINT - x)"] * (one.degree - one.place)
+    return " * ".join(factors)
 
 
 def _capped(one: Sum, kept: str) -> str:
@@ -160,7 +170,7 @@ def _capped(one: Sum, kept: str) -> str:
     if one.of == "rows":
         capped = rows if one.max_rows is None else f"system.main.least({rows}, {int(one.max_rows)})"
         return f"coalesce(system.main.sum({capped}) FILTER (WHERE {kept}), 0)::BIGINT"
-    total = f"(sum_{one.of} + {rows} * ({one.shift})::HUGEINT)" if one.shift else f"sum_{one.of}"
+    total = f"(sum_{_key(one)} + {rows} * ({one.shift})::HUGEINT)" if one.shift else f"sum_{_key(one)}"
     if one.clip is not None:
         total = f"system.main.least(system.main.greatest({total}, {one.clip[0]}), {one.clip[1]})"
     elif one.max_rows is not None:
@@ -183,9 +193,9 @@ def _plain_text(lane: Lane, source: _Source) -> str:
         if one.of in ("rows", "units"):
             sums.append(f"system.main.count(*) FILTER (WHERE {there}) AS {one.name}")
             continue
-        number = f"{_product(one.of)} + ({one.shift})::HUGEINT"
+        number = f"{_number(one, lane)} + ({one.shift})::HUGEINT"
         if one.clip is not None:
-            number = f"system.main.least(system.main.greatest({_product(one.of)}, {one.clip[0]}), {one.clip[1]})"
+            number = f"system.main.least(system.main.greatest({_number(one, lane)}, {one.clip[0]}), {one.clip[1]})"
         whole = f"coalesce(system.main.sum({number}) FILTER (WHERE {there}), 0)"
         sums.append(f"{_limited(whole)} AS {one.name}")
     sums.append("system.main.count(*) AS runs")
@@ -261,18 +271,22 @@ def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
 def _side_by_side(tables: list[pl.DataFrame], keys: list[str], request: BoundedRequest) -> pl.DataFrame:
     """Return the sums of all lanes: for every public key, or every group that occurs, sorted."""
     own = [f"key{i}" for i in range(request.keys)]
-    named = [table.rename(dict(zip(keys, own, strict=True))) for table in tables]
+    named = [
+        table.rename({**dict(zip(keys, own, strict=True)), "runs": f"runs {place}"})
+        for place, table in enumerate(tables)
+    ]
+    together = pl.sum_horizontal("^runs .*$").alias("runs")
     if not own:
-        return pl.concat([table.drop("runs") for table in named], how="horizontal")
+        return pl.concat(named, how="horizontal").with_columns(together).drop("^runs .*$")
     if request.domain is not None:
         groups = request.domain
         named = [table.cast({name: groups.schema[name] for name in own}) for table in named]
     else:
-        seen = [table.filter(pl.col("runs") > 0).select(own) for table in named]
+        seen = [table.filter(pl.col(f"runs {place}") > 0).select(own) for place, table in enumerate(named)]
         groups = pl.concat(seen).unique().sort(own)
     for table in named:
-        groups = groups.join(table.drop("runs"), on=own, how="left", nulls_equal=True, maintain_order="left")
-    return groups.with_columns(pl.exclude(own).fill_null(0))
+        groups = groups.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
+    return groups.with_columns(pl.exclude(own).fill_null(0)).with_columns(together).drop("^runs .*$")
 
 
 def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: list[str]) -> pl.DataFrame:

@@ -165,7 +165,7 @@ def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: Bound
             if group is not None:
                 frame = frame.with_columns(group=pl.Series(np.searchsorted(names, group), dtype=pl.Int64))
             cells[name] = frame
-    return Exact(groups.drop("runs"), cells)
+    return Exact(groups, cells)
 
 
 def _side_by_side(results: Sequence[LaneResult]) -> tuple[Numbers, pl.DataFrame]:
@@ -186,11 +186,7 @@ def _side_by_side(results: Sequence[LaneResult]) -> tuple[Numbers, pl.DataFrame]
 def _shown(exact: Exact) -> Exact:
     """Return the groups that a kept row falls into."""
     groups = exact.groups.with_row_index("group")
-    seen = pl.any_horizontal(pl.exclude("group", "^key.*$") != 0)
-    with_cells = [frame["group"] for frame in exact.cells.values() if "group" in frame.columns]
-    for column in with_cells:
-        seen = seen | pl.col("group").is_in(column.unique().implode())
-    kept = groups.filter(seen)
+    kept = groups.filter(pl.col("runs") > 0)
     places = kept.select(pl.col("group").cast(pl.Int64)).with_row_index("place")
     cells = {
         name: frame

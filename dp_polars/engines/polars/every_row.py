@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import polars as pl
 
 from dp_polars.engines.polars.codes import collect
@@ -40,18 +42,30 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
 
 def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], present: pl.Expr) -> pl.DataFrame:
     mixed = lane.everyone and bool(names)
-    sums = [_sum(one, names, present if mixed else None).alias(one.name) for one in lane.sums]
-    sums = sums or [pl.len().cast(pl.Int64).alias("rows")]
+    sums = [_sum(one, lane, names, present if mixed else None).alias(one.name) for one in lane.sums]
+    sums.append(pl.len().cast(pl.Int64).alias("runs"))
     return collect(rows.group_by(keys).agg(sums) if keys else rows.select(sums))
 
 
-def _sum(one: Sum, names: list[str], present: pl.Expr | None) -> pl.Expr:
+def _number(one: Sum, lane: Lane, names: list[str]) -> pl.Expr:
+    if one.of == "basis":
+        low, high = lane.columns[0].low, lane.columns[0].high
+        factors = [pl.col(names[0]) - low] * one.place + [high - pl.col(names[0])] * (one.degree - one.place)
+        number = pl.lit(math.comb(one.degree, one.place), dtype=pl.Int64)
+    else:
+        first, *factors = [pl.col(names["xy".index(letter)]) for letter in one.of]
+        number = first
+    for factor in factors:
+        number = number * factor
+    return number
+
+
+def _sum(one: Sum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.Expr:
     """Return a sum over rows; `present` says which have a value, if not all do."""
     rows = pl.len() if one.everyone or present is None else present.sum()
     if one.of in ("rows", "units"):
         return rows.cast(pl.Int64)
-    factors = [pl.col(names["xy".index(letter)]) for letter in one.of]
-    number = factors[0] if len(factors) == 1 else factors[0] * factors[1]
+    number = _number(one, lane, names)
     if one.clip is not None:
         number = number.clip(*one.clip)
     if present is not None:
@@ -62,12 +76,14 @@ def _sum(one: Sum, names: list[str], present: pl.Expr | None) -> pl.Expr:
 
 def _joined(tables: list[pl.DataFrame], request: BoundedRequest, keys: list[str]) -> pl.DataFrame:
     """Return the sums of all lanes side by side: for every public key, or every group that occurs, sorted."""
+    numbered = [table.rename({"runs": f"runs {place}"}) for place, table in enumerate(tables)]
+    together = pl.sum_horizontal("^runs .*$").alias("runs")
     if not keys:
-        return pl.concat(tables, how="horizontal")
+        return pl.concat(numbered, how="horizontal").with_columns(together).drop("^runs .*$")
     if request.domain is not None:
         groups = request.domain
     else:
         groups = pl.concat([table.select(keys) for table in tables]).unique().sort(keys)
-    for table in tables:
+    for table in numbered:
         groups = groups.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return groups.with_columns(pl.exclude(keys).fill_null(0))
+    return groups.with_columns(pl.exclude(keys).fill_null(0)).with_columns(together).drop("^runs .*$")
