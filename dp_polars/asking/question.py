@@ -52,7 +52,8 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
     keys, key_columns = _keys(by, view)
     expressions: dict[str, pl.Expr] = {}
     aggregates = tuple(_aggregate(name, one, view, expressions) for name, one in named.items())
-    _check_names(aggregates, keys)
+    interval = _interval(options, aggregates)
+    _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
     max_groups, groups_rule = cap_of(options, "max_groups", session)
     max_rows, rows_rule = cap_of(options, "max_rows_per_group", session)
@@ -67,7 +68,7 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
         max_rows=max_rows,
         max_rows_rule=rows_rule,
         min_units=count_of(options.get("min_units", 1), "min_units"),
-        interval=_interval(options, aggregates),
+        interval=interval,
         nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
         spend=spend_of(options, session),
         steps=view.steps,
@@ -125,7 +126,7 @@ def _plain(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return expr.cast(pl.Int8) if dtype == pl.Boolean else expr
 
 
-def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key]) -> None:
+def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
     names = [key.name for key in keys]
     for one in aggregates:
         own = [one.name, f"{one.name}_low", f"{one.name}_high"]
@@ -137,7 +138,7 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key]) -> None:
                 f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers; give one an "
                 "alias."
             )
-        names.append(one.name)
+        names += own[:3] if intervals else own[:1]
 
 
 _WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "corr", "linear_regression")

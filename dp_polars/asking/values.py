@@ -18,7 +18,7 @@ from dp_polars.planning.query import Value
 from dp_polars.quantities import count_of, exact
 
 _TIMES = ("sum", "mean", "quantile", "median", "min", "max", "histogram")
-_MOST = {True: Fraction(2**60), False: Fraction(10**15)}
+_MOST = {True: Fraction(2**62), False: Fraction(10**15)}
 _FINEST = 10**4
 _MOST_BINS = 10_000
 AUTO_RANGE = (-(10**12), 10**12)
@@ -73,7 +73,7 @@ def _stored(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
     """Return a bound as the number that a column would store."""
     if dtype.is_temporal():
         try:
-            if isinstance(given, int | float | str):
+            if isinstance(given, int | float | str) or (isinstance(given, datetime.datetime) and dtype == pl.Date):
                 raise TypeError
             stored = pl.Series([given], dtype=dtype, strict=True).to_physical().item()
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
@@ -103,15 +103,13 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
             edges = [Fraction(math.floor(edge)) for edge in edges[:-1]] + [Fraction(math.ceil(edges[-1]))]
     if len(edges) - 1 > _MOST_BINS:
         raise InvalidParameterError(f"A histogram has at most {_MOST_BINS:,} bins.")
-    shown = [Fraction(float(edge)) if value.dtype.is_float() else Fraction(_whole(edge)) for edge in edges]
+    *inner, last = edges
+    shown = [Fraction(float(edge)) for edge in edges]
+    if not value.dtype.is_float():  # as whole numbers, of which the last bin has both edges
+        shown = [*(Fraction(math.ceil(edge)) for edge in inner), Fraction(math.floor(last) + 1)]
     if any(not a < b for a, b in pairwise(shown)):
         raise InvalidParameterError("The edges of a histogram must rise, and not be the same; use fewer bins.")
     return tuple(edges)
-
-
-def _whole(edge: Fraction) -> int:
-    """Return the least whole number from an edge on."""
-    return math.ceil(edge)
 
 
 def quantiles_of(asked: Asked) -> tuple[tuple[Fraction, ...], bool]:

@@ -6,6 +6,7 @@ Aggregates of the same value share a lane: one sort gives its rows, sums, square
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -298,10 +299,7 @@ def _sum(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dic
     value = one.values[0]
     lane = _value_lane(build, one.values, cap)
     grid = build.grids[lane][0]
-    shared = any(
-        other.kind in ("mean", "var", "std", "count") and value.expression in {v.expression for v in other.values}
-        for other in build.query.aggregates
-    )
+    shared = _degree(build, value) > 0
     if shared and build.form == "basis":
         return _basis(build, one, one.values, cap, weight)
     if shared and grid.offset:
@@ -407,7 +405,9 @@ def _distinct(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -
 
 def _bins(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     value, count = one.values[0], len(one.edges) - 1
-    edges = tuple(_whole(edge) if value.integers else float(edge) for edge in one.edges)
+    *inner, last = one.edges  # the last bin has both of its edges
+    whole = (*(math.ceil(edge) for edge in inner), math.floor(last))
+    edges = whole if value.integers else tuple(float(edge) for edge in one.edges)
     column = Column(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
     lane = build.lane(("bins", value.expression, one.edges), (column,), ())
     name = f"bins{lane}"
@@ -423,11 +423,6 @@ def _bins(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> di
         bins=count,
     )
     return {"bins": build.noisy(piece)}
-
-
-def _whole(edge: Fraction) -> int:
-    """Return the least whole number from an edge on."""
-    return -(-edge.numerator // edge.denominator)
 
 
 def _choices(build: _Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:

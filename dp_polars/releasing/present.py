@@ -51,11 +51,17 @@ def _long(plan: Plan) -> bool:
 
 
 def _bin_schema(one: Aggregate, plan: Plan) -> dict[str, pl.DataType]:
-    edge = _value_type(one.values[0])
+    edge = _edge_type(one)
     schema: dict[str, pl.DataType] = {BIN[0]: edge, BIN[1]: edge, "count": pl.Int64()}
     if plan.query.interval is not None:
         schema |= {"count_low": pl.Int64(), "count_high": pl.Int64()}
     return schema
+
+
+def _edge_type(one: Aggregate) -> pl.DataType:
+    """Return the type of a histogram's edges: of whole numbers they may lie between."""
+    kind = _value_type(one.values[0])
+    return pl.Float64() if kind.is_integer() and any(edge.denominator > 1 for edge in one.edges) else kind
 
 
 def _value_type(value: Value) -> pl.DataType:
@@ -190,7 +196,7 @@ def _histogram(noisy: pl.DataFrame, made: Made, plan: Plan) -> pl.Series:
 
 
 def _edges(one: Aggregate) -> pl.Series:
-    kind = _value_type(one.values[0])
+    kind = _edge_type(one)
     if kind.is_float():
         return pl.Series([float(edge) for edge in one.edges], dtype=pl.Float64)
     return _as_answer(pl.Series([int(edge) for edge in one.edges], dtype=pl.Int128), kind)

@@ -45,7 +45,9 @@ class Call:
         """Return the aggregate of these columns."""
         own = dict(self.own)
         pairs = own.pop("bounds", None)
-        bounds = tuple(pairs) if self.kind in _PAIRS and pairs else (pairs,) if columns else ()
+        bounds = (pairs,) if columns else ()
+        if self.kind in _PAIRS:
+            bounds = tuple(pairs) if pairs else (None, None)
         quantiles = own.pop("quantile", _MEDIANS.get(self.kind))
         return Asked(kind=self.kind, columns=columns, bounds=bounds, quantiles=quantiles, **own)
 

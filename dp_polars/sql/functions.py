@@ -69,9 +69,9 @@ _FUNCTIONS = {
     "dp_median": _Function("median", _NUMBER, _BOUNDED),
     "dp_min": _Function("min", _NUMBER, _BOUNDED),
     "dp_max": _Function("max", _NUMBER, _BOUNDED),
-    "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins",)),
+    "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins", "edges")),
     "dp_corr": _Function("corr", _NUMBER, _PAIR),
-    "dp_covar": _Function("covar", _NUMBER, _PAIR),
+    "dp_covar": _Function("covar", _NUMBER, _PAIR, ("ddof",)),
     "dp_linear_regression": _Function("linear_regression", "STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
 }
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
@@ -107,8 +107,12 @@ class Functions:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
         if "second_lower" in words:
             words["bounds"] = (words["bounds"], (words.pop("second_lower"), words.pop("second_upper")))
-        if words.get("bounds") == (None, None):
+        if words.get("bounds") in ((None, None), ((None, None), (None, None))):
             del words["bounds"]
+        if isinstance(words.get("quantile"), list):
+            raise InvalidParameterError("dp_quantile answers one quantile; several are asked through dp.connect.")
+        if function == "dp_histogram" and words.get("confidence") is not None:
+            raise InvalidParameterError("dp_histogram has no interval here; ask df.dp.histogram for one.")
         if words.get("keys") is not None and keys:
             words["keys"] = self._typed_keys(self._types(node["from_table"], keys), keys, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}

@@ -6,11 +6,15 @@ import warnings
 
 import duckdb
 import polars as pl
+import pytest
 
 import dp_polars as dp
 from dp_polars.engines.duckdb import spilling
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
+SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
+"""What an aggregate is called in SQL, if not by its own name."""
+BY_FIRST = ("count", "count_units")
 
 
 def session(**words):
@@ -18,6 +22,10 @@ def session(**words):
         warnings.simplefilter("ignore", dp.DPWarning)
         given = {"epsilon": 10**6, "delta": 1e-6, "unit": "who", "max_groups": 20, "max_rows_per_group": 50}
         return dp.Session(**{**given, **words})
+
+
+def columns_of(column):
+    return [] if column is None else [column] if isinstance(column, str) else list(column)
 
 
 class Polars:
@@ -28,19 +36,28 @@ class Polars:
     def __init__(self, frame, paying):
         self.frame, self.paying = frame, paying
 
-    def _call(self, root, aggregate, column, by, where, bounds, options):
-        frame = root if where is None else root.filter(where[0])
-        words = {**options, "session": self.paying}
-        if aggregate in ("sum", "mean"):
-            return getattr(frame, aggregate)(column, by=by, bounds=bounds, **words)
-        if aggregate == "count" and column is not None:
-            words["column"] = column
-        return getattr(frame, aggregate)(by, **words)
+    def _call(self, preview, aggregate, column, by, where, words):
+        frame = self.frame.dp if where is None else self.frame.dp.filter(where[0])
+        asked = getattr(frame.preview if preview else frame, aggregate)
+        words = {**words, "session": self.paying}
+        if aggregate in BY_FIRST:
+            return asked(by, **words, **({} if column is None else {"column": column}))
+        return asked(*columns_of(column), by=by, **words)
 
-    def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):
-        found = self._call(self.frame.dp, aggregate, column, by, where, bounds, options)
-        found = found.lazy().collect()
-        return found.rename({found.columns[-1]: "answer"})
+    def ask(self, aggregate, column=None, by=None, where=None, **words):
+        found = self._call(False, aggregate, column, by, where, words).lazy().collect()
+        parts = {"histogram": ["bin_low", "bin_high", "count"], "linear_regression": ["slope", "intercept"]}
+        if aggregate not in parts:
+            return found.rename({found.columns[-1]: "answer"})
+        found = found.select(*columns_of(by), answer=pl.struct(parts[aggregate]))
+        if aggregate == "linear_regression":
+            return found
+        keys = columns_of(by) or [pl.lit(0).alias("all")]
+        return found.group_by(*keys, maintain_order=True).agg("answer").select(*columns_of(by), "answer")
+
+    def plan(self, aggregate, column=None, by=None, where=None, **words):
+        """Return the plan, which is the same in every door."""
+        return self._call(True, aggregate, column, by, where, words)
 
 
 class Lazy(Polars):
@@ -58,16 +75,15 @@ class Guarded:
     errors = dp.DPError
 
     def __init__(self, frame, paying):
-        self.raw = duckdb.connect()
+        self.raw, self.paying = duckdb.connect(), paying
         self.raw.register("given", frame.to_arrow())
         self.raw.execute("CREATE TABLE rows AS FROM given")
         self.con = dp.connect(self.raw, paying)
 
-    def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):
-        call = {"count": "dp_count", "count_units": "dp_count_units", "sum": "dp_sum", "mean": "dp_avg"}[aggregate]
-        arguments = [column] if column else ["*"] if aggregate == "count" else []
-        words = {**options, **({"bounds": bounds} if bounds is not None else {})}
-        query = f"SELECT {by + ',' if by else ''} {call}({', '.join(arguments)}) AS answer FROM rows"
+    def ask(self, aggregate, column=None, by=None, where=None, **words):
+        arguments = columns_of(column) or (["*"] if aggregate == "count" else [])
+        call = f"{SQL.get(aggregate, 'dp_' + aggregate)}({', '.join(arguments)})"
+        query = f"SELECT {by + ',' if by else ''} {call} AS answer FROM rows"
         query += f" WHERE {where[1]}" if where else ""
         query += f" GROUP BY {by}" if by else ""
         return self.con.sql(query, **words).pl()
@@ -79,24 +95,28 @@ class Functions:
     errors = duckdb.Error
 
     def __init__(self, frame, paying):
-        self.raw = duckdb.connect()
+        self.raw, self.paying = duckdb.connect(), paying
         self.raw.register("given", frame.to_arrow())
         self.raw.execute("CREATE TABLE rows AS FROM given")
         dp.register(self.raw, paying)
 
     def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):
         words = ["'rows'"]
-        if aggregate in ("sum", "mean"):
-            low, high = bounds or ("NULL", "NULL")
-            words += [f"'{column}'", str(low), str(high)]
+        if aggregate == "count" and column:
+            words.append(f"\"column\" := '{column}'")
+        else:
+            words += [f"'{one}'" for one in columns_of(column)]
+        if aggregate == "quantile":
+            words.append(str(options.pop("quantile")))
+        if aggregate not in (*BY_FIRST, "n_unique"):
+            pairs = bounds if isinstance(column, tuple) else [bounds]
+            words += [str(one) for pair in pairs or [None, None] for one in pair or ("NULL", "NULL")]
         if by:
             words.append(f"by := '{by}'")
         if where:
             words.append('"where" := \'' + where[1].replace("'", "''") + "'")
-        if column and aggregate == "count":
-            words.append('"where" := \'' + column + " IS NOT NULL'")
         words += [f"{name} := {value!r}" for name, value in options.items()]
-        found = self.raw.sql(f"FROM dp.dp_{aggregate}({', '.join(words)})").pl()
+        found = self.raw.sql(f"FROM dp.{SQL.get(aggregate, 'dp_' + aggregate)}({', '.join(words)})").pl()
         return found.rename({found.columns[-1]: "answer"})
 
 
@@ -123,4 +143,22 @@ assert spilling  # the engine behind the last door
 
 def rows(frame: pl.DataFrame, by: str | None):
     """Return answers by key, or the one answer."""
-    return dict(frame.select(by, "answer").iter_rows()) if by else frame["answer"].item()
+    return dict(frame.select(by, "answer").iter_rows()) if by else frame.select("answer").rows()[0][0]
+
+
+def charges(frame: pl.DataFrame, *given, **words):
+    """Return what each door charges for a question and what it calls it: one pair, if they agree."""
+    found = set()
+    for kind in DOORS:
+        paying = session(epsilon=1)
+        kind(frame, paying).ask(*given, **words)
+        (entry,) = paying.releases
+        found.add((str(entry.cost), entry.label))
+    return found
+
+
+def refused(door, message: str, *given, **words):
+    """See that a door refuses a question and charges nothing."""
+    with pytest.raises(door.errors, match=message):
+        door.ask(*given, **words)
+    assert not door.paying.releases

@@ -1,23 +1,29 @@
 """`python -m tests.benchmarks [name ...]`: run the named benchmarks, or all; exit with 1 if a limit is passed.
 
-`polars` also takes `--rows 100000000` and `--opendp PYTHON`, a Python that has opendp[polars] to compare with.
+`polars` also takes `--rows 100000000` and `--opendp PYTHON`, a Python that has opendp[polars] to compare with; `peers`
+takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one library, and `--markdown`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 from typing import Any
 
-NAMES = ("sampling", "ledger", "imports", "polars", "duckdb")
+NAMES = ("sampling", "ledger", "imports", "polars", "duckdb", "peers")
 
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="name")
     parser.add_argument("--rows", type=int, default=argparse.SUPPRESS)
-    parser.add_argument("--opendp", default=argparse.SUPPRESS)
+    for peer in ("--opendp", "--pipeline-dp", "--tumult", "--diffprivlib"):
+        parser.add_argument(peer, metavar="PYTHON", default=argparse.SUPPRESS)
+    parser.add_argument("--repeats", type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=argparse.SUPPRESS)
+    parser.add_argument("--markdown", action="store_true")
     options: dict[str, Any] = vars(parser.parse_args(words))
     names = options.pop("names")
     unknown = set(names) - set(NAMES)
@@ -27,7 +33,8 @@ def main(words: list[str]) -> int:
     fine = []
     for name in names or NAMES:
         run = importlib.import_module(f"tests.benchmarks.{name}").run
-        fine.append(run(**options) if name == "polars" else run())
+        taken = inspect.signature(run).parameters
+        fine.append(run(**{option: value for option, value in options.items() if option in taken}))
     return 0 if all(fine) else 1
 
 

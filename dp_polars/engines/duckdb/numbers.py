@@ -33,7 +33,7 @@ def _stored(own: str, base: str) -> str:
         return f"system.main.epoch_ns({own})::HUGEINT"
     if base.startswith("TIMESTAMP"):
         return f"system.main.epoch_us({own})::HUGEINT"
-    if base == "TIME":
+    if base in ("TIME", "TIME_NS"):
         return f"(system.main.epoch_us({own}) * 1000)::HUGEINT"
     decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", base.replace(" ", ""))
     if decimal is not None:

@@ -1,0 +1,81 @@
+"""How far an answer may be from the exact one, derived from its plan: beyond that with a probability below 1e-9."""
+
+import math
+
+MISS = 1e-9
+
+
+def margin(part, unit=1.0):
+    """Noise on a sum: more steps than s log(2 / p) with probability p, more than 7 sigma with 3e-12.
+
+    `unit` is what the number 1 stands for: of decimals the last digit.
+    """
+    spread = float(part.noise.parameter)
+    steps = spread * math.log(2 / MISS) if part.noise.mechanism == "laplace" else 7 * math.sqrt(spread)
+    return math.floor(steps) * float(part.grid.step) * unit
+
+
+class Margins:
+    """The margins of one aggregate that is made of sums, by their role: x, xx, rows and so on."""
+
+    def __init__(self, plan, unit=1.0):
+        (made,) = plan.made
+        parts = {role: plan.part(name) for role, name in made.pieces.items()}
+        if "basis" in parts:
+            self._of_basis(parts["basis"], unit, made.aggregate.values[0].integers)
+            return
+        self.sums = {role: margin(part, 1 if role == "rows" else unit ** len(role)) for role, part in parts.items()}
+        letters = [role for role in parts if len(role) == 1]
+        self.most = {one: parts[one].grid.largest * float(parts[one].grid.step) * unit for one in letters}
+        exact = all(value.integers for value in made.aggregate.values)
+        self.step = {one: 0 if exact else float(parts[one].grid.step) * unit for one in letters}
+
+    def _of_basis(self, part, unit, integers):
+        """With t a value's place between the bounds: rows, t - 1/2 and (t - 1/2)**2 from k sums, each a row off by c."""
+        k, grid = len(part.piece.columns), part.grid
+        step = float(grid.step) * unit
+        width, c = (grid.high - grid.low) * step, margin(part) / float(part.grid.step) / part.piece.whole
+        self.sums = {"rows": k * c, "x": 1.5 * k * c * width, "xx": (1 + 1.25 * k) * c * width**2}
+        self.most, self.step = {"x": width / 2}, {"x": 0 if integers else step}
+
+    def mean(self, rows, role="x"):
+        """Noise on the sum, and on the count times the most that a row adds; values are rounded to the grid."""
+        few = self.sums["rows"]
+        return (self.sums[role] + self.most[role] * few) / (rows - few) + self.step[role] + 1e-9
+
+    def spread(self, rows, role="xx"):
+        """A mean of products less the product of means, by n / (n - 1) at most; rounding moves either value."""
+        (first, second), few = role, self.sums["rows"]
+        most = self.most[first] * self.most[second]
+        products = (self.sums[role] + most * few) / (rows - few)
+        products += self.step[first] * self.most[second] + self.step[second] * self.most[first]
+        one, other = self.mean(rows, first), self.mean(rows, second)
+        means = one * self.most[second] + other * self.most[first] + one * other
+        divisor = max(rows - 1 - few, 1)
+        return (products + means) * rows / divisor + most * few / divisor
+
+
+def slack(plan):
+    """How many rows the rank of a chosen value may be off: p points of a grid, each exp(-rate * r) as likely as a best.
+
+    The exponent is epsilon / (2 max_rows) for each row of rank; on each level of a descent again.
+    """
+    (part,) = [part for part in plan.parts if part.noise is None]
+    rate = float(part.epsilon) / (2 * part.piece.max_rows)
+    points = part.grid.high - part.grid.low + 1
+    return math.log(points / MISS) / rate
+
+
+def step_of(plan):
+    """Return the step of a choice's grid, to which values were rounded."""
+    (part,) = [part for part in plan.parts if part.noise is None]
+    return float(part.grid.step)
+
+
+def off(values, answer, quantile, step=0.0):
+    """How many rows the answer's rank is off: |(1 - q) below - q above| over max(q, 1 - q), ties where they suit."""
+    below = sum(value < answer - step for value in values)
+    above = sum(value > answer + step for value in values)
+    ties = len(values) - below - above
+    least, most = (1 - quantile) * below - quantile * (above + ties), (1 - quantile) * (below + ties) - quantile * above
+    return max(0.0, least, -most) / max(quantile, 1 - quantile)

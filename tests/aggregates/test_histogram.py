@@ -1,0 +1,169 @@
+"""`histogram` through every door."""
+
+from itertools import pairwise
+
+import polars as pl
+import pytest
+
+from tests.aggregates.doors import DOORS, HUGE, Functions, Polars, charges, refused, rows, session
+from tests.aggregates.frames import FRAME, OWNED
+
+PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
+
+
+@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
+def closed(request):
+    """A door at which every question is refused, so that one is enough."""
+    return request.param(FRAME, session())
+
+
+@pytest.fixture(params=[door for door in DOORS if door is not Functions], ids=lambda door: door.__name__)
+def with_edges(request):
+    """Functions have bins over bounds only."""
+    return request.param
+
+
+def ask(kind, frame, column, **words):
+    """Return (low, high, count) of each bin, by key if there is one."""
+    found = rows(kind(frame, session()).ask("histogram", column, **{"epsilon": HUGE, **words}), words.get("by"))
+    if "by" not in words:
+        return [tuple(one.values()) for one in found]
+    return {key: [tuple(one.values()) for one in listed] for key, listed in found.items()}
+
+
+def plainly(values, edges):
+    """Count by definition: a bin has its lower edge, the last one both."""
+    *_, last = edges
+    return [
+        (low, high, sum(low <= value < high or (value == high == last) for value in values))
+        for low, high in pairwise(edges)
+    ]
+
+
+@pytest.mark.parametrize(("column", "bounds", "bins"), [("n", (-9, 29), 2), ("n", (0, 20), 10), ("x", (0, 25), 5)])
+def test_it_equals_the_plain_counts_of_equal_bins(kind, column, bounds, bins):
+    """Noise of scale 50 / 10**5 on each: 0 but for a chance below 1e-200. What lies outside is left out."""
+    edges = [bounds[0] + place * (bounds[1] - bounds[0]) / bins for place in range(bins + 1)]
+    found = ask(kind, FRAME, column, bounds=bounds, bins=bins)
+    assert found == plainly(PLAIN[column].drop_nulls().to_list(), edges)
+
+
+def test_it_equals_the_plain_counts_of_each_group(kind):
+    found = ask(kind, FRAME, "n", by="region", bounds=(-9, 29), bins=2, max_groups=5)
+    groups = PLAIN.drop_nulls("n").group_by("region").agg("n")
+    assert found == {key: plainly(values, [-9, 10, 29]) for key, values in groups.iter_rows()}
+
+
+def test_ten_bins_unless_said_and_a_filter(kind):
+    where = (pl.col("kind") > 0, "kind > 0")
+    values = OWNED.filter(where[0])["n"].drop_nulls().to_list()
+    assert ask(kind, FRAME, "n", bounds=(0, 20), where=where) == plainly(values, range(0, 21, 2))
+
+
+@pytest.mark.parametrize("edges", [[-9, -3, 0, 1, 29], [0, 1000], [-(10**6), 0, 10**6]], ids=str)
+@pytest.mark.parametrize("column", ["n", "x"])
+def test_it_equals_the_plain_counts_between_given_edges(with_edges, column, edges):
+    assert ask(with_edges, FRAME, column, edges=edges) == plainly(PLAIN[column].drop_nulls().to_list(), edges)
+
+
+def test_values_on_edges_belong_to_the_bin_above_and_the_last_to_the_last(with_edges):
+    frame = pl.DataFrame({"who": range(8), "v": [-0.1, 0.0, -0.0, 0.5, 0.5, 1.0, 1.1, float("nan")]})
+    assert ask(with_edges, frame, "v", edges=[0, 0.5, 1]) == [(0, 0.5, 2), (0.5, 1, 3)]
+
+
+def test_edges_between_whole_numbers_are_those_that_were_given(with_edges):
+    """Neither the last bin of whole numbers has more than it shows, nor does any show another edge."""
+    frame = pl.DataFrame({"who": range(6), "v": [-1, 0, 1, 2, 3, 4]})
+    found = ask(with_edges, frame, "v", edges=[-0.5, 1.5, 2.5])
+    assert [count for _, _, count in found] == [2, 1]
+    shown = [low for low, _, _ in found] + [found[-1][1]]
+    assert plainly(frame["v"].to_list(), shown) == found
+
+
+def test_infinite_values_lie_outside(with_edges):
+    frame = pl.DataFrame({"who": range(4), "v": [float("inf"), float("-inf"), 1.0, None]})
+    assert ask(with_edges, frame, "v", edges=[0, 2]) == [(0, 2, 1)]
+
+
+@pytest.mark.parametrize("cap", [1, 3, 29, 50])
+def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap):
+    """Ten units have 30 rows within the bounds and 30 outside, which use up nothing of the cap."""
+    frame = pl.DataFrame({"who": [i % 10 for i in range(600)], "v": [i // 10 for i in range(600)]})
+    found = ask(kind, frame, "v", bounds=(0, 29), bins=3, max_rows_per_group=cap)
+    assert sum(count for _, _, count in found) == 10 * min(cap, 30)
+
+
+def test_constants_nulls_empty_frames_and_groups(kind):
+    frame = pl.DataFrame({"who": [1, 2, 3], "key": ["a", "a", "b"], "v": [5, 5, None]})
+    words = {"bounds": (0, 10), "bins": 2}
+    none = [(0, 5, 0), (5, 10, 0)]
+    assert ask(kind, frame, "v", **words) == [(0, 5, 0), (5, 10, 2)]
+    found = ask(kind, frame, "v", by="key", keys=["a", "b", "c"], **words)
+    assert found == {"a": [(0, 5, 0), (5, 10, 2)], "b": none, "c": none}
+    assert ask(kind, frame.clear(), "v", **words) == none
+    assert ask(kind, frame.clear(), "v", by="key", **words) == {}
+
+
+def test_frames_have_a_row_for_each_bin_and_an_interval():
+    """The interval of one bin is that of its noise: scale 1 / 0.5, within 5 for 90 %."""
+    frame = pl.DataFrame({"who": range(100), "key": ["a", "b"] * 50, "v": range(100)})
+    words = {"bounds": (0, 100), "bins": 4, "max_rows_per_group": 1, "max_groups": 1, "confidence": 0.9}
+    with session():
+        found = frame.dp.histogram("v", "key", keys=["a", "b"], epsilon=0.5, **words)
+    assert found.columns == ["key", "bin_low", "bin_high", "count", "count_low", "count_high"]
+    assert found["key"].to_list() == ["a"] * 4 + ["b"] * 4
+    error = found["count_high"] - found["count"]
+    assert set(error) == set(found["count"] - found["count_low"]) == {5}
+
+
+def test_a_function_with_an_interval_answers_or_charges_nothing():
+    paying = session()
+    try:
+        Functions(FRAME, paying).ask("histogram", "n", bounds=(0, 20), bins=2, confidence=0.9, epsilon=1)
+    except Functions.errors:
+        assert not paying.releases
+
+
+def test_a_wanted_error_decides_the_spend():
+    plan = Polars(FRAME, session()).plan("histogram", "n", bounds=(0, 20), within=10, max_rows_per_group=1)
+    assert plan.expected_error() == 10
+
+
+@pytest.mark.parametrize("by", [None, "region"])
+def test_every_door_plans_and_charges_the_same(by):
+    assert len(charges(FRAME, "histogram", "x", by=by, bounds=(0, 25), bins=3, epsilon=0.5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": (5, 1)}, "lower < upper"),
+        ({"bins": 0}, "bins must be at least 1"),
+        ({"bins": 10_001}, "at most 10,000 bins"),
+        ({"column": "n", "bins": 26}, "must rise"),
+        ({"column": "region"}, "needs integers or floats, decimals or times"),
+    ],
+)
+def test_every_door_refuses_alike(closed, words, message):
+    refused(closed, message, "histogram", **{"column": "x", "bounds": (0, 25), "epsilon": 1, **words})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"edges": [0, 2, 1]}, "must rise"),
+        ({"edges": [0, 0]}, "must rise"),
+        ({"edges": [0]}, "at least two edges"),
+        ({"edges": [0, 1], "bounds": (0, 1)}, "not both"),
+        ({"edges": [0, 1], "bins": 2}, "not both"),
+        ({"column": "n", "edges": [0.1, 0.2]}, "must rise"),
+    ],
+)
+def test_edges_are_refused_alike(with_edges, words, message):
+    refused(with_edges(FRAME, session()), message, "histogram", **{"column": "x", "epsilon": 1, **words})

@@ -1,0 +1,187 @@
+"""`quantile` and `median` through every door.
+
+An answer is right if its rank is: how many rows it is off is bounded by `slack`, from the plan. With next to no privacy
+that is below one row, so the answer lies between the two values next to the wanted rank, or is one of them.
+"""
+
+import polars as pl
+import pytest
+
+from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, Polars, charges, refused, rows, session
+from tests.aggregates.frames import FRAME, OWNED
+from tests.aggregates.margins import off, slack, step_of
+
+CAPS = {"max_groups": 5, "max_rows_per_group": 50}
+PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
+
+
+@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
+def closed(request):
+    """A door at which every question is refused, so that one is enough."""
+    return request.param(FRAME, session())
+
+
+def ask(kind, frame, aggregate, column, **words):
+    given = {"epsilon": HUGE, **words}
+    return rows(kind(frame, session()).ask(aggregate, column, **given), words.get("by"))
+
+
+def plan_of(frame, aggregate, column, **words):
+    return Polars(frame, session()).plan(aggregate, column, **{"epsilon": HUGE, **words})
+
+
+def clipped(column, bounds, by=None, frame=PLAIN):
+    """Return the values of each group, clipped."""
+    kept = frame.drop_nulls(column).with_columns(pl.col(column).clip(*bounds))
+    return {key: part[column].to_list() for (key,), part in kept.partition_by(by, as_dict=True).items()}
+
+
+def values_of(column, bounds):
+    return PLAIN[column].drop_nulls().clip(*bounds).to_list()
+
+
+@pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
+def test_its_rank_is_the_wanted_one(kind, column, bounds):
+    door, values = kind(FRAME, session()), values_of(column, bounds)
+    for quantile in (0.01, 0.25, 0.5, 0.9):
+        words = {"quantile": quantile, "bounds": bounds, "epsilon": HUGE}
+        plan = plan_of(FRAME, "quantile", column, **words)
+        assert slack(plan) < 1
+        found = rows(door.ask("quantile", column, **words), None)
+        assert off(values, found, quantile, step_of(plan) if column == "x" else 0) <= slack(plan)
+
+
+@pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
+def test_the_median_of_each_group_has_half_of_its_rows_below(kind, column, bounds):
+    plan = plan_of(FRAME, "median", column, by="region", bounds=bounds, **CAPS)
+    step = step_of(plan) if column == "x" else 0
+    assert slack(plan) < 1
+    found = ask(kind, FRAME, "median", column, by="region", bounds=bounds, **CAPS)
+    groups = clipped(column, bounds, "region")
+    assert found.keys() == groups.keys()
+    assert all(off(values, found[key], 0.5, step) <= slack(plan) for key, values in groups.items())
+
+
+def test_several_quantiles_are_a_list_in_the_order_asked_for(kind):
+    """Each level halves the rows at the last answer, which moves the ranks below it by up to half of them and one.
+
+    There are three levels, and no more than two values on one point of the grid.
+    """
+    quantiles, bounds = [0.9, 0.1, 0.5, 0.25, 0.75, 0.5], (-60, 80)
+    if kind is Functions:
+        pytest.skip("a function of dp.register answers with one number")
+    words = {"quantile": quantiles, "bounds": bounds}
+    plan = plan_of(FRAME, "quantile", "x", **words)
+    found = ask(kind, FRAME, "quantile", "x", **words)
+    values = values_of("x", bounds)
+    assert found[2] == found[5]
+    assert found[1] <= found[3] <= found[2] <= found[4] <= found[0]
+    near = 3 * (slack(plan) + 2)
+    assert all(off(values, one, q, step_of(plan)) <= near for one, q in zip(found, quantiles, strict=True))
+
+
+def test_several_quantiles_never_cross_where_little_is_known(kind):
+    if kind is Functions:
+        pytest.skip("a function of dp.register answers with one number")
+    for few in (FRAME.head(3), FRAME.head(20), FRAME):
+        words = {"quantile": [0, 0.2, 0.4, 0.6, 0.8, 1], "bounds": (0, 25), "max_rows_per_group": 1}
+        found = ask(kind, few, "quantile", "x", **words, epsilon=0.01)
+        assert found == sorted(found)
+        assert found[0] >= 0
+        assert found[-1] <= 25
+
+
+def test_a_function_asked_for_several_quantiles_answers_or_charges_nothing():
+    paying = session()
+    try:
+        Functions(FRAME, paying).ask("quantile", "x", quantile=[0.25, 0.75], bounds=(0, 25), epsilon=1)
+    except Functions.errors:
+        assert not paying.releases
+
+
+def test_in_sql_a_quantile_and_its_bounds_have_places():
+    frame = pl.DataFrame({"who": range(101), "v": range(101)})
+    found = Guarded(frame, session()).con.sql(
+        "SELECT dp_quantile(v, 0.25, 0, 100) AS a, dp_median(v, 0, 100) AS b FROM rows", epsilon=HUGE
+    )
+    assert found.fetchall() == [(25, 50)]
+
+
+@pytest.mark.parametrize(("cap", "expected"), [(1, 10), (20, 10), (22, 90), (50, 90)])
+def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap, expected):
+    """One unit has 1000 rows of 90, 21 units have one of 10: only from 22 rows on it has the most."""
+    frame = pl.DataFrame({"who": [0] * 1000 + list(range(1, 22)), "v": [90] * 1000 + [10] * 21})
+    assert ask(kind, frame, "median", "v", bounds=(0, 100), max_rows_per_group=cap) == expected
+
+
+def test_ties_constants_and_a_single_value(kind):
+    """Nothing but these values has the best rank; any other of 101 points is exp(-500) as likely."""
+    tied = pl.DataFrame({"who": range(100), "v": [1] * 20 + [5] * 40 + [9] * 40})
+    words = {"bounds": (0, 100), "max_rows_per_group": 1}
+    door = kind(tied, session())
+    for quantile, expected in ((0.1, 1), (0.3, 5), (0.5, 5), (0.7, 9), (0.99, 9)):
+        assert rows(door.ask("quantile", "v", quantile=quantile, epsilon=HUGE, **words), None) == expected
+    constant = tied.with_columns(v=pl.lit(7))
+    assert ask(kind, constant, "median", "v", **words) == 7
+    assert ask(kind, constant.head(1), "median", "v", **words) == 7
+
+
+def test_null_and_nan_are_no_values_and_infinity_is_clipped(kind):
+    values = [None, float("nan"), float("inf"), float("inf"), float("inf"), float("-inf"), 8.0]
+    frame = pl.DataFrame({"who": range(7), "v": values})
+    found = ask(kind, frame, "median", "v", bounds=(0, 16), max_rows_per_group=1)
+    assert found == 16
+
+
+def test_values_beyond_the_bounds_count_at_the_bounds(kind):
+    frame = pl.DataFrame({"who": range(90), "v": [-1000] * 60 + [1000] * 30})
+    assert ask(kind, frame, "median", "v", bounds=(-3, 3), max_rows_per_group=1) == -3
+
+
+def test_two_units_empty_frames_and_empty_public_groups(kind):
+    """Of no rows every point of the bounds is as likely as any other."""
+    frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6]})
+    words = {"bounds": (0, 8), "max_rows_per_group": 1}
+    found = ask(kind, frame, "median", "v", by="key", keys=["a", "none"], **words)
+    assert 2 <= found["a"] <= 6
+    assert 0 <= found["none"] <= 8
+    assert 0 <= ask(kind, frame.clear(), "median", "v", **words) <= 8
+    assert ask(kind, frame.clear(), "median", "v", by="key", **words) == {}
+
+
+@pytest.mark.parametrize("by", [None, "region"])
+def test_every_door_plans_and_charges_the_same(by):
+    assert len(charges(FRAME, "quantile", "x", by=by, quantile=0.9, bounds=(0, 25), epsilon=0.5)) == 1
+    assert len(charges(FRAME, "median", "x", by=by, bounds=(0, 25), share=0.5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": (5, 1)}, "lower < upper"),
+        ({"column": "region"}, "needs integers or floats, decimals or times"),
+        ({"quantile": 1.01}, "must lie between 0 and 1"),
+        ({"quantile": -0.5}, "must lie between 0 and 1"),
+        ({"quantile": 0.12345}, "four digits at most"),
+        ({"quantile": []}, "a number between 0 and 1, or a list of them"),
+        ({"quantile": [0.5, 1.5]}, "must lie between 0 and 1"),
+        ({"confidence": 0.9}, "interval"),
+    ],
+)
+def test_every_door_refuses_alike(closed, words, message):
+    if isinstance(words.get("quantile"), list) and isinstance(closed, Functions):
+        message = "answers one quantile"
+    refused(closed, message, "quantile", **{"column": "x", "quantile": 0.5, "bounds": (0, 25), "epsilon": 1, **words})
+
+
+def test_what_a_median_does_not_have_is_refused_alike(closed):
+    refused(closed, "interval", "median", "x", bounds=(0, 25), confidence=0.9, epsilon=1)
+    refused(closed, "depends on how many rows", "median", "x", bounds=(0, 25), within=1)
+    for aggregate in ("median", "mean"):
+        refused(closed, r"\bper\b|does not support", aggregate, "x", bounds=(0, 25), per="unit", epsilon=1)
