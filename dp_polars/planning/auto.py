@@ -26,6 +26,7 @@ _EACH, _ALL = Fraction(6, 100), Fraction(12, 100)  # parts of the spend: of one 
 _MOST = 4096  # groups or rows of a unit, at most
 _UNKNOWN_GROUPS = 32  # how many groups are expected where keys are discovered
 _BOUND_OVER_MEAN = 4
+_LIKELY_GROUPS = 20
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
 
@@ -90,12 +91,27 @@ def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]
     return tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
 
 
+def likely_groups(query: Query) -> int:
+    """Return how many groups a unit may well have: what is known, or a guess."""
+    if not query.keys or not query.unit:
+        return 1
+    known = query.max_groups if isinstance(query.max_groups, int) else _LIKELY_GROUPS
+    return known if query.domain is None else min(known, query.domain.height)
+
+
+def likely_noise(allowance: Allowance, groups: int) -> float:
+    """Return the deviation of a count of units by group that an allowance would buy."""
+    if allowance.measure == "pure":
+        return math.sqrt(2) * groups / float(allowance.amount)
+    return math.sqrt(groups / (2 * float(allowance.amount)))
+
+
 def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
     """Return for each candidate how many units should lie beyond it, by what is known of the caps."""
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
     pure = main.measure == "pure"
     # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
-    noise = groups * (math.sqrt(2) / float(main.amount) if pure else 1 / math.sqrt(2 * float(main.amount)))
+    noise = groups * likely_noise(main, 1)
     if estimate.value is None and any(value.bounds is not None for one in query.aggregates for value in one.values):
         noise *= _BOUND_OVER_MEAN  # noise goes with the bound, what is cut off with a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)

@@ -17,7 +17,14 @@ from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
-from dp_polars.planning.auto import Estimate, estimates_of, settled_query, wanted_estimates
+from dp_polars.planning.auto import (
+    Estimate,
+    estimates_of,
+    likely_groups,
+    likely_noise,
+    settled_query,
+    wanted_estimates,
+)
 from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.pieces import Form, Made, Piece, Pieces, pieces_of
@@ -150,11 +157,11 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
     """Return the plan of a query that leaves something to be estimated: what that is, and the price of it all."""
     if query.spend.within is not None:
         raise InvalidParameterError("within= needs caps and bounds that are known; say epsilon= or share= with 'auto'.")
-    # In the measure that parts of a spend are best split in; the price is the same whatever is found.
     allowances = allowances_of(terms, query.spend)
     if not allowances:
         raise no_option(terms, query.spend)
-    whole = allowances[-1]
+    # In the measure that is likely to be better; it is fixed, so the price is the same whatever is found.
+    whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
     estimates = estimates_of(query, whole)
     main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
     # What the rest will be like but for its numbers: the columns and the types of the answer.

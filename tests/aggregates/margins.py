@@ -31,7 +31,7 @@ class Margins:
         self.step = {one: 0 if exact else float(parts[one].grid.step) * unit for one in letters}
 
     def _of_basis(self, part, unit, integers):
-        """With t a value's place between the bounds: rows, t - 1/2 and (t - 1/2)**2 from k sums, each a row off by c."""
+        """With t a value's place between the bounds: rows, t - 1/2 and (t - 1/2)**2 from k sums, each c rows off."""
         k, grid = len(part.piece.columns), part.grid
         step = float(grid.step) * unit
         width, c = (grid.high - grid.low) * step, margin(part) / float(part.grid.step) / part.piece.whole

@@ -79,6 +79,8 @@ def _from_file(path: Path, rows: int) -> bool:
 
 def _in_memory(frame: pl.DataFrame) -> bool:
     fine = _by_keys(frame)
+    fine = _other_aggregates(frame) and fine
+    fine = _several_at_once(frame) and fine
     fine = _rows_as_units(frame) and fine
     fine = _strings_as_units(frame) and fine
     return _planning(frame) and fine
@@ -124,6 +126,46 @@ def _by_keys(frame: pl.DataFrame) -> bool:
             "region",
         )
     return show(f"in memory, {frame.height:,} rows, {data.users_of(frame.height):,} users", report.rows)
+
+
+def _other_aggregates(frame: pl.DataFrame) -> bool:
+    report = _Report(frame)
+    value, words = pl.col("value"), {"by": "region", "bounds": BOUNDS, **SPEND}
+    pairs = {**words, "bounds": (BOUNDS, (0, 100_000))}
+    with generous_session():
+        private = frame.dp
+        for what, ours, plain, limit in (
+            ("median", lambda: private.median("value", **words), value.median(), 8),
+            ("quartiles", lambda: private.quantile("value", [0.25, 0.5, 0.75], **words), value.quantile(0.5), None),
+            ("variance", lambda: private.var("value", **words), value.var(), None),
+            ("histogram", lambda: private.histogram("value", **words), value.sum(), None),
+            ("correlation", lambda: private.corr("value", "shop", **pairs), pl.corr("value", "shop"), None),
+            ("distinct", lambda: private.n_unique("shop", by="region", **SPEND), pl.col("shop").n_unique(), None),
+        ):
+            report.add(f"{what} by 50 strings", ours, lambda plain=plain: frame.group_by("region").agg(plain), limit)
+    return show("other aggregates", report.rows)
+
+
+def _several_at_once(frame: pl.DataFrame) -> bool:
+    """Five aggregates in one agg against one of them, of one column and of two."""
+    report = _Report(frame)
+    five = {
+        "n": dp.count(),
+        "total": dp.sum("value", bounds=BOUNDS),
+        "average": dp.mean("value", bounds=BOUNDS),
+        "spread": dp.var("value", bounds=BOUNDS),
+        "typical": dp.median("value", bounds=BOUNDS),
+    }
+    two = {**five, "average": dp.mean("shop", bounds=(0, 100_000)), "spread": dp.count_units()}
+    with generous_session():
+        for what, asked in (("one column", five), ("two columns", two)):
+            report.add(
+                f"five aggregates of {what}",
+                lambda asked=asked: frame.dp.group_by("region").agg(**asked, **SPEND),
+                lambda: frame.dp.mean("value", by="region", bounds=BOUNDS, **SPEND),
+                2.5,
+            )
+    return show("several at once (plain: one mean)", report.rows)
 
 
 def _rows_as_units(frame: pl.DataFrame) -> bool:
