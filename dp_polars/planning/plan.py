@@ -27,7 +27,8 @@ from dp_polars.planning.auto import (
 )
 from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
-from dp_polars.planning.pieces import Form, Made, Piece, Pieces, pieces_of
+from dp_polars.planning.making import pieces_of
+from dp_polars.planning.pieces import Form, Made, Piece, Pieces
 from dp_polars.planning.query import Query, Value
 from dp_polars.planning.sensitivity import Sensitivity
 from dp_polars.planning.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
