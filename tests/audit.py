@@ -70,7 +70,7 @@ def audit(plan, left: pl.DataFrame, right: pl.DataFrame, copies: int = 60_000) -
 
 def _drawn(noisy, part, copies):
     column = noisy[part.name]
-    return (column.explode() if column.dtype.is_nested() else column).to_numpy().reshape(copies, -1)
+    return (column.explode(empty_as_null=False) if column.dtype.is_nested() else column).to_numpy().reshape(copies, -1)
 
 
 def _log_ratio(drawn, a, b, noise):

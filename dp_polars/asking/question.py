@@ -18,7 +18,7 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan, plan_of
 from dp_polars.planning.query import Aggregate, Key, Query, Value
 from dp_polars.quantities import count_of, flag_of, positive, probability_of
-from dp_polars.releasing.present import BIN
+from dp_polars.releasing.present import BIN, WITHOUT_INTERVAL
 from dp_polars.releasing.ratios import REGRESSION
 
 
@@ -93,7 +93,8 @@ def _aggregate(name: str | None, asked: Asked, view: View, expressions: dict[str
         raise InvalidParameterError(f"per must be 'row' or 'unit', got {asked.per!r}.")
     if asked.per == "unit" and asked.kind != "sum":
         raise InvalidParameterError(f"per='unit' clips each unit's total, which only a sum has, not a {asked.kind}.")
-    if len(asked.columns) > 1 and len(asked.bounds) != len(asked.columns):
+    pairs = [isinstance(own, tuple | list) or own in (None, "auto") for own in asked.bounds]
+    if len(asked.columns) > 1 and (len(pairs) != len(asked.columns) or not all(pairs)):
         raise InvalidParameterError("bounds= of two columns is a pair for each: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
     for column, bounds in zip_longest(asked.columns, asked.bounds):
@@ -141,15 +142,12 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
         names += own[:3] if intervals else own[:1]
 
 
-_WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "corr", "linear_regression")
-
-
 def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None:
     confidence = options.get("confidence")
     if confidence is None:
         return None
-    without = [one.kind for one in aggregates if one.kind in _WITHOUT_INTERVAL]
-    if without:
+    without = [one.kind for one in aggregates if one.kind in WITHOUT_INTERVAL]
+    if len(without) == len(aggregates):
         raise InvalidParameterError(f"No interval is known for a {' or '.join(without)}; ask without confidence=.")
     return probability_of(confidence, "confidence")
 

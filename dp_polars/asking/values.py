@@ -21,6 +21,12 @@ _TIMES = ("sum", "mean", "quantile", "median", "min", "max", "histogram")
 _MOST = {True: Fraction(2**62), False: Fraction(10**15)}
 _FINEST = 10**4
 _MOST_BINS = 10_000
+_EXAMPLES = {
+    pl.Date: "datetime.date(2020, 1, 1), datetime.date(2030, 1, 1)",
+    pl.Datetime: "datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1)",
+    pl.Time: "datetime.time(8), datetime.time(18)",
+    pl.Duration: "datetime.timedelta(0), datetime.timedelta(days=7)",
+}
 AUTO_RANGE = (-(10**12), 10**12)
 """Where bounds are looked for, if they are estimated."""
 
@@ -45,7 +51,12 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
         return Value(name=name, expression=checked.canonical, dtype=dtype)
     if isinstance(bounds, str) and bounds == "auto":
         if dtype.is_temporal() or kind == "histogram":
-            raise InvalidParameterError(f"The bounds of a {kind} of {dtype} can't be estimated; give them.")
+            what = "a histogram" if kind == "histogram" else f"points in time ({name})"
+            raise InvalidParameterError(f"The bounds of {what} can't be estimated; give them.")
+        if asked.per == "unit":
+            raise InvalidParameterError(
+                "bounds='auto' looks at rows, not at each unit's total (per='unit'); give them."
+            )
         scale = 10**dtype.scale if isinstance(dtype, pl.Decimal) else 1
         wide = (Fraction(AUTO_RANGE[0] * scale), Fraction(AUTO_RANGE[1] * scale))
         return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=wide, auto=True)
@@ -54,9 +65,11 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
 
 def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fraction]:
     if given is None:
+        example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
         raise InvalidParameterError(
-            f"Which values of {name} count at most? Say bounds=(0, 100): values beyond are clipped, and "
-            "the bounds decide the noise. They must not be read off the data (bounds='auto' estimates them privately)."
+            f"Which values of {name} count at most? Say bounds={example}: values beyond are clipped, and "
+            "the bounds decide the noise. They must not be read off the data"
+            + ("." if dtype.is_temporal() else " (bounds='auto' estimates them privately).")
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
@@ -77,7 +90,9 @@ def _stored(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
                 raise TypeError
             stored = pl.Series([given], dtype=dtype, strict=True).to_physical().item()
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-            raise InvalidParameterError(f"{what} must be what {name} holds: a {dtype}.") from None
+            raise InvalidParameterError(
+                f"{what} must be what {name} holds: a {dtype}, as in ({_EXAMPLES[dtype.base_type()]})."
+            ) from None
         return Fraction(stored)
     if isinstance(given, datetime.date | datetime.time | datetime.timedelta):
         raise InvalidParameterError(f"{what} must be a number: {name} is of the type {dtype}.")

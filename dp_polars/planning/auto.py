@@ -111,7 +111,7 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
     pure = main.measure == "pure"
     # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
-    noise = groups * likely_noise(main, 1)
+    noise = groups * likely_noise(main.part(Fraction(1, len(query.aggregates))), 1)
     if estimate.value is None and any(value.bounds is not None for one in query.aggregates for value in one.values):
         noise *= _BOUND_OVER_MEAN  # noise goes with the bound, what is cut off with a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
@@ -159,7 +159,11 @@ def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
             lower = next(low for own, low in found.items() if own.value == estimate.value and own.what == "lower")
             ladder = estimate.candidates
             upper = max(chosen, ladder[1])
-            bounds[estimate.value.expression] = (min(lower, max(low for low in ladder if low < upper)), upper)
+            lower = min(lower, max(low for low in ladder if low < upper))
+            # Next to 0 it is 0: that costs nothing, and is easier to read.
+            lower = Fraction(0) if 0 < lower <= upper / 50 else lower
+            upper = Fraction(0) if 0 > upper >= lower / 50 else upper
+            bounds[estimate.value.expression] = (lower, upper)
 
     def with_bounds(one: Aggregate) -> Aggregate:
         values = tuple(replace(value, bounds=bounds[value.expression]) if value.auto else value for value in one.values)

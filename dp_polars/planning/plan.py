@@ -29,7 +29,7 @@ from dp_polars.planning.bounds import Bounds, bounds_of
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.making import pieces_of
 from dp_polars.planning.pieces import Form, Made, Piece, Pieces
-from dp_polars.planning.query import Query, Value
+from dp_polars.planning.query import Aggregate, Query, Value
 from dp_polars.planning.sensitivity import Sensitivity
 from dp_polars.planning.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars.planning.totals import with_totals
@@ -133,7 +133,7 @@ class Plan:
         part = self.part(next(iter(made.pieces.values())))
         if part.piece.source == "basis":
             return None
-        return float(part.error(confidence) * part.grid.step)
+        return float(part.error(confidence) * part.grid.step * _unit_of(made.aggregate))
 
     def __str__(self) -> str:
         from dp_polars.planning.show import plan_text
@@ -201,7 +201,7 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
     spend = query.spend
     if spend.within is not None:
-        spend = replace(spend, within=spend.within / noisy[0].grid.step)
+        spend = replace(spend, within=spend.within / (noisy[0].grid.step * _unit_of(query.aggregates[0])))
     granted, cost = allot(terms, spend, wanted, allowance)
     parts = tuple(
         Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
@@ -229,6 +229,11 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
+
+
+def _unit_of(one: Aggregate) -> Fraction:
+    """Return what the number 1 stands for in an answer that is a sum: decimals are counted in their last digit."""
+    return one.values[0].unit if one.kind == "sum" else Fraction(1)
 
 
 def _delta(query: Query, terms: Terms, cost: Cost) -> Fraction:

@@ -48,6 +48,11 @@ class Value:
         return not self.dtype.is_float()
 
     @property
+    def unit(self) -> Fraction:
+        """What the number 1 stands for: of decimals the last digit, of times what they are counted in."""
+        return Fraction(1, 10**self.dtype.scale) if isinstance(self.dtype, pl.Decimal) else Fraction(1)
+
+    @property
     def lower(self) -> Fraction:
         """The least value that counts."""
         return _given(self.bounds)[0]

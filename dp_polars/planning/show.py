@@ -61,6 +61,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
     rows.append(("price", f"{plan.cost} ({share_of(terms, plan.cost):.2%} of the session)"))
     for made in plan.made:
+        rows += _vague_error(made, plan, several)
         error = plan.expected_error_of(made)
         if error is not None:
             name = f" of {made.aggregate.name}" if several else ""
@@ -69,6 +70,22 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
     return rows
+
+
+def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]:
+    """Return what is known of an error that depends on the rows of a group: in ranks, or over their number."""
+    name = f"expected error of {made.aggregate.name}" if several else "expected error"
+    if "values" in made.pieces and plan.parts:
+        part = plan.part(made.pieces["values"])
+        points = part.grid.high - part.grid.low + 1
+        ranks = 2 * part.piece.max_rows / float(part.epsilon) * (math.log(points) + math.log(20))
+        return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
+    if made.aggregate.kind == "mean" and "basis" in made.pieces and plan.parts:
+        part = plan.part(made.pieces["basis"])
+        width = (part.grid.high - part.grid.low) * float(part.grid.step * made.aggregate.values[0].unit)
+        off = part.error(0.975) / part.piece.whole * width
+        return [(name, f"within {off:.6g} / n for 95 % of groups of n rows, if n is not small")]
+    return []
 
 
 def _different(texts: Iterable[str]) -> list[str]:

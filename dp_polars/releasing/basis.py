@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Plan
-from dp_polars.releasing.ratios import DAY, unit_of
+from dp_polars.releasing.ratios import DAY
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ def _answer(sums: Sequence[Floats], made: Made, plan: Plan) -> Floats:
     if one.kind == "count":
         return rows
     grid, value = plan.part(made.pieces["basis"]).grid, one.values[0]
-    unit = float(unit_of(value))
+    unit = float(value.unit)
     step, width = float(grid.step) * unit, grid.high - grid.low
     first: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
     if one.kind == "sum":  # decimals are counted in their last digit

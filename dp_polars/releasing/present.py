@@ -16,6 +16,8 @@ from dp_polars.releasing.basis import basis_answers
 from dp_polars.releasing.ratios import REGRESSION, ratios
 
 BIN = ("bin_low", "bin_high")
+WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "corr", "linear_regression")
+"""Aggregates for which no interval of the noise is known."""
 
 
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
@@ -40,7 +42,7 @@ def _answer_schema(made: Made, plan: Plan) -> dict[str, pl.DataType]:
     if one.several:
         return {one.name: pl.List(kind)}
     names = [one.name]
-    if plan.query.interval is not None:
+    if plan.query.interval is not None and one.kind not in WITHOUT_INTERVAL:
         names += [f"{one.name}_low", f"{one.name}_high"]
     return dict.fromkeys(names, kind)
 
@@ -105,7 +107,7 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     schema = result_schema(plan)
     frame = pl.DataFrame({**keys, **columns})
     if _long(plan):
-        frame = frame.explode(plan.made[0].aggregate.name).unnest(plan.made[0].aggregate.name)
+        frame = frame.explode(plan.made[0].aggregate.name, empty_as_null=False).unnest(plan.made[0].aggregate.name)
     return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
 
 
@@ -183,7 +185,7 @@ def _histogram(noisy: pl.DataFrame, made: Made, plan: Plan) -> pl.Series:
     columns = {
         BIN[0]: pl.concat([edges[:-1]] * groups) if groups else edges.clear(),
         BIN[1]: pl.concat([edges[1:]] * groups) if groups else edges.clear(),
-        "count": noisy[part.name].explode() if groups else pl.Series([], dtype=pl.Int64),
+        "count": noisy[part.name].explode(empty_as_null=False) if groups else pl.Series([], dtype=pl.Int64),
     }
     if plan.query.interval is not None:
         error = part.error(plan.query.interval)

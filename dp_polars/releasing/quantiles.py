@@ -7,8 +7,9 @@ part only (of equal values at the border each side gets a half, rounded so that 
 the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never
 cross.
 
-The least value is aimed at a little inside: scores -|below - min(above, t)| with t of about 16 / epsilon rows, because
-every candidate below all values has the same rank, and most candidates may lie there. The largest likewise.
+The least value is aimed at a little inside: scores -|below - min(above, t)|, because every candidate below all values
+has the same rank, and most candidates may lie there. So t grows with their number: (2 max_rows / epsilon)(ln n + 3), 34
+rows at epsilon 1 for floats. The largest likewise.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from dp_polars.mechanisms.quantiles import Target, choose_points
 from dp_polars.planning.pieces import Piece
 from dp_polars.sampling import BitSource
 
-_INSIDE = 16
 _FINEST = 10**6
 
 Numbers = NDArray[np.int64]
@@ -92,8 +92,9 @@ class _Descent:
         """Return what is aimed at, and how much a point of score counts in the exponent."""
         rate = self._epsilon / (2 * self._piece.max_rows)
         if quantile in (0, 1):
-            inside = math.ceil(_INSIDE * self._piece.max_rows / self._epsilon)
-            most = min(inside, 1 << 50)
+            # All candidates outside together then weigh e**-3 times as much as one that is aimed at.
+            points = self._piece.grid.high - self._piece.grid.low + 1
+            most = min(math.ceil((math.log(points) + 3) / rate), 1 << 50)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
             return target, rate
         near = quantile.limit_denominator(_FINEST)

@@ -9,7 +9,6 @@ import polars as pl
 
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
-from dp_polars.planning.query import Value
 
 REGRESSION = ("slope", "intercept")
 DAY = 86_400_000_000  # microseconds
@@ -34,11 +33,6 @@ def ratios(noisy: pl.DataFrame, made: Made, plan: Plan) -> list[pl.Series]:
     return [slope, moments.average("y") - slope * moments.average("x")]
 
 
-def unit_of(value: Value) -> Fraction:
-    """Return what the number 1 stands for: of decimals the last digit, of times what they are counted in."""
-    return Fraction(1, 10**value.dtype.scale) if isinstance(value.dtype, pl.Decimal) else Fraction(1)
-
-
 class Moments:
     """Noisy sums of values and of their products, about the middles of their bounds, as floats."""
 
@@ -55,7 +49,7 @@ class Moments:
         """Return what the number 1 stands for in a product of values."""
         product_of_units = Fraction(1)
         for letter in role:
-            product_of_units *= unit_of(self.values[letter])
+            product_of_units *= self.values[letter].unit
         return float(product_of_units)
 
     def total(self, role: str) -> pl.Series:

@@ -135,6 +135,8 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
 def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
     """Return the questions of a statement, planned; nothing is read."""
     questions = [question for aggregation in parts.aggregations for question in aggregation.questions]
+    if "rollup" in options:
+        raise InvalidParameterError("rollup= adds rows that a SELECT has no place for; ask a frame: df.dp.count(...).")
     if not questions and options:
         raise InvalidParameterError("This statement has no private aggregate that the options could be for.")
     without = sum(len(question.calls) for question in questions if not question.calls[0].spends)

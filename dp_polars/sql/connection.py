@@ -42,8 +42,10 @@ class Plans(list[Plan]):
 class GuardedConnection:
     """A DuckDB connection on which every table is private unless it was declared public.
 
-    `sql` and `execute` take one SELECT. Below its private aggregates (`dp_count`, `dp_count_units`, `dp_sum`, `dp_avg`)
-    every step must look at one row at a time; above them it is ordinary SQL on the released rows.
+    `sql` and `execute` take one SELECT. Its private aggregates are `dp_count`, `dp_count_units`, `dp_count_distinct`,
+    `dp_sum`, `dp_avg`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`, `dp_histogram`,
+    `dp_corr`, `dp_covar` and `dp_linear_regression`. Below them every step must look at one row at a time; above them
+    it is ordinary SQL on the released rows.
     """
 
     def __init__(self, database: Any, session: Session) -> None:

@@ -109,6 +109,8 @@ class Functions:
             words["bounds"] = (words["bounds"], (words.pop("second_lower"), words.pop("second_upper")))
         if words.get("bounds") in ((None, None), ((None, None), (None, None))):
             del words["bounds"]
+        if any(isinstance(bound, str) for bound in words.get("bounds", ())):
+            raise InvalidParameterError("Functions of dp.register answer with numbers; ask dates through dp.connect.")
         if isinstance(words.get("quantile"), list):
             raise InvalidParameterError("dp_quantile answers one quantile; several are asked through dp.connect.")
         if function == "dp_histogram" and words.get("confidence") is not None:

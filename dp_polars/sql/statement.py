@@ -42,7 +42,7 @@ def cut(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict
     if relation.private:
         raise StatementNotAllowed(
             "This would show private rows. Ask for private aggregates: dp_count(*), dp_count_units(), "
-            "dp_sum(x, 0, 100), dp_avg(x, 0, 100), with GROUP BY for groups."
+            "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
         )
     return Cut(without_places(relation.node), cutter.aggregations, relation.sources)
 

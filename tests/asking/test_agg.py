@@ -278,7 +278,7 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
         ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "a wanted error of one answer"),
-        ([dp.count(), dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for a median"),
+        ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for a median"),
         ([dp.count(), dp.median("n")], {}, "Which values of n count at most"),
         ([dp.count(weight=0)], {}, "weight"),
         ([dp.count(weight=-1), dp.count_units()], {}, "weight"),
@@ -291,3 +291,19 @@ def test_what_agg_does_not_take_is_refused_and_charges_nothing(paying, asked, wo
     with pytest.raises(dp.InvalidParameterError, match=message):
         frame.group_by("region").agg(*asked, **{"epsilon": 1, "session": paying, **words})
     assert not paying.releases
+
+
+def test_intervals_are_added_where_they_are_known(paying):
+    asked = {"n": dp.count(), "m": dp.mean("n", bounds=B), "q": dp.median("n", bounds=B), "v": dp.var("n", bounds=B)}
+    found = FRAME.dp.group_by().agg(**asked, epsilon=1, confidence=0.9, session=paying)
+    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", "q", "v"]
+
+
+def test_a_wanted_error_of_decimals_is_in_their_own_unit(paying):
+    """Not in their last digit: the same sum as floats costs the same."""
+    frame = FRAME.with_columns(price=pl.col("n").cast(pl.Decimal(12, 2)))
+    words = {"bounds": B, "within": 10_000, "max_rows_per_group": 5, "session": paying}
+    decimals = frame.dp.preview.sum("price", **words)
+    floats = frame.dp.with_columns(price=pl.col("n").cast(pl.Float64)).preview.sum("price", **words)
+    assert float(decimals.cost.epsilon) == pytest.approx(float(floats.cost.epsilon), rel=0.01)
+    assert decimals.expected_error() == pytest.approx(10_000, rel=0.01)

@@ -277,7 +277,8 @@ def _side_by_side(tables: list[pl.DataFrame], keys: list[str], request: BoundedR
     ]
     together = pl.sum_horizontal("^runs .*$").alias("runs")
     if not own:
-        return pl.concat(named, how="horizontal").with_columns(together).drop("^runs .*$")
+        side_by_side = pl.DataFrame([column for table in named for column in table.get_columns()])
+        return side_by_side.with_columns(together).drop("^runs .*$")
     if request.domain is not None:
         groups = request.domain
         named = [table.cast({name: groups.schema[name] for name in own}) for table in named]

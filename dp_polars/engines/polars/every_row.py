@@ -79,7 +79,8 @@ def _joined(tables: list[pl.DataFrame], request: BoundedRequest, keys: list[str]
     numbered = [table.rename({"runs": f"runs {place}"}) for place, table in enumerate(tables)]
     together = pl.sum_horizontal("^runs .*$").alias("runs")
     if not keys:
-        return pl.concat(numbered, how="horizontal").with_columns(together).drop("^runs .*$")
+        side_by_side = pl.DataFrame([column for table in numbered for column in table.get_columns()])
+        return side_by_side.with_columns(together).drop("^runs .*$")
     if request.domain is not None:
         groups = request.domain
     else:
