@@ -103,12 +103,12 @@ def median(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1)
 
 
 def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
-    """Return a value near the least, which is one person's: about 34 * max_rows / epsilon rows lie below it."""
+    """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it."""
     return Asked(kind="min", columns=(column,), bounds=(bounds,), quantiles=0, weight=weight)
 
 
 def max(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> Asked:
-    """Return a value near the largest: about 34 * max_rows / epsilon rows lie above it."""
+    """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it."""
     return Asked(kind="max", columns=(column,), bounds=(bounds,), quantiles=1, weight=weight)
 
 

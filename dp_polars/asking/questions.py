@@ -154,13 +154,13 @@ class Questions(Generic[Answer]):
     def min(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the least, which is one person's: about 34 * max_rows / epsilon rows lie below it."""
+        """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it."""
         return self._ask(aggregates.min(column, bounds=bounds), by, options)
 
     def max(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the largest: about 34 * max_rows / epsilon rows lie above it."""
+        """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it."""
         return self._ask(aggregates.max(column, bounds=bounds), by, options)
 
     def histogram(

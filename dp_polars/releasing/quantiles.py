@@ -8,7 +8,7 @@ the scores of a level move by no more than those of one choice, and a level cost
 cross.
 
 The least value is aimed at a little inside: scores -|below - min(above, t)|, because every candidate below all values
-has the same rank, and most candidates may lie there. So t grows with their number: (2 max_rows / epsilon)(ln n + 3), 34
+has the same rank, and most candidates may lie there. So t grows with their number: (2 max_rows / epsilon)(ln n + 5), 38
 rows at epsilon 1 for floats. The largest likewise.
 """
 
@@ -92,9 +92,9 @@ class _Descent:
         """Return what is aimed at, and how much a point of score counts in the exponent."""
         rate = self._epsilon / (2 * self._piece.max_rows)
         if quantile in (0, 1):
-            # All candidates outside together then weigh e**-3 times as much as one that is aimed at.
+            # All candidates outside together then weigh e**-5 times as much as one that is aimed at.
             points = self._piece.grid.high - self._piece.grid.low + 1
-            most = min(math.ceil((math.log(points) + 3) / rate), 1 << 50)
+            most = min(math.ceil((math.log(points) + 5) / rate), 1 << 50)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
             return target, rate
         near = quantile.limit_denominator(_FINEST)
