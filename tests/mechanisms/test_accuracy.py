@@ -24,7 +24,7 @@ from dp_polars.mechanisms import (
     laplace_epsilon,
     laplace_error,
 )
-from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
+from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits
 
@@ -430,3 +430,21 @@ def test_an_error_larger_than_any_float_is_no_crash():
     assert gaussian_rho(within=10**400, sensitivity=1) == 1e-18
     with pytest.raises(InvalidParameterError):
         laplace_epsilon(within=-(10**400), sensitivity=1)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
+@pytest.mark.parametrize("terms", [2, 3])
+@pytest.mark.parametrize("miss", [1e-2, 1e-6, 1e-9])
+def test_a_sum_of_laplace_noises_reaches_its_threshold_no_more_often_than_said(scale, terms, miss):
+    """Against the exact law of the sum, by convolution; and the threshold is not much larger than need be."""
+    reach = int(60 * scale) + 60
+    weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / float(scale))
+    law = one = weights / weights.sum()
+    for _ in range(terms - 1):
+        law = np.convolve(law, one)
+    tail = np.cumsum(law[::-1])[::-1]
+    middle = terms * reach
+    threshold = laplace_sum_threshold(scale, terms, miss)
+    assert tail[middle + threshold] <= miss
+    least = int(np.argmax(tail[middle:] <= miss))
+    assert threshold <= 1.35 * least + 6 * float(scale) + 3

@@ -136,6 +136,25 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
             assert -math.expm1(size * plan.bounds.max_groups * math.log1p(-above)) > float(plan.discovery.delta) * 0.9
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("kind", ["mean", "var"])
+def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basis(size, kind):
+    """The noisy sums of a basis add up to the rows; so does their noise, whose law is convolved here."""
+    terms = terms_of(1, 1e-3, group_size=size)
+    plan = plan_of(query(kind, bounds=(0, 4), max_groups=1, max_rows=1, spend=spend(epsilon=0.5)), terms)
+    (part,) = plan.parts
+    assert part.piece.source == "basis"
+    scale = float(part.noise.parameter)
+    x = np.arange(-int(60 * scale), int(60 * scale) + 1)
+    law = one = np.exp(-np.abs(x) / scale) / np.exp(-np.abs(x) / scale).sum()
+    for _ in part.piece.columns[1:]:
+        law = np.convolve(law, one)
+    middle = len(law) // 2
+    count = size * part.piece.max_rows * part.piece.whole
+    above = law[middle + plan.discovery.threshold - count :].sum()
+    assert -math.expm1(size * plan.bounds.max_groups * math.log1p(-above)) <= float(plan.discovery.delta)
+
+
 def test_units_together_discover_keys_of_sums_by_group_privacy():
     """Three units in the same groups: each group's chance of being shown changes as epsilon and delta allow."""
     terms = terms_of(1, 1e-3, group_size=3)
