@@ -3,13 +3,8 @@
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, charges, rows, session
+from tests.aggregates.doors import HUGE, charges, rows, session
 from tests.aggregates.frames import FRAME, OWNED
-
-
-@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def kind(request):
-    return request.param
 
 
 def ask(kind, frame, column, **words):

@@ -11,17 +11,6 @@ from tests.aggregates.frames import FRAME, OWNED
 PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
 
 
-@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
-def closed(request):
-    """A door at which every question is refused, so that one is enough."""
-    return request.param(FRAME, session())
-
-
 @pytest.fixture(params=[door for door in DOORS if door is not Functions], ids=lambda door: door.__name__)
 def with_edges(request):
     """Functions have bins over bounds only."""

@@ -9,23 +9,12 @@ import math
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, Polars, charges, refused, rows, session
+from tests.aggregates.doors import HUGE, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 from tests.aggregates.margins import slack, step_of
 
 PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
 WIDE = (-100, 100)
-
-
-@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
-def closed(request):
-    """A door at which every question is refused, so that one is enough."""
-    return request.param(FRAME, session())
 
 
 def ask(kind, frame, aggregate, column, **words):

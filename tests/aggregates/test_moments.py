@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, Polars, charges, refused, rows, session
+from tests.aggregates.doors import HUGE, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME
 from tests.aggregates.margins import Margins
 
@@ -25,17 +25,6 @@ BOUNDS = ((1, 9), (-4, 16))
 CAPS = {"max_rows_per_group": 1, "max_groups": 1}
 BOTH = LINE.with_columns(pl.col("y").fill_nan(None)).drop_nulls(["x", "y"])
 BOTH = BOTH.with_columns(pl.col("x").clip(*BOUNDS[0]), pl.col("y").clip(*BOUNDS[1]))
-
-
-@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
-def closed(request):
-    """A door at which every question is refused, so that one is enough."""
-    return request.param(FRAME, session())
 
 
 def ask(kind, frame, aggregate, columns=("x", "y"), **words):

@@ -3,16 +3,11 @@
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, charges, refused, rows, session
+from tests.aggregates.doors import HUGE, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 
 MANY = pl.DataFrame({"who": [i // 40 for i in range(400)], "key": ["a", "b"] * 200, "own": range(400)})
 """Ten units with 40 values of their own, 20 in each of two groups."""
-
-
-@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def kind(request):
-    return request.param
 
 
 def ask(kind, frame, *given, **words):

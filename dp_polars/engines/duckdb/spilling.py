@@ -17,6 +17,7 @@ import polars as pl
 from dp_polars.engines.duckdb.numbers import number_text
 from dp_polars.engines.duckdb.rows import Cursor
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Profile, Sum
+from dp_polars.engines.tables import side_by_side
 from dp_polars.sql.texts import sql_text
 
 _LITTLE = 1 << 30  # with a lower memory limit than this, rows are left to DuckDB
@@ -84,8 +85,12 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
         }
     finally:
         cursor.rollback()
-    groups = _side_by_side(sums, keys, request)
     own = [f"key{i}" for i in range(request.keys)]
+    named = [table.rename(dict(zip(keys, own, strict=True))) for table in sums]
+    if request.domain is not None and own:
+        schema = request.domain.schema
+        named = [table.cast({name: schema[name] for name in own}) for table in named]
+    groups = side_by_side(named, request.domain if own else None, own)
     places = groups.select(own).with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
     cells = {name: _placed(frame, places, keys, own) for name, frame in found.items()}
     return Exact(groups, cells | profiles)
@@ -266,28 +271,6 @@ def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
     table = table.with_columns(pl.col(texts).cast(pl.Int128))
     sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)]
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
-
-
-def _side_by_side(tables: list[pl.DataFrame], keys: list[str], request: BoundedRequest) -> pl.DataFrame:
-    """Return the sums of all lanes: for every public key, or every group that occurs, sorted."""
-    own = [f"key{i}" for i in range(request.keys)]
-    named = [
-        table.rename({**dict(zip(keys, own, strict=True)), "runs": f"runs {place}"})
-        for place, table in enumerate(tables)
-    ]
-    together = pl.sum_horizontal("^runs .*$").alias("runs")
-    if not own:
-        side_by_side = pl.DataFrame([column for table in named for column in table.get_columns()])
-        return side_by_side.with_columns(together).drop("^runs .*$")
-    if request.domain is not None:
-        groups = request.domain
-        named = [table.cast({name: groups.schema[name] for name in own}) for table in named]
-    else:
-        seen = [table.filter(pl.col(f"runs {place}") > 0).select(own) for place, table in enumerate(named)]
-        groups = pl.concat(seen).unique().sort(own)
-    for table in named:
-        groups = groups.join(table, on=own, how="left", nulls_equal=True, maintain_order="left")
-    return groups.with_columns(pl.exclude(own).fill_null(0)).with_columns(together).drop("^runs .*$")
 
 
 def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: list[str]) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import polars as pl
 
 from dp_polars.engines.polars.codes import collect
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
+from dp_polars.engines.tables import side_by_side
 
 
 def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
@@ -27,7 +28,7 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
             if lane.cells.distinct:
                 values = values.unique()
             found[lane.cells.name] = collect(values.group_by(*keys, "value").agg(count=pl.len().cast(pl.Int64)))
-    groups = _joined(tables, request, keys)
+    groups = side_by_side(tables, request.domain if keys else None, keys)
     places = groups.select(keys).with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
     cells = {}
     for name, frame_of_cells in found.items():
@@ -72,19 +73,3 @@ def _sum(one: Sum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.
         number = number.filter(present)
     shift = rows.cast(pl.Int128) * pl.lit(one.shift, dtype=pl.Int128)
     return (number.cast(pl.Int128).sum() + shift).clip(-LIMIT, LIMIT).cast(pl.Int64)
-
-
-def _joined(tables: list[pl.DataFrame], request: BoundedRequest, keys: list[str]) -> pl.DataFrame:
-    """Return the sums of all lanes side by side: for every public key, or every group that occurs, sorted."""
-    numbered = [table.rename({"runs": f"runs {place}"}) for place, table in enumerate(tables)]
-    together = pl.sum_horizontal("^runs .*$").alias("runs")
-    if not keys:
-        side_by_side = pl.DataFrame([column for table in numbered for column in table.get_columns()])
-        return side_by_side.with_columns(together).drop("^runs .*$")
-    if request.domain is not None:
-        groups = request.domain
-    else:
-        groups = pl.concat([table.select(keys) for table in tables]).unique().sort(keys)
-    for table in numbered:
-        groups = groups.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return groups.with_columns(pl.exclude(keys).fill_null(0)).with_columns(together).drop("^runs .*$")
