@@ -166,7 +166,9 @@ def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
             bounds[estimate.value.expression] = (lower, upper)
 
     def with_bounds(one: Aggregate) -> Aggregate:
-        values = tuple(replace(value, bounds=bounds[value.expression]) if value.auto else value for value in one.values)
+        values = tuple(
+            replace(value, bounds=bounds[value.expression], auto=False) if value.auto else value for value in one.values
+        )
         return replace(one, values=values)
 
     return replace(query, aggregates=tuple(with_bounds(one) for one in query.aggregates))

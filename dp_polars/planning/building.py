@@ -14,6 +14,9 @@ from dp_polars.planning.pieces import Form, Piece
 from dp_polars.planning.query import Query, Value
 from dp_polars.planning.sensitivity import sensitivity_of
 
+_SQUARE_BITS = 18  # of a value whose squares are summed: of up to 2**24 rows of a unit
+_BASIS_BITS = {1: 23, 2: 16}  # of a value on a basis: sums of 10**8 rows stay far below 2**62, where they would be cut
+
 
 @dataclass
 class Building:
@@ -29,11 +32,16 @@ class Building:
     columns: list[Value] = field(default_factory=list)
     pieces: dict[str, Piece] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # In the order of the aggregates, whatever is made of them: plans of the same query agree on places.
+        for one in self.query.aggregates:
+            for value in one.values:
+                if value.expression not in {known.expression for known in self.columns}:
+                    self.columns.append(value)
+
     def place(self, value: Value) -> int:
         """Return the place of a value column."""
-        if value not in self.columns:
-            self.columns.append(value)
-        return self.columns.index(value)
+        return [known.expression for known in self.columns].index(value.expression)
 
     def lane(self, key: object, columns: tuple[Column, ...], grids: tuple[Grid, ...]) -> int:
         """Return the lane of a key."""
@@ -45,9 +53,11 @@ class Building:
 
     def sum(self, lane: int, one: Sum) -> str:
         """Ask a lane for a sum and return its name."""
-        named = replace(one, name=_name(one, lane))
+        named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
         known = self.lanes[lane]
         if named not in known.sums:
+            if named.name in {other.name for other in known.sums}:
+                raise ValueError("two sums of one name")
             everyone = known.everyone or one.everyone
             self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
         return named.name
@@ -55,6 +65,8 @@ class Building:
     def noisy(self, piece: Piece) -> str:
         """Ask for noise on a piece; its parts of the spend add up."""
         known = self.pieces.get(piece.name)
+        if known is not None and replace(known, weight=piece.weight) != piece:
+            raise ValueError("two pieces of one name")
         weight = piece.weight if known is None else known.weight + piece.weight
         self.pieces[piece.name] = replace(piece, weight=weight)
         return piece.name
@@ -63,7 +75,7 @@ class Building:
 def _name(one: Sum, lane: int) -> str:
     base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
     if one.of == "basis":
-        return f"basis{lane}_{one.place}"
+        return f"basis{lane}_{one.degree}_{one.place}"
     kind = "all_" if one.everyone else ""
     shifted = "_from_0" if one.of == "x" and one.shift else ""
     return f"{kind}{base}{shifted}{lane or ''}"
@@ -105,12 +117,28 @@ def value_lane(build: Building, values: Sequence[Value], cap: RowCap) -> int:
     key = ("values", *((value.expression, value.bounds) for value in values))
     if key in build.places:
         return build.places[key]
-    squares = len(values) > 1 or any(
-        other.kind in ("var", "std") and other.values[0] == values[0] for other in build.query.aggregates
-    )
-    grids = tuple(grid_of(value, cap.max_rows, centred=True, squares=squares) for value in values)
+    degree = 2 if len(values) > 1 else degree_of(build, values[0])
+    bits = None if degree == 0 else _BASIS_BITS[degree] if build.form == "basis" and len(values) == 1 else _SQUARE_BITS
+    grids = tuple(grid_of(value, cap.max_rows, centred=True, bits=bits) for value in values)
     columns = tuple(column_of(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True))
     return build.lane(key, columns, grids)
+
+
+def degree_of(build: Building, value: Value) -> int:
+    """Return which powers of a value are asked for: 2 for a variance, 1 for a mean, or a sum beside a count of it."""
+    same = (value.expression, value.bounds)
+    kinds = {
+        one.kind
+        for one in build.query.aggregates
+        if len(one.values) == 1 and one.per == "row" and (one.values[0].expression, one.values[0].bounds) == same
+    }
+    if kinds & {"var", "std"}:
+        return 2
+    counted = any(
+        one.kind == "count" and one.values and one.values[0].expression == value.expression
+        for one in build.query.aggregates
+    )
+    return 1 if "mean" in kinds or ("sum" in kinds and counted) else 0
 
 
 def column_of(place: int, value: Value, grid: Grid) -> Column:

@@ -11,7 +11,6 @@ from dp_polars.planning.query import Value
 
 _FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise
 _INTEGER_BITS = 40  # integers within this are exact
-_SQUARE_BITS = 18  # where squares are summed too, of up to 2**24 rows of a unit
 _MOST_BITS = 60  # of the most that one unit can add to a group
 
 
@@ -38,10 +37,10 @@ class Grid:
 COUNTS = Grid(exponent=0, offset=Fraction(0), low=0, high=1)
 
 
-def grid_of(value: Value, max_rows: int, *, centred: bool, squares: bool = False) -> Grid:
-    """Return the grid of a value: from the middle of its bounds if `centred`; coarser if its `squares` are summed."""
+def grid_of(value: Value, max_rows: int, *, centred: bool, bits: int | None = None) -> Grid:
+    """Return the grid of a value: from the middle of its bounds if `centred`, of at most 2**bits steps on each side."""
     centre = (value.lower + value.upper) / 2 if centred else Fraction(0)
-    exponent = _exponent(value, centre, max_rows, squares)
+    exponent = _exponent(value, centre, max_rows, bits)
     step = Fraction(2) ** exponent
     offset = round(centre / step) * step
     if value.integers:
@@ -52,13 +51,13 @@ def grid_of(value: Value, max_rows: int, *, centred: bool, squares: bool = False
     return Grid(exponent=exponent, offset=offset, low=low, high=high)
 
 
-def _exponent(value: Value, centre: Fraction, max_rows: int, squares: bool) -> int:
+def _exponent(value: Value, centre: Fraction, max_rows: int, wanted: int | None) -> int:
     largest = max(abs(value.lower - centre), abs(value.upper - centre))
     magnitude = math.frexp(largest)[1]
     most = max_rows.bit_length()
     # From the middle and from 0: a sum may be counted from either.
     fits = math.frexp(max(abs(value.lower), abs(value.upper)))[1] + most - _MOST_BITS
     bits = _INTEGER_BITS if value.integers else _FLOAT_BITS
-    if squares:
-        bits = min(bits, _SQUARE_BITS, (_MOST_BITS - most) // 2)
+    if wanted is not None:
+        bits = min(bits, wanted, (_MOST_BITS - most) // 2)
     return max(magnitude - bits, fits, 0 if value.integers else -1074)

@@ -14,6 +14,7 @@ from dp_polars.planning.bounds import Bounds, RowCap, row_cap_of
 from dp_polars.planning.building import (
     Building,
     column_of,
+    degree_of,
     lane_of_expression,
     noisy_sum,
     shares_rows,
@@ -126,7 +127,7 @@ def _sum(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict
     value = one.values[0]
     lane = value_lane(build, one.values, cap)
     grid = build.grids[lane][0]
-    shared = _degree(build, value) > 0
+    shared = degree_of(build, value) > 0
     if shared and build.form == "basis":
         return _basis(build, one, one.values, cap, weight)
     if shared and grid.offset:
@@ -168,28 +169,15 @@ def _ratios(
     return found
 
 
-def _degree(build: Building, value: Value) -> int:
-    """Return which powers of a value are asked for: 2 for a variance, 1 for a mean, or a sum beside a count of it."""
-    same = [one for one in build.query.aggregates if value in one.values and len(one.values) == 1 and one.per == "row"]
-    kinds = {one.kind for one in same}
-    if kinds & {"var", "std"}:
-        return 2
-    counted = any(
-        one.kind == "count" and one.values and one.values[0].expression == value.expression
-        for one in build.query.aggregates
-    )
-    return 1 if "mean" in kinds or ("sum" in kinds and counted) else 0
-
-
 def _with_basis(build: Building, counted: Value) -> Value | None:
     """Return a value whose basis tells how many rows have a counted one."""
     values = [value for one in build.query.aggregates for value in one.values if value.bounds is not None]
-    return next((v for v in values if v.expression == counted.expression and _degree(build, v)), None)
+    return next((v for v in values if v.expression == counted.expression and degree_of(build, v)), None)
 
 
 def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap, weight: Fraction) -> dict[str, str]:
     """Return the sums of a basis, which tell rows, sums and squares of a value."""
-    lane, degree = value_lane(build, values, cap), _degree(build, values[0])
+    lane, degree = value_lane(build, values, cap), degree_of(build, values[0])
     grid = build.grids[lane][0]
     columns = tuple(
         build.sum(lane, Sum(name="", of="basis", max_rows=cap.enforced, place=place, degree=degree))
@@ -197,7 +185,7 @@ def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap
     )
     whole = (grid.high - grid.low) ** degree
     piece = Piece(
-        name=f"basis{lane}",
+        name=f"basis{lane}_{degree}",
         source="basis",
         what="rows and sums" if degree == 1 else "rows, sums and squares",
         weight=weight,

@@ -104,12 +104,14 @@ def _price_of(plan: Plan, times: int) -> str:
 
 def _bounds(made: Made, plan: Plan) -> list[str]:
     one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
+    found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
     per = "unit's total" if one.per == "unit" else "row"
     return [
         (
             f"unknown until estimated{twice}"
             if value.auto and later
-            else f"{shown(value, 0)} to {shown(value, 1)}, each {per}" + (f", estimated{twice}" if value.auto else "")
+            else f"{shown(value, 0)} to {shown(value, 1)}, each {per}"
+            + (f", estimated{twice}" if value.expression in found else "")
         )
         + (f", of {value.name}" if len(one.values) > 1 else "")
         for value in one.values

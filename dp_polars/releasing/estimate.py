@@ -53,7 +53,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
 def _value_lane(plan: Plan, estimate: Estimate) -> Lane:
     if estimate.value is None:
         raise ValueError("an estimate of a value")
-    place = plan.columns.index(estimate.value)
+    place = [value.expression for value in plan.columns].index(estimate.value.expression)
     edges = _edges(estimate)
     column = Column(place=place, low=0, high=len(edges) - 2, kind="bin", edges=edges)
     return Lane(columns=(column,), cells=Cells(name=estimate.value.expression, max_rows=1 if plan.query.unit else None))

@@ -94,5 +94,7 @@ def _shown(exact: Exact, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> 
     if plan.discovery.rule is not None:
         return apply_rule(plan.discovery.rule, units, plan.query.min_units, source)
     column = noisy[plan.discovery.counted or ""]
-    counted = (column.arr.sum() if column.dtype.is_nested() else column).to_numpy()
+    counted = column.to_numpy()
+    if counted.ndim == 2:  # the sums of a basis, as Python's integers: they never wrap
+        counted = counted.astype(object).sum(axis=1)
     return (counted >= plan.discovery.threshold) & (units > 0)

@@ -1,5 +1,6 @@
 """Estimated caps and bounds: near the best, within their public range, at a price that is fixed before."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ import dp_polars as dp
 from dp_polars.engines.polars import engine, run_bounded
 from dp_polars.planning.auto import scores_of, wanted_beyond
 from dp_polars.planning.plan import plan_of, settled
-from dp_polars.planning.query import Spend
+from dp_polars.planning.query import Aggregate, Spend
 from dp_polars.releasing import run
 from dp_polars.releasing.estimate import _beyond, estimated, requests_for
 from dp_polars.releasing.noise import _noisy, _vector
@@ -27,14 +28,8 @@ DOMAIN = pl.DataFrame({"k": ["a", "b", "c", "d"]})
 
 def auto(kind="sum", integers=False, domain=DOMAIN, **words):
     one = aggregate(kind, (-(10**12), 10**12), integers=integers)
-    one = dp_replace(one, values=tuple(dp_replace(value, auto=True) for value in one.values))
+    one = replace(one, values=tuple(replace(value, auto=True) for value in one.values))
     return query(aggregates=(one,), domain=domain, **{"max_groups": "auto", "max_rows": "auto", **words})
-
-
-def dp_replace(item, **words):
-    from dataclasses import replace
-
-    return replace(item, **words)
 
 
 @pytest.mark.parametrize("terms", [terms_of(1), terms_of(1, 1e-6), terms_of(rho=0.02, delta=1e-6)], ids=str)
@@ -203,3 +198,24 @@ def test_the_engine_is_asked_before_anything_is_settled_and_after_the_charge(mon
     with session:
         frame.dp.count("k", keys=["a", "b"], epsilon=0.5)
     assert asked == [1, 1]  # the charge is there before both passes
+
+
+def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
+    """Found by an attacker: two bases of one lane, and columns that changed places between the draft and the plan."""
+    values = {"x": aggregate("mean", (0, 1), integers=False).values[0]}
+    values["y"] = replace(values["x"], name="y", expression="y", bounds=(Fraction(0), Fraction(100)))
+    wide = replace(values["x"], bounds=(Fraction(-(10**12)), Fraction(10**12)), auto=True)
+    kinds = (("var", wide), ("mean", values["x"]), ("std", wide), ("mean", values["y"]), ("count", values["y"]))
+    aggregates = tuple(Aggregate(kind=kind, name=f"a{i}", values=(value,)) for i, (kind, value) in enumerate(kinds))
+    plan = plan_of(query(aggregates=aggregates, keys=(), max_rows=1), terms_of(1))
+    found = {one: Fraction(one.what == "upper") for one in plan.estimates}
+    after = settled(plan, found)
+    assert [value.name for value in after.columns] == [value.name for value in plan.columns]
+    assert [part.piece.what for part in after.parts] == ["rows, sums and squares", "rows and sums"]
+    frames = []
+    for n in (11, 10):
+        frame = pl.DataFrame({"unit0": range(n), "value0": [1.0] * n, "value1": [90.0] * n})
+        frames.append(run_bounded(frame.lazy(), request_of(after)))
+    for part in after.parts:
+        moved = _vector(frames[0], part) - _vector(frames[1], part)
+        assert np.abs(moved).sum() == part.sensitivity.l1

@@ -97,3 +97,14 @@ def test_large_sums_never_wrap():
         "v", by="g", bounds=(10**15 - 2, 10**15), keys=[0, 1, 2], rollup=True, epsilon=10**5
     )
     assert (answer["v"] > 0).all()
+
+
+def test_many_rows_of_far_bounds_are_counted():
+    """Found by an attacker: the sums of a basis must not be cut at 2**62 by a few million rows."""
+    days = pl.DataFrame({"t": pl.Series([datetime.datetime(2029, 6, 1)]).cast(pl.Datetime("us"))})
+    many = days.select(pl.col("t").repeat_by(6_000_000).explode(empty_as_null=False))
+    bounds = (datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1))
+    asked = {"n": dp.count("t"), "m": dp.mean("t", bounds=bounds)}
+    found = dp.private(many, session(), unit=dp.ROW).group_by().agg(**asked, epsilon=10**4)
+    assert abs(found["n"].item() - 6_000_000) < 10
+    assert abs(found["m"].item() - datetime.datetime(2029, 6, 1)) < datetime.timedelta(minutes=10)
