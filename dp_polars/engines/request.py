@@ -10,6 +10,9 @@ import polars as pl
 LIMIT = 1 << 62
 """Sums and values stay within it: clipping adds nothing to what one row can change, wrapping would."""
 
+HASH_BITS = 48
+"""Bits of the hash by which different values are counted."""
+
 
 def stored_as_integers(dtype: pl.DataType) -> bool:
     """Whether values are 64-bit integers, or stored as such, in their own order: such units are told apart exactly."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dp_polars.accounting.terms import Terms
-from dp_polars.engines.request import Cells, Column, Sum
+from dp_polars.engines.request import HASH_BITS, Cells, Column, Sum
 from dp_polars.planning.bounds import Bounds, RowCap, row_cap_of
 from dp_polars.planning.building import (
     Building,
@@ -210,7 +210,7 @@ def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
 
 def _distinct(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     value = one.values[0]
-    column = Column(place=build.place(value), low=0, high=(1 << 48) - 1, kind="hash")
+    column = Column(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     lane = build.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))

@@ -60,11 +60,6 @@ class Part:
         return self.piece.name
 
     @property
-    def column(self) -> str:
-        """The column of the exact aggregates that it is about."""
-        return self.piece.name
-
-    @property
     def grid(self) -> Grid:
         """What a step stands for."""
         return self.piece.grid

@@ -189,6 +189,12 @@ class Query:
         plain["domain"] = None if domain is None else public_digest(domain)
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
+    def engine_domain(self) -> pl.DataFrame | None:
+        """Return the public keys under the names that engines use; None where there are none."""
+        if not self.keys or self.domain is None:
+            return None
+        return self.domain.rename({key.name: f"key{i}" for i, key in enumerate(self.keys)})
+
     def title(self) -> str:
         """Return the question in a few words."""
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""

@@ -19,9 +19,6 @@ from dp_polars.sampling import BitSource
 def requests_for(plan: Plan) -> list[BoundedRequest]:
     """Return what the engine has to look up: how many groups and rows units have, and one value of each."""
     query = plan.query
-    domain = None
-    if query.keys and query.domain is not None:
-        domain = query.domain.rename({key.name: f"key{i}" for i, key in enumerate(query.keys)})
     hashed = plan.unit_delta > 0
     found = []
     profiles = tuple(
@@ -35,12 +32,12 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
                 units=len(query.unit),
                 keys=len(query.keys),
                 max_groups=None,
-                domain=domain,
+                domain=query.engine_domain(),
                 lanes=(Lane(profiles=profiles),),
                 hashed_units=hashed,
             )
         )
-    lanes = tuple(_value_lane(plan, one) for one in plan.estimates if one.what == "upper")
+    lanes = tuple(_rung_lane(plan, one) for one in plan.estimates if one.what == "upper")
     if lanes:
         found.append(
             BoundedRequest(
@@ -50,7 +47,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
     return found
 
 
-def _value_lane(plan: Plan, estimate: Estimate) -> Lane:
+def _rung_lane(plan: Plan, estimate: Estimate) -> Lane:
     if estimate.value is None:
         raise ValueError("an estimate of a value")
     place = [value.expression for value in plan.columns].index(estimate.value.expression)

@@ -44,7 +44,7 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
 
 def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSource) -> pl.DataFrame:
     """Return the noisy parts of a table and its totals, made to agree; `level` says how many keys a row is for."""
-    parents, rows = tree_of(plan, keys, exact.groups)
+    parents, rows = tree_of(keys, exact.groups)
     columns = []
     for part in plan.parts:
         if part.piece.level == len(keys):

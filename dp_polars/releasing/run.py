@@ -61,14 +61,11 @@ def run_plan(
 def request_of(plan: Plan) -> BoundedRequest:
     """Return what the engine has to do for a plan."""
     query, bounds = plan.query, plan.bounds
-    domain = None
-    if query.keys and query.domain is not None:
-        domain = query.domain.rename({key.name: f"key{i}" for i, key in enumerate(query.keys)})
     return BoundedRequest(
         units=len(query.unit),
         keys=len(query.keys),
         max_groups=bounds.max_groups if bounds.enforce_groups else None,
-        domain=domain,
+        domain=query.engine_domain(),
         lanes=plan.lanes,
         hashed_units=plan.unit_delta > 0,
     )

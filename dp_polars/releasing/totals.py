@@ -34,7 +34,7 @@ def exact_totals(exact: Exact, name: str, parents: list[Numbers]) -> list[Number
     return levels
 
 
-def tree_of(plan: Plan, keys: list[str], groups: pl.DataFrame) -> tuple[list[Numbers], pl.DataFrame]:
+def tree_of(keys: list[str], groups: pl.DataFrame) -> tuple[list[Numbers], pl.DataFrame]:
     """Return for each level below the whole the place of its parent, and the keys of all rows, the table first."""
     parents: list[Numbers] = []
     tables = [groups.select(keys)]

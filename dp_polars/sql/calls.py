@@ -81,7 +81,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     elif kind not in ("count", "count_units", "n_unique", *_PAIRS) and len(constants) == 2:
         said.setdefault("bounds", tuple(constants))
     elif constants:
-        usage = _USAGE.get(kind, f"{name}(x, 0, 100)")
+        usage = _usage(name, kind)
         raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options have names: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])
@@ -95,8 +95,12 @@ _USAGE = {
     "count_units": "dp_count_units()",
     "n_unique": "dp_count_distinct(x)",
     "quantile": "dp_quantile(x, 0.5, 0, 100)",
-    **{kind: f"dp_{kind}(x, y, 0, 1, 0, 100)" for kind in _PAIRS},
 }
+
+
+def _usage(name: str, kind: Kind) -> str:
+    """Return a call as it should be."""
+    return _USAGE.get(kind, f"{name}(x, y, 0, 1, 0, 100)" if kind in _PAIRS else f"{name}(x, 0, 100)")
 
 
 def _values(
@@ -110,7 +114,7 @@ def _values(
     wanted = 2 if kind in _PAIRS else 1
     if len(positional) < wanted or any(item["class"] == "STAR" for item in positional[:wanted]):
         columns = "two columns" if wanted == 2 else "a column"
-        raise refuse(node, f"{name} needs {columns}: {_USAGE.get(kind, name + '(x, 0, 100)')}.")
+        raise refuse(node, f"{name} needs {columns}: {_usage(name, kind)}.")
     return tuple(positional[:wanted]), positional[wanted:]
 
 

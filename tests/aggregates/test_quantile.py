@@ -7,12 +7,18 @@ that is below one row, so the answer lies between the two values next to the wan
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import HUGE, Functions, Guarded, Polars, charges, refused, rows, session
+from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 from tests.aggregates.margins import off, slack, step_of
 
 CAPS = {"max_groups": 5, "max_rows_per_group": 50}
 PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
+
+
+@pytest.fixture(params=[door for door in DOORS if door is not Functions], ids=lambda door: door.__name__)
+def listing(request):
+    """A door that answers with lists; a function of dp.register answers with one number."""
+    return request.param
 
 
 def ask(kind, frame, aggregate, column, **words):
@@ -56,17 +62,15 @@ def test_the_median_of_each_group_has_half_of_its_rows_below(kind, column, bound
     assert all(off(values, found[key], 0.5, step) <= slack(plan) for key, values in groups.items())
 
 
-def test_several_quantiles_are_a_list_in_the_order_asked_for(kind):
+def test_several_quantiles_are_a_list_in_the_order_asked_for(listing):
     """Each level halves the rows at the last answer, which moves the ranks below it by up to half of them and one.
 
     There are three levels, and no more than two values on one point of the grid.
     """
     quantiles, bounds = [0.9, 0.1, 0.5, 0.25, 0.75, 0.5], (-60, 80)
-    if kind is Functions:
-        pytest.skip("a function of dp.register answers with one number")
     words = {"quantile": quantiles, "bounds": bounds}
     plan = plan_of(FRAME, "quantile", "x", **words)
-    found = ask(kind, FRAME, "quantile", "x", **words)
+    found = ask(listing, FRAME, "quantile", "x", **words)
     values = values_of("x", bounds)
     assert found[2] == found[5]
     assert found[1] <= found[3] <= found[2] <= found[4] <= found[0]
@@ -74,12 +78,10 @@ def test_several_quantiles_are_a_list_in_the_order_asked_for(kind):
     assert all(off(values, one, q, step_of(plan)) <= near for one, q in zip(found, quantiles, strict=True))
 
 
-def test_several_quantiles_never_cross_where_little_is_known(kind):
-    if kind is Functions:
-        pytest.skip("a function of dp.register answers with one number")
+def test_several_quantiles_never_cross_where_little_is_known(listing):
     for few in (FRAME.head(3), FRAME.head(20), FRAME):
         words = {"quantile": [0, 0.2, 0.4, 0.6, 0.8, 1], "bounds": (0, 25), "max_rows_per_group": 1}
-        found = ask(kind, few, "quantile", "x", **words, epsilon=0.01)
+        found = ask(listing, few, "quantile", "x", **words, epsilon=0.01)
         assert found == sorted(found)
         assert found[0] >= 0
         assert found[-1] <= 25

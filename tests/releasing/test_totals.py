@@ -71,7 +71,7 @@ def test_totals_of_neighbours_differ_by_at_most_the_sensitivity(data):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine.secrets, "randbits", lambda _: salt)
             tables.append(run_bounded(frame.lazy() if plan.columns else frame.lazy().drop("value0"), request_of(plan)))
-    parents, _ = tree_of(plan, ["key0", "key1"], tables[0].groups)
+    parents, _ = tree_of(["key0", "key1"], tables[0].groups)
     for name in {made for one in plan.made for made in one.pieces.values()}:
         names = plan.part(name).piece.columns or (name,)
         levels = [[exact_totals(table, own, parents) for own in names] for table in tables]

@@ -75,11 +75,10 @@ class Values:
         codes = _codes(self._block)
         if self._lane.everyone:
             codes = codes - 1
+        found: tuple[Numbers, ...] = (codes + first.low,)
         if rest:
             bits = width(rest[0])
             found = (codes >> bits) + first.low, (codes & ((1 << bits) - 1)) + rest[0].low
-        else:
-            found = (codes + first.low,)  # type: ignore[assignment]
         if self.present is not None:
             for column in found:
                 column[~self.present] = 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dp_polars.engines.polars.values import HASH_BITS
-from dp_polars.engines.request import LIMIT, Column
+from dp_polars.engines.request import HASH_BITS, LIMIT, Column
 
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from dp_polars.engines.request import LIMIT, Column
-
-HASH_BITS = 48
+from dp_polars.engines.request import HASH_BITS, LIMIT, Column
 
 
 def whole_numbers(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
