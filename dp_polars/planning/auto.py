@@ -29,6 +29,7 @@ _BOUND_OVER_MEAN = 4
 _LIKELY_GROUPS = 20
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
+_LONGEST = 1 << 61  # of whole numbers: decimals of many digits are long ones
 
 What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
 
@@ -87,7 +88,7 @@ def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]
     powers = range(smallest, _SMALLEST + _DECADES)
     sizes = {step * Fraction(10) ** power * scale for power in powers for step in _STEPS}
     if whole:
-        sizes = {Fraction(round(size)) for size in sizes}
+        sizes = {Fraction(round(size)) for size in sizes if size < _LONGEST}
     return tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
 
 
@@ -136,9 +137,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[
     candidate twice as large as need be is chosen with a probability e**2 times less.
     """
     part, least = 0.75 if estimate.value is None else 0.1, 2 / float(estimate.epsilon)
-    outwards = -1 if estimate.what == "lower" else 1
     unit = 1.0 if estimate.value is None else min(abs(float(one)) for one in estimate.candidates if one)
-    sizes = [math.log2(1 + max(0.0, outwards * float(one) / unit)) for one in estimate.candidates]
+    sizes = [math.log2(1 + abs(float(one)) / unit) for one in estimate.candidates]
     return [
         -max(0, number - target) - round(max(part * target, least) * size)
         for number, target, size in zip(beyond, wanted, sizes, strict=True)

@@ -219,3 +219,12 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
     for part in after.parts:
         moved = _vector(frames[0], part) - _vector(frames[1], part)
         assert np.abs(moved).sum() == part.sensitivity.l1
+
+
+@pytest.mark.parametrize("scale", [2, 8, 20])
+def test_candidates_for_decimals_of_many_digits_fit(scale):
+    """They are whole numbers of the last digit; a ladder beyond 64 bits failed after the charge."""
+    frame = pl.DataFrame({"who": range(50), "d": pl.Series(["1.5"] * 50).cast(pl.Decimal(38, scale))})
+    session = dp.Session(epsilon=1, unit="who", max_rows_per_group=1)
+    frame.dp.sum("d", bounds="auto", epsilon=1, session=session)
+    assert [entry.state for entry in session.releases] == ["committed"]
