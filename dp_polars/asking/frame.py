@@ -15,7 +15,7 @@ from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
-from dp_polars.asking.options import By, ExpressionLike, Options
+from dp_polars.asking.options import By, ExpressionLike, OpeningOptions, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
@@ -131,12 +131,15 @@ class PrivateFrame(Questions[Any]):
         return self._answer(self._question(asked, by, options), options)
 
     def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
+        return question_of(self._view(options), asked, by, options)
+
+    def _view(self, options: Options | OpeningOptions) -> View:
+        """Return what a question sees of this frame, or say why nobody can ask."""
         session = self._paying(options)
         unit = self._unit_of(session)
         self._known(unit)
         self._own_unit(unit)
-        view = View(self._rows, self._steps, self._unchecked, unit, session)
-        return question_of(view, asked, by, options)
+        return View(self._rows, self._steps, self._unchecked, unit, session)
 
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
@@ -152,7 +155,7 @@ class PrivateFrame(Questions[Any]):
             return release()
         return deferred(release, result_schema(plan))
 
-    def _paying(self, options: Options) -> Session:
+    def _paying(self, options: Options | OpeningOptions) -> Session:
         session = options.get("session") or self._session or current_session()
         if session is None:
             raise InvalidParameterError(

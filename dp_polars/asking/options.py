@@ -70,9 +70,29 @@ class Options(TypedDict, total=False):
     session: Session | None
 
 
-def check_options(options: Options, aggregate: str) -> None:
+class OpeningOptions(TypedDict, total=False):
+    """Options of what is opened once and asked again and again, and of other questions with one spend.
+
+    Attributes
+    ----------
+    epsilon, share, rho
+        The spend, one of them: its own epsilon; a part of the session's budget; its rho.
+    max_rows_per_group
+        The most rows that one unit counts with.
+    session
+        The session that pays, if not the current one.
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    max_rows_per_group: int | None
+    session: Session | None
+
+
+def check_options(options: Options | OpeningOptions, aggregate: str, kind: type = Options) -> None:
     """Refuse options that no aggregate has."""
-    known = sorted(Options.__annotations__)
+    known = sorted(kind.__annotations__)
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -80,8 +100,9 @@ def check_options(options: Options, aggregate: str) -> None:
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 
-def spend_of(options: Options, session: Session) -> Spend:
+def spend_of(given_options: Options | OpeningOptions, session: Session) -> Spend:
     """Return the one way in which the spend was said, or the session's default."""
+    options: dict[str, Any] = dict(given_options)
     epsilon, share, rho, within = (
         options.get("epsilon"),
         options.get("share"),
@@ -113,7 +134,7 @@ def spend_of(options: Options, session: Session) -> Spend:
     )
 
 
-def cap_of(options: Options, name: str, session: Session) -> tuple[Cap | None, str]:
+def cap_of(options: Options | OpeningOptions, name: str, session: Session) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call, else the session."""
     given, rule = options.get(name), f"{name} in the call"
     if given is None:

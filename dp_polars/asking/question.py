@@ -48,7 +48,7 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
     check_options(options, ", ".join(one.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.collect_schema()
-    _check_unit(unit, schema)
+    check_unit(unit, schema)
     keys, key_columns = _keys(by, view)
     expressions: dict[str, pl.Expr] = {}
     aggregates = tuple(_aggregate(name, one, view, expressions) for name, one in named.items())
@@ -180,7 +180,7 @@ def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]
     return tuple(keys), columns
 
 
-def _check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
+def check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
     """Refuse unit columns that can't be told apart by their value alone: a list of categories hashes by its numbers."""
     for name in unit:
         if schema[name].is_nested() or schema[name] in (pl.Object, pl.Null, pl.Unknown):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
+from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.filters import share_of
+from dp_polars.accounting.terms import Terms
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Value
@@ -18,21 +20,38 @@ _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": 
 
 def plan_text(plan: Plan) -> str:
     """Return the plan as an aligned table."""
-    rows = list(_rows(plan))
+    return table_text(_rows(plan))
+
+
+def table_text(rows: Sequence[tuple[str, str]]) -> str:
+    """Return rows of a name and a text, aligned."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
 
-def _rows(plan: Plan) -> list[tuple[str, str]]:
-    query, terms, bounds = plan.query, plan.terms, plan.bounds
-    unit = ", ".join(query.unit) or "every row"
+def protected_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who is protected against what, in words."""
     together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
     change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
-    kinds = [json.loads(step)[0] for step in query.steps if step.startswith("[")]
-    steps = f" (after {', '.join(kinds)})" if kinds else ""
+    return f"{', '.join(unit) or 'every row'}, {change}{together}"
+
+
+def steps_text(steps: Sequence[str]) -> str:
+    """Return the transformations before a question, in words."""
+    kinds = [json.loads(step)[0] for step in steps if step.startswith("[")]
+    return f" (after {', '.join(kinds)})" if kinds else ""
+
+
+def price_text(terms: Terms, cost: Cost) -> str:
+    """Return a price, and which part of the session it is."""
+    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
+
+
+def _rows(plan: Plan) -> list[tuple[str, str]]:
+    query, terms, bounds = plan.query, plan.terms, plan.bounds
     rows = [
-        ("query", query.title() + steps),
-        ("protects", f"{unit}, {change}{together}"),
+        ("query", query.title() + steps_text(query.steps)),
+        ("protects", protected_text(terms, query.unit)),
     ]
     unknown = {one.what for one in plan.estimates}
     later = f"unknown until estimated{_price_of(plan, 1)}"
@@ -59,7 +78,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
         rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
-    rows.append(("price", f"{plan.cost} ({share_of(terms, plan.cost):.2%} of the session)"))
+    rows.append(("price", price_text(terms, plan.cost)))
     for made in plan.made:
         rows += _vague_error(made, plan, several)
         error = plan.expected_error_of(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +16,7 @@ from dp_polars.planning.plan import Plan, settled
 from dp_polars.releasing.estimate import estimated
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
+from dp_polars.releasing.snapshot import guarded
 from dp_polars.sampling import SYSTEM_BITS
 
 Engine = Callable[[pl.LazyFrame, BoundedRequest], Exact]
@@ -72,13 +72,4 @@ def request_of(plan: Plan) -> BoundedRequest:
 
 
 def _aggregated(rows: pl.LazyFrame, request: BoundedRequest, engine: Engine) -> Exact:
-    """Run the engine; its errors may quote values, so neither their text nor their trace goes on."""
-    exact = None
-    with contextlib.suppress(Exception, pl.exceptions.PanicException):
-        exact = engine(rows, request)
-    if exact is None:  # raised here, outside of any handler: the engine's error is not even its context
-        raise EngineError(
-            "The engine failed while aggregating. Its message is not shown because it may quote private values; the "
-            "charge stays. Check the frame outside of dp_polars, for example that its files can be read."
-        )
-    return exact
+    return guarded(lambda: engine(rows, request))
