@@ -47,6 +47,7 @@ from dp_polars.errors import (
     LedgerMismatch,
     StatementNotAllowed,
 )
+from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ __all__ = [
     "count_units",
     "cov",
     "current_session",
+    "estimate_frequencies",
     "exponential_cost",
     "gaussian_cost",
     "histogram",

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.options import By, Options
 from dp_polars.asking.questions import Questions
+from dp_polars.asking.responses import Asking, Responses, response_question_of
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.responses import ResponsePlan
 
 if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan]):
+class Preview(Questions[Plan], Responses[ResponsePlan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
@@ -22,3 +24,6 @@ class Preview(Questions[Plan]):
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
+
+    def _ask_responses(self, asking: Asking) -> ResponsePlan:
+        return response_question_of(self._frame._view(asking.general), asking).plan

@@ -137,6 +137,8 @@ def categories_of(dtype: pl.DataType, given: Sequence[Any] | None, *, nulls: boo
             "A Categorical keeps its categories in the order in which the data had them, which would give away true "
             "values. Cast it to String, or to a pl.Enum of all possible values."
         )
+    if dtype.is_float() or dtype.is_nested() or dtype in (pl.Object, pl.Null):
+        raise InvalidDataError(f"Randomized response needs categories that can be told apart, not {dtype}.")
     if given is not None:
         choices = _given(dtype, given)
     elif dtype == pl.Boolean:
@@ -148,8 +150,6 @@ def categories_of(dtype: pl.DataType, given: Sequence[Any] | None, *, nulls: boo
             f"Values of the type {dtype} need categories=[...], every possible value, fixed without looking "
             "at the data: categories taken from the data would give away rare ones."
         )
-    if dtype.is_float() or dtype.is_nested() or dtype in (pl.Object, pl.Null):
-        raise InvalidDataError(f"Randomized response needs categories that can be told apart, not {dtype}.")
     if len(choices) < 2 or choices.n_unique() != len(choices):
         raise InvalidParameterError("categories must be at least two different values.")
     return choices

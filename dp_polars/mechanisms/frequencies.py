@@ -67,7 +67,9 @@ def estimate_frequencies(
     True
     """
     channel_of(2, epsilon, resample)
-    deviations = None if confidence is None else NormalDist().inv_cdf((1 + probability_of(confidence, "confidence")) / 2)
+    deviations = (
+        None if confidence is None else NormalDist().inv_cdf((1 + probability_of(confidence, "confidence")) / 2)
+    )
     project = flag_of(nonnegative, "nonnegative")
     if isinstance(responses, pl.DataFrame | pl.LazyFrame):
         series, groups = _from_frame(responses, column, by)
@@ -126,7 +128,8 @@ def _on_simplex(frequency: Floats) -> Floats:
     excess = (np.cumsum(largest) - 1) / np.arange(1, len(frequency) + 1)
     # Of the largest entries all those stay above 0 that are above what is taken off when they are the ones to stay.
     shift = excess[np.flatnonzero(largest > excess)[-1]]
-    return np.maximum(frequency - shift, 0)
+    nearest: Floats = np.maximum(frequency - shift, 0)
+    return nearest
 
 
 def _from_frame(
