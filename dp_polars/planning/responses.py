@@ -22,7 +22,7 @@ from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend, public_digest
 from dp_polars.planning.show import price_text, protected_text, steps_text, table_text
 
-_KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "table")
+_KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

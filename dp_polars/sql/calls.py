@@ -71,9 +71,9 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
             continue
         if fold(option) not in _OPTIONS:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(_OPTIONS))}.")
-        said[fold(option)] = _constant(child, parser, parameters, refuse)
+        said[fold(option)] = constant_of(child, parser, parameters, refuse)
     values, rest = _values(name, kind, positional, refuse, node)
-    constants = [_constant(child, parser, parameters, refuse) for child in rest]
+    constants = [constant_of(child, parser, parameters, refuse) for child in rest]
     if kind == "quantile" and constants:
         said.setdefault("quantile", constants.pop(0))
     if kind in _PAIRS and len(constants) == 4:
@@ -118,7 +118,8 @@ def _values(
     return tuple(positional[:wanted]), positional[wanted:]
 
 
-def _constant(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+def constant_of(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+    """Return what an option is worth; it may not depend on rows."""
     for item in walk(node):
         kind = item["class"]
         if kind == "FUNCTION" and fold(item["function_name"]) in _CONSTANT:

@@ -26,7 +26,7 @@ from dp_polars.sql.local import NAMES as LOCAL
 from dp_polars.sql.local import put_local
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
-from dp_polars.sql.tree import Node, column, fold
+from dp_polars.sql.tree import Node, column, fold, with_arguments
 
 _BOUNDED = ("column", "lower", "upper")
 _PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
@@ -137,7 +137,7 @@ class Functions:
         given = [words.pop(name, None) for name in ("column", "first", "second") if name in words]
         values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
         call = parse.expression(f"{function}({', '.join('x' * len(values))})")
-        call = _with_arguments(call, values)
+        call = with_arguments(call, values)
         items: list[Node] = [column(name) for name in keys]
         node = select_node(
             [*items, call], table, parse.expression(_text(where, "where")) if where is not None else None
@@ -198,14 +198,6 @@ def _remove_from(reference: weakref.ref[Any]) -> None:
     connection = reference()
     if connection is not None:
         _remove(connection)
-
-
-def _with_arguments(call: Node, values: list[Node]) -> Node:
-    """Return a call with these expressions for its arguments."""
-    if "arguments" in call:
-        pairs = zip(call["arguments"], values, strict=True)
-        return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
-    return {**call, "children": values}
 
 
 def _text(given: Any, what: str) -> str:
