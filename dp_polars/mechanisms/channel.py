@@ -23,7 +23,7 @@ from dp_polars.sampling import BitSource, bernoulli, uniform_integers
 from dp_polars.sampling.bernoulli import enclosed_coins
 from dp_polars.sampling.lazy import enclose_exp
 
-_BITS = 256  # of the enclosure that a rounded-up logarithm is checked with
+_BITS = 256  # beyond those of exp(-epsilon), of the enclosure that a rounded-up logarithm is checked with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,17 +105,16 @@ def epsilon_of_resampling(size: int, resample: Fraction) -> Fraction:
     above = size * (1 - resample) / resample
     ratio = 1 + above
     logarithm = math.log1p(above) if above < 1 else math.log(ratio.numerator) - math.log(ratio.denominator)
+    if not MIN_EPSILON <= logarithm <= MAX_EPSILON:
+        raise InvalidParameterError("resample is so near to 0 or 1 that nothing is protected, or nothing told.")
     # The float is off by a few units in its last place. It is raised until it is surely no less than the logarithm:
     # until exp(-epsilon) <= 1 / ratio, by enclosure.
+    bits = _BITS + 2 * math.ceil(logarithm)
     for step in range(2, 30):
         epsilon = Fraction(logarithm) * (1 + Fraction(2**step, 2**54))
-        if enclose_exp(epsilon, _BITS)[1] * ratio <= 1 << _BITS:
-            break
-    else:
-        raise ValueError("a logarithm that can't be rounded up")
-    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise InvalidParameterError("resample is so near to 0 or 1 that nothing is protected, or nothing told.")
-    return epsilon
+        if enclose_exp(epsilon, bits)[1] * ratio <= 1 << bits:
+            return epsilon
+    raise ValueError("a logarithm that can't be rounded up")
 
 
 def enclose_truth(categories: int, epsilon: Fraction, bits: int) -> tuple[int, int]:

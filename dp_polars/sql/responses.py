@@ -51,8 +51,8 @@ _ESTIMATE_WORDS = ("by", "epsilon", "resample", "categories", "confidence", "non
 
 _ALONE = (
     "Functions of the local model stand alone on a guarded connection: SELECT dp_randomized_response(vote, epsilon := "
-    "1.0) FROM votes, with nothing else, of a private table; SELECT * FROM dp_estimate_frequencies('responses', 'vote', "
-    "epsilon := 1.0) of a public one. Elsewhere: df.dp.randomized_response, dp.estimate_frequencies and dp.register."
+    "1.0) FROM votes, with nothing else, of a private table; SELECT * FROM dp_estimate_frequencies('responses', 'vote',"
+    " epsilon := 1.0) of a public one. Elsewhere: df.dp.randomized_response, dp.estimate_frequencies and dp.register."
 )
 
 
