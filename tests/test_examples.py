@@ -54,3 +54,13 @@ def test_a_notebook_of_another_tool_asks_through_the_connection():
     assert "east" in means
     assert "0.6" in budget
     assert not [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("output_type") == "error"]
+
+
+def test_the_averaging_attack_works_without_a_session_and_not_with_one():
+    """The average of 100 answers of scale 10 is off by more than 9 with a chance below 1e-8 (six deviations: 8.5)."""
+    example = ROOT / "examples" / "averaging_attack.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert float(done.stdout.split("the average of 100: ")[1].split("off by ")[1].split("\n")[0]) < 9
+    assert "100 answers, 1 different, epsilon 0.1 spent" in done.stdout
+    assert "after 9 more answers: " in done.stdout
+    assert "does not fit the session's budget" in done.stdout
