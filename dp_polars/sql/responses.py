@@ -148,6 +148,11 @@ class _Reader:
         """Return the responses of the units of a private table."""
         call, guard = node["select_list"][0], self._guard
         (value,), said = self._said(call, 1, _RESPONSE_WORDS)
+        unknown = sorted(set(options) - set(_RESPONSE_WORDS))
+        if unknown:
+            raise InvalidParameterError(
+                f"{RESPONSE} has no option {unknown[0]}. There are {', '.join(_RESPONSE_WORDS)}."
+            )
         if value["class"] == "STAR":
             raise self.refuse(call, f"{RESPONSE} needs a column.")
         path = tuple(fold(part) for part in path_of(node["from_table"]))

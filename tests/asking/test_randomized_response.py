@@ -14,7 +14,7 @@ import dp_polars as dp
 from dp_polars.asking.responses import Asking, response_question_of
 from dp_polars.mechanisms.channel import Channel
 from dp_polars.releasing import snapshot as snapshots
-from dp_polars.releasing.responses import permutation, responses_of
+from dp_polars.releasing.responses import permutation, responses_of, run_responses
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
 
@@ -467,6 +467,15 @@ def test_an_engines_error_is_not_shown_and_the_charge_stays(session):
     with session, pytest.raises(Exception, match="engine failed") as error:
         lazy.dp.randomized_response("flag", epsilon=1).collect()
     assert "secret" not in str(error.value)
+    assert session.spent.epsilon == 1
+    assert session.releases[0].state == "failed"
+
+
+def test_a_source_that_changes_while_it_is_read_is_not_released_and_the_charge_stays(session):
+    plan, rows = asked(PEOPLE, session, "flag", epsilon=1)
+    names = iter([b"before", b"after"])
+    with pytest.raises(dp.EngineError, match="changed while it was read"):
+        run_responses(plan, rows, session, name=lambda: next(names), fresh=False)
     assert session.spent.epsilon == 1
     assert session.releases[0].state == "failed"
 
