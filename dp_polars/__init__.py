@@ -35,6 +35,7 @@ from dp_polars.asking.aggregates import (
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.options import Options
+from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -48,6 +49,7 @@ from dp_polars.errors import (
     StatementNotAllowed,
 )
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.stream import StreamPlan
 
 if TYPE_CHECKING:
     from dp_polars.sql.connection import GuardedConnection, connect
@@ -75,6 +77,8 @@ __all__ = [
     "Reservation",
     "Session",
     "StatementNotAllowed",
+    "Stream",
+    "StreamPlan",
     "Terms",
     "composition",
     "connect",

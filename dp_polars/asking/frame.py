@@ -19,8 +19,10 @@ from dp_polars.asking.options import By, ExpressionLike, OpeningOptions, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
+from dp_polars.asking.streams import Stream, Streams, opened
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import public_digest
+from dp_polars.planning.stream import StreamPlan
 from dp_polars.quantities import flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
@@ -30,7 +32,7 @@ from dp_polars.releasing.source import source_identity
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any]):
+class PrivateFrame(Questions[Any], Streams[Stream]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -140,6 +142,9 @@ class PrivateFrame(Questions[Any]):
         self._known(unit)
         self._own_unit(unit)
         return View(self._rows, self._steps, self._unchecked, unit, session)
+
+    def _stream(self, plan: StreamPlan, view: View) -> Stream:
+        return opened(plan, view)
 
     def _answer(self, question: Question, options: Options) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dp_polars.asking.aggregates import Asked
-from dp_polars.asking.options import By, Options
+from dp_polars.asking.options import By, OpeningOptions, Options
+from dp_polars.asking.question import View
 from dp_polars.asking.questions import Questions
+from dp_polars.asking.streams import Streams
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.stream import StreamPlan
 
 if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan]):
+class Preview(Questions[Plan], Streams[StreamPlan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
@@ -22,3 +25,9 @@ class Preview(Questions[Plan]):
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
+
+    def _view(self, options: Options | OpeningOptions) -> View:
+        return self._frame._view(options)
+
+    def _stream(self, plan: StreamPlan, view: View) -> StreamPlan:
+        return plan
