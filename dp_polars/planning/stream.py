@@ -216,7 +216,7 @@ def _rows(plan: StreamPlan) -> list[tuple[str, str]]:
         rows.append(("monotone", "answers that can't fall when a unit is added, and no others"))
     noises = [("threshold", scales.threshold), ("comparison", scales.query), ("value", scales.value)]
     texts = [f"{name} {float(scale):.4g}" for name, scale in noises if scale is not None]
-    rows.append(("noise", f"Laplace, scales {', '.join(texts)}, times what one unit can change in an answer"))
+    rows.append(("noise", f"Laplace scales of an answer that one unit changes by 1: {', '.join(texts)}"))
     rows.append(("price", f"{price_text(plan.terms, plan.cost)}, once; asking is free"))
     change = 1 if plan.of == "units" or plan.max_rows is None else plan.max_rows
     for questions in _QUESTIONS:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import polars as pl
 
+from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars.stream import StreamRows, exact_answers, stream_rows
 from dp_polars.errors import InvalidParameterError
@@ -44,6 +45,7 @@ class OpenStream:
         self._plan, self._vector = plan, vector
         self._rows: StreamRows | None = rows
         self._lock = threading.Lock()
+        self._guard = Exclusive(None)  # knows a forked copy
 
     @property
     def hits_left(self) -> int:
@@ -52,6 +54,11 @@ class OpenStream:
 
     def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
         """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
+        if self._guard.inherited():
+            raise InvalidParameterError(
+                "This stream was opened by the process that this one was forked from, which may still ask it: two "
+                "copies would answer for the price of one. Ask it there, or open another one here."
+            )
         rows = self._rows
         if rows is None:
             raise closed()
