@@ -8,7 +8,6 @@ from typing import Literal
 
 import polars as pl
 
-from dp_polars.engines.polars.codes import collect
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import Column
 
@@ -72,7 +71,9 @@ def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, 
 def exact_answers(source: StreamRows, tallies: Sequence[Tally]) -> list[int]:
     """Return the exact answer to each question, all in one pass."""
     chosen = [_answer(tally, source).cast(pl.Int128).alias(str(place)) for place, tally in enumerate(tallies)]
-    return [int(number) for number in collect(source.rows.lazy().select(chosen)).row(0)]
+    # In memory a sorted column is counted run by run; the streaming engine, faster otherwise, hashes each of its units.
+    engine: Literal["in-memory", "streaming"] = "in-memory" if source.masked else "streaming"
+    return [int(number) for number in source.rows.lazy().select(chosen).collect(engine=engine).row(0)]
 
 
 def _answer(tally: Tally, source: StreamRows) -> pl.Expr:
