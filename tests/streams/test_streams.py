@@ -138,6 +138,47 @@ def test_units_keep_no_more_rows_than_the_cap_and_which_is_chosen_at_random(monk
     assert len(kept) > 8  # of 15 pairs
 
 
+UNIT_TYPES = {
+    "text": ["u", "v", "u", None],
+    "categories": pl.Series(["u", "v", "u", None], dtype=pl.Categorical),
+    "an enum": pl.Series(["u", "v", "u", None], dtype=pl.Enum(["v", "u"])),
+    "bytes": [b"u", b"v", b"u", None],
+    "flags": [True, False, True, None],
+    "decimals": [Decimal("1.5"), Decimal("2.5"), Decimal("1.5"), None],
+    "zeros of both signs": [0.0, 1.0, -0.0, None],
+    "NaN": [NAN, 1.0, NAN, None],
+    "dates": pl.Series([1, 2, 1, None]).cast(pl.Date),
+    "wide integers": pl.Series([2**100, 2**100 + 1, 2**100, None], dtype=pl.Int128),
+}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("of", ["rows", "units"])
+@pytest.mark.parametrize("name", UNIT_TYPES)
+def test_units_of_every_type_are_told_apart(name, of, several):
+    frame = pl.DataFrame({"user": UNIT_TYPES[name], "day": [1, 1, 1, 1], "a": [True, True, True, True]})
+    private = dp.private(frame, session(unit=["user", "day"] if several else "user"))
+    found = truths(private, [dp.count_units(), pl.col("a"), dp.count()], of=of, max_rows_per_group=1, epsilon=1)
+    assert found == [2, 2, 2]
+
+
+def test_constants_stand_for_every_row_of_a_frame_that_is_read_in_parts():
+    size = 300_000
+    frame = pl.concat([pl.DataFrame({"user": np.arange(start, start + 1000) % 7000}) for start in range(0, size, 1000)])
+    asked = [pl.lit(True), dp.count(pl.lit(1)), dp.sum(pl.lit(2), bounds=(0, 3)), dp.count_units()]
+    private = dp.private(frame, session(max_rows_per_group=10))
+    assert truths(private, asked, epsilon=1) == [70_000, 70_000, 140_000, 7000]
+    assert truths(private, asked, of="units", epsilon=1) == [7000, 70_000, 140_000, 7000]
+    without = dp.private(frame, session(unit=dp.ROW))
+    assert truths(without, asked, epsilon=1) == [size, size, 2 * size, size]
+
+
+def test_a_cap_beyond_all_integers_is_no_cap():
+    stream = dp.private(FRAME, session()).sparse_vector(5, max_rows_per_group=10**30, epsilon=1)
+    assert stream.plan.max_rows == 10**30
+    assert truths(dp.private(FRAME, session()), [dp.count()], max_rows_per_group=10**30, epsilon=1) == [6]
+
+
 # ---------------------------------------------------------------- asking
 
 
