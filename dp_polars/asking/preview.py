@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dp_polars.asking.aggregates import Asked
-from dp_polars.asking.options import By, Options
+from dp_polars.asking.choices import BestChoice, Choice, Choices
+from dp_polars.asking.options import By, ChoiceOptions, Options
 from dp_polars.asking.questions import Questions
 from dp_polars.planning.plan import Plan
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan]):
+class Preview(Questions[Plan], Choices[Plan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
@@ -22,3 +23,6 @@ class Preview(Questions[Plan]):
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
+
+    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Plan:
+        return self._frame._choice(choice, by, options).plan
