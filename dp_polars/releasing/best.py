@@ -6,7 +6,7 @@ then candidates are put into a few slots at a time, as constants, and their scor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from dp_polars.engines.polars.codes import collect
 from dp_polars.engines.polars.kept import kept_rows
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import LIMIT, BoundedRequest, Column, Exact
+from dp_polars.planning.grid import Grid
 from dp_polars.planning.plan import Plan
 from dp_polars.sampling import SYSTEM_BITS
 
@@ -29,6 +30,7 @@ SLOTS = 32
 """How many candidates are scored at a time."""
 
 _BLOCK = 1 << 17
+_SHORT = (pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _GROUP, _WEIGHT = f"{OWN}group", f"{OWN}weight"
 
 
@@ -84,16 +86,16 @@ class Scores:
 
     def _summed(self, frame: pl.DataFrame, groups: int) -> NDArray[Any]:
         """Return a table of scores: a row for each group, a column for each candidate; of Python's integers."""
-        piece = self.plan.parts[0].piece
-        rows = int(frame[_WEIGHT].sum())
-        wide = pl.Int64 if piece.grid.largest * max(rows, 1) < LIMIT else pl.Int128
+        steps = self._steps(int(frame[_WEIGHT].sum()))
         table = np.zeros((groups, len(self.candidates)), dtype=object)
         for start in range(0, len(self.candidates), SLOTS):
             some = self.candidates[start : start + SLOTS]
             constants = [
                 pl.lit(value, dtype=some.dtype).alias(slot_name(slot)) for slot, value in enumerate(some.to_list())
             ]
-            sums = [self._sum(slot, wide) for slot in range(len(some))]
+            sums = [(steps(slot) * pl.col(_WEIGHT)).sum().alias(f"sum{slot}") for slot in range(len(some))]
+            if (frame[_WEIGHT] == 1).all():
+                sums = [steps(slot).sum().alias(f"sum{slot}") for slot in range(len(some))]
             scored = [self.scores[slot].alias(f"value{slot}") for slot in range(len(some))]
             scored = [item.cast(pl.Int8) if self.dtype == pl.Boolean else item for item in scored]
             for block in frame.iter_slices(_BLOCK):
@@ -102,16 +104,34 @@ class Scores:
                 total = added.collect()
                 places = total[_GROUP].to_numpy()
                 for slot in range(len(some)):
-                    table[places, start + slot] += np.array(total[f"sum{slot}"].to_list(), dtype=object)
+                    table[places, start + slot] += np.array([int(x) for x in total[f"sum{slot}"]], dtype=object)
         return table
 
-    def _sum(self, slot: int, wide: Any) -> pl.Expr:
-        grid = self.plan.parts[0].piece.grid
-        column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
-        dtype = pl.Int8() if self.dtype == pl.Boolean else self.dtype
-        number = whole_numbers(column, dtype, 0)
-        steps = pl.when(number >= grid.low).then(number).otherwise(0).cast(wide)
-        return (steps * pl.col(_WEIGHT).cast(wide)).sum().alias(f"sum{slot}")
+    def _steps(self, rows: int) -> Callable[[int], pl.Expr]:
+        """Return what makes whole steps of the scores in a slot, 0 where there is none; their sum is exact.
+
+        Floats become whole numbers. As long as no sum of them can reach 2**53, every sum of them is exact, in any
+        order; else they are summed as integers of 128 bits. How they are summed never changes the sum.
+        """
+        grid, dtype = self.plan.parts[0].piece.grid, self.dtype
+        most = grid.largest * max(rows, 1)
+        if dtype.is_float():
+            return lambda slot: _float_steps(pl.col(f"value{slot}"), grid, exact=most < 1 << 53)
+        if dtype in _SHORT and not grid.exponent and most < LIMIT:
+            return lambda slot: pl.col(f"value{slot}").cast(pl.Int64).clip(grid.low, grid.high)
+        return lambda slot: _integer_steps(slot, pl.Int8() if dtype == pl.Boolean else dtype, grid)
+
+
+def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:
+    whole = (score.cast(pl.Float64) * 2.0**-grid.exponent + 0.5).floor().clip(float(grid.low), float(grid.high))
+    whole = whole.fill_nan(0.0)
+    return whole if exact else whole.cast(pl.Int64).cast(pl.Int128)
+
+
+def _integer_steps(slot: int, dtype: pl.DataType, grid: Grid) -> pl.Expr:
+    column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
+    number = whole_numbers(column, dtype, 0)
+    return pl.when(number >= grid.low).then(number).otherwise(0).cast(pl.Int128)
 
 
 def _one_zero(name: str, dtype: pl.DataType) -> pl.Expr:

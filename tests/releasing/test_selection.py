@@ -1,9 +1,9 @@
 """Choices on neighbouring frames, exactly: every outcome of `noisy_max`, `top_k` and `select_best` is enumerated.
 
 The exact scores of two neighbours come from the engine, with one salt for both (which groups a unit keeps is its own
-matter). From them the law of all outcomes is computed by its definition, and compared: the ratio is at most exp(epsilon)
-with public candidates, and but for delta with candidates from the data. That the sampler draws from that law is a test
-of its own. What is charged is what is compared with.
+matter). From them the law of all outcomes is computed by its definition, and compared: the ratio is at most
+exp(epsilon) with public candidates, and but for delta with candidates from the data. That the sampler draws from that
+law is a test of its own. What is charged is what is compared with.
 """
 
 import itertools
@@ -196,7 +196,8 @@ def test_with_public_candidates_no_outcome_is_likelier_than_epsilon_allows(monke
     @given(st.data())
     def holds(data):
         draw = data.draw
-        monkeypatch.setattr(engine.secrets, "randbits", lambda _, salt=draw(st.integers(0, 2**60)): salt)
+        salt = draw(st.integers(0, 2**60))
+        monkeypatch.setattr(engine.secrets, "randbits", lambda _: salt)
         measure = draw(st.sampled_from([{"epsilon": 2}, {"epsilon": 2, "delta": 1e-6}]))
         score, bounds = draw(
             st.sampled_from(
@@ -227,7 +228,8 @@ def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agree
     @given(st.data())
     def holds(data):
         draw = data.draw
-        monkeypatch.setattr(engine.secrets, "randbits", lambda _, salt=draw(st.integers(0, 2**60)): salt)
+        salt = draw(st.integers(0, 2**60))
+        monkeypatch.setattr(engine.secrets, "randbits", lambda _: salt)
         monkeypatch.setattr(planning_selection, "_FEWEST", draw(st.sampled_from([1, 2, 100])))
         monkeypatch.setattr(planning_selection, "_EACH", 1)
         terms = terms_of(8, draw(st.sampled_from([0.9, 0.5, 0.01])), key_delta=None, **agreed)
@@ -494,3 +496,24 @@ def test_nan_null_and_infinity_stay_within_the_bounds():
     one = private._choice(choice, None, {"epsilon": 1})
     scores = one.engine(one.rows, request_of(one.plan)).groups[one.plan.parts[0].name]
     assert (scores * float(one.plan.parts[0].grid.step)).to_list() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int64, pl.UInt64, pl.Int8, pl.Decimal(10, 2), pl.Boolean])
+def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
+    values = [0, 1, 1, 0, 1, None] if dtype == pl.Boolean else [0, 1, 3, 7, 100, None]
+    frame = pl.DataFrame({"u": range(6), "v": pl.Series(values).cast(dtype)})
+    private = dp.private(frame, session=dp.Session(epsilon=5.0, unit=dp.ROW))
+    found = set()
+    for most in (1 << 62, 1):
+        monkeypatch.setattr(best, "LIMIT", most)
+        if most == 1:
+            exact = best._float_steps
+            monkeypatch.setattr(
+                best, "_float_steps", lambda score, grid, *, exact, own=exact: own(score, grid, exact=False)
+            )
+        choice = BestChoice(candidates=[1, 2], score=lambda c: pl.col("v"), bounds=(0, 5))
+        one = private._choice(choice, None, {"epsilon": 1})
+        monkeypatch.setattr(best, "LIMIT", most)
+        table = one.engine._summed(one.engine._kept(one.rows.collect(), request_of(one.plan), None), 1)
+        found.add(int(table[0, 0]))
+    assert len(found) == 1
