@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dp_polars.asking.aggregates import Asked
-from dp_polars.asking.options import By, OpeningOptions, Options
+from dp_polars.asking.choices import BestChoice, Choice, Choices
+from dp_polars.asking.options import By, ChoiceOptions, OpeningOptions, Options
 from dp_polars.asking.question import View
 from dp_polars.asking.questions import Questions
 from dp_polars.asking.streams import Streams
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan], Streams[StreamPlan]):
+class Preview(Questions[Plan], Choices[Plan], Streams[StreamPlan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
@@ -25,6 +26,9 @@ class Preview(Questions[Plan], Streams[StreamPlan]):
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
+
+    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Plan:
+        return self._frame._choice(choice, by, options).plan
 
     def _view(self, options: Options | OpeningOptions) -> View:
         return self._frame._view(options)
