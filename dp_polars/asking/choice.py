@@ -10,6 +10,7 @@ from dp_polars.asking.aggregates import Asked, count, count_units
 from dp_polars.asking.choices import Choice
 from dp_polars.asking.options import By, ChoiceOptions, candidates_of, cap_of, check_options, domain_of, spend_of
 from dp_polars.asking.question import Question, View, aggregate_of, check_unit, engine_rows, is_integer, keys_of
+from dp_polars.engines.request import Exact
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import Aggregate, Key, Query, Selection
 from dp_polars.planning.selection import selection_plan
@@ -45,6 +46,15 @@ def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, 
     plan = selection_plan(query, selection, view.session.terms)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan)
     return Question(plan, _limited(rows, selection, len(groups)), view.session)
+
+
+def limited(exact: Exact, query: Query) -> Exact:
+    """Return scores of candidates alone, of an engine that was given all rows: what is public is left out after it."""
+    if query.selection is None or query.domain is not None:
+        return exact
+    numbered = exact.groups.lazy().with_row_index("place")
+    kept = _limited(numbered, query.selection, len(query.keys) - 1).sort("place").drop("place")
+    return Exact(kept.collect(), exact.cells)
 
 
 def choice_query(
