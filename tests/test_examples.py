@@ -37,6 +37,18 @@ def test_the_flights_are_counted_near_the_truth():
     assert "releases: 3" in done.stdout
 
 
+def test_a_watched_stream_finds_the_busy_days_and_no_others():
+    """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
+    example = ROOT / "examples" / "watching_a_stream.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    lines = dict(line.split(": ") for line in done.stdout.splitlines() if line.count(": ") == 1)
+    busy = {month: found for month, found in lines.items() if found.endswith(month)}
+    assert list(busy.values()) == ["15 February", "11 April", "05 July", "11 October", "27 November"]
+    assert done.stdout.count("nothing above") == 6
+    assert "closed>" in done.stdout
+    assert "Left in the session: epsilon 0.5" in done.stdout
+
+
 def test_a_notebook_of_another_tool_asks_through_the_connection():
     """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -20,6 +20,7 @@ import duckdb
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
+from dp_polars.sql.allowed import CHOICES
 from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
 from dp_polars.sql.local import NAMES as LOCAL
@@ -30,6 +31,7 @@ from dp_polars.sql.tree import Node, column, fold, with_arguments
 
 _BOUNDED = ("column", "lower", "upper")
 _PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
+_CHOICE = ("candidates", "score", "value", "lower", "upper")
 _NUMBER, _BINS = "DOUBLE", 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGINT)[]'
 
 
@@ -72,6 +74,9 @@ _FUNCTIONS = {
     "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins", "edges")),
     "dp_corr": _Function("corr", _NUMBER, _PAIR),
     "dp_covar": _Function("covar", _NUMBER, _PAIR, ("ddof",)),
+    "dp_noisy_max": _Function("noisy_max", "VARCHAR", ("column",), _CHOICE),
+    "dp_noisy_min": _Function("noisy_min", "VARCHAR", ("column",), _CHOICE),
+    "dp_top_k": _Function("top_k", "VARCHAR[]", ("column", "k"), _CHOICE),
     "dp_linear_regression": _Function("linear_regression", "STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
 }
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
@@ -113,6 +118,8 @@ class Functions:
             raise InvalidParameterError("Functions of dp.register answer with numbers; ask dates through dp.connect.")
         if isinstance(words.get("quantile"), list):
             raise InvalidParameterError("dp_quantile answers one quantile; several are asked through dp.connect.")
+        if function in CHOICES and words.pop("confidence", None) is not None:
+            raise InvalidParameterError(f"{function} chooses a value; there is no interval for it.")
         if function == "dp_histogram" and words.get("confidence") is not None:
             raise InvalidParameterError("dp_histogram has no interval here; ask df.dp.histogram for one.")
         if words.get("keys") is not None and keys:
@@ -134,7 +141,7 @@ class Functions:
             if kind.startswith("BLOB"):
                 raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
         where = words.pop("where", None)
-        given = [words.pop(name, None) for name in ("column", "first", "second") if name in words]
+        given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
         values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
         call = parse.expression(f"{function}({', '.join('x' * len(values))})")
         call = with_arguments(call, values)
