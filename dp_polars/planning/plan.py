@@ -157,6 +157,13 @@ class Plan:
             return None
         return self.expected_error_of(self.made[0], confidence)
 
+    def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
+        """Return the expected error of each answer by its name, where it is known without looking at the data."""
+        if self.choosing is not None:
+            return {}
+        found = {made.aggregate.name: self.expected_error_of(made, confidence) for made in self.made}
+        return {name: error for name, error in found.items() if error is not None}
+
     def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
         """Return the expected error of one aggregate."""
         if len(made.pieces) != 1 or not self.parts or self.query.rollup:

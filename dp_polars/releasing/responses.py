@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars.accounting.reservation import Release
+from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.errors import EngineError
 from dp_polars.mechanisms.channel import codes_of
@@ -35,7 +35,7 @@ def run_responses(
                 "writes to it, or ask a copy."
             )
         release = reservation.commit(responses)
-        session.remember(release.entry.id, plan)
+        session.remember(release, plan)
         return release
 
 

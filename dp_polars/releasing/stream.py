@@ -34,7 +34,7 @@ def open_stream(plan: StreamPlan, rows: pl.LazyFrame, session: Session, source: 
             "epsilon": float(plan.epsilon),
         }
         release = reservation.commit(pl.DataFrame([facts]))
-        session.remember(release.entry.id, plan)
+        session.remember(release, plan)
         return OpenStream(plan, held, vector)
 
 
