@@ -31,8 +31,6 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     check_options(options, "select_best", ChoiceOptions)
     schema = view.rows.collect_schema()
     check_unit(view.unit, schema)
-    if any(name.startswith(OWN) for name in schema):
-        raise InvalidParameterError(f"Columns whose names begin with {OWN} are select_best's own; rename yours.")
     candidates = _candidates(choice.candidates)
     groups, group_columns = keys_of(by, view)
     if CANDIDATE in {key.name for key in groups}:

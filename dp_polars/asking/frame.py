@@ -153,6 +153,8 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
         unit = self._unit_of(session)
         self._known(unit)
         self._own_unit(unit)
+        if any(name.startswith("\0") for name in self._schema()):
+            raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
         return View(self._rows, self._steps, self._unchecked, unit, session)
 
     def _stream(self, plan: StreamPlan, view: View) -> Stream:
