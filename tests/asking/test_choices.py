@@ -403,12 +403,16 @@ def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
     assert "permute-and-flip" in str(plan)
     # ln(5 / 0.05) steps of 1 / rate = 4 rows / 0.25
     assert "within 73.68" in str(plan)
+    assert plan.expected_regret() == pytest.approx(16 * np.log(100))
+    assert plan.expected_regret(0.99) == pytest.approx(16 * np.log(500))
+    assert plan.expected_error() is None
     assert "0 to 9, each row" in str(best)
     assert "36 at most" in str(best)
     assert "epsilon 0.125 for each choice" in str(top)
     with session(epsilon=1) as paying:
         found = str(ROWS.dp.preview.noisy_max("text", epsilon=0.1))
         assert "discovered" in found
+        assert "above that of number 101" in found
         assert "delta" in found
         assert not paying.releases
 
@@ -662,6 +666,7 @@ def test_how_many_groups_a_unit_is_in_must_be_said():
             ROWS.dp.noisy_max("kind", KINDS, by="region", epsilon=0.1)
         assert ROWS.dp.preview.noisy_max("kind", KINDS, by="place", epsilon=0.1).bounds.max_groups == 4
         assert ROWS.dp.preview.noisy_max("kind", KINDS, epsilon=0.1).bounds.max_groups == 1
+        assert ROWS.dp.preview.count(epsilon=0.1).expected_regret() is None
         assert not paying.releases
 
 

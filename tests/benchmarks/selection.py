@@ -25,9 +25,9 @@ def run(rows: int = ROWS) -> bool:
     # First, while this process is small: a process begins with the peak of the one that started it.
     fine = show(f"select_best, {rows:,} rows, one run of a process", _best(rows))
     frame = data.frame(rows)
-    for what, words in (("with a delta", {}), ("pure", {"delta": None})):
+    for what, words in (("a session with delta", {}), ("a pure session", {"delta": None})):
         with generous_session(epsilon=10**4, **words):
-            fine = show(f"choices, {rows:,} rows, a session {what}", _choices(frame, discovers=not words)) and fine
+            fine = show(f"choices, {rows:,} rows, {what}", _choices(frame, discovers=not words)) and fine
     return fine
 
 
