@@ -272,6 +272,15 @@ def test_one_unit_with_many_rows_counts_with_as_many_as_the_cap_says(paying):
     assert rows.dp.select_best(["a", "b"], lambda c: pl.col("v") == c, bounds=(0, 1), **SPEND).item() == "b"
 
 
+def test_the_test_of_caps_can_fail(paying, monkeypatch):
+    """Where all rows of a unit count, the one with many rows decides."""
+    from dp_polars.releasing import best as scoring
+
+    monkeypatch.setattr(scoring, "kept_rows", lambda frame, *_, **__: pl.repeat(True, frame.height, eager=True))
+    rows = pl.DataFrame({"who": [0] * 900 + list(range(1, 101)), "v": ["a"] * 900 + ["b"] * 100})
+    assert rows.dp.select_best(["a", "b"], lambda c: pl.col("v") == c, bounds=(0, 1), **SPEND).item() == "a"
+
+
 @pytest.mark.parametrize("rows", [ROWS.clear(), ROWS.filter(pl.col("who").is_null())], ids=["empty", "no units"])
 def test_an_empty_frame_answers_every_question_with_the_same_schema(paying, rows):
     spend = {"share": 0.01}
@@ -699,6 +708,21 @@ def test_a_score_that_fails_in_a_row_keeps_its_values_to_itself():
         assert rows.dp.select_best([1, 2], score, (0, 20), **SPEND).item() == 2
         score = lambda c: (c * 10) // pl.col("zero")  # noqa: E731
         assert rows.dp.select_best([1, 2], score, (0, 20), **SPEND).item() == 2
+
+
+def test_what_fails_after_the_charge_shows_a_text_of_our_own():
+    vouched = ROWS.dp.with_columns(pl.col("text").cast(pl.Int64), unchecked=True)
+    for ask in (
+        lambda: vouched.select_best([1, 2], lambda c: pl.col("text") * c, (0, 9), epsilon=0.1),
+        lambda: vouched.noisy_max("text", [1, 2], epsilon=0.1),
+        lambda: vouched.noisy_max("kind", KINDS, score=dp.sum("text", bounds=(0, 3)), epsilon=0.1),
+    ):
+        with session(epsilon=1) as paying:
+            with pytest.raises(dp.DPError, match="Its message is not shown") as error:
+                ask()
+            assert error.value.__cause__ is None
+            assert error.value.__context__ is None
+            assert len(paying.releases) == 1
 
 
 def test_no_warning_is_given():

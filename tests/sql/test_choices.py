@@ -242,6 +242,19 @@ def test_a_group_without_a_winner_is_null_beside_other_answers(con):
     assert ask(con, public) == [("north", 2, OWNED.filter(region="north").height), ("nowhere", None, 0)]
 
 
+def test_what_is_said_of_the_groups_once_holds_for_all_answers_of_a_select(con, paying):
+    count, choice = "dp_count(*, min_units := 3, max_groups := 7) AS n", "dp_noisy_max(kind) AS k"
+    for answers in (f"{count}, {choice}", f"{choice}, {count}"):
+        plans = con.preview(f"SELECT region, {answers} FROM rows GROUP BY region", epsilon=1)
+        assert [plan.bounds.max_groups for plan in plans] == [7, 7]
+    listed = "dp_count(*, keys := ['north']) AS n, dp_count(*) FILTER (WHERE n > 3) AS m, dp_noisy_max(kind) AS k"
+    north = OWNED.filter(region="north")
+    expected = [("north", north.height, north.filter(Q > 3).height, 2)]
+    assert ask(con, f"SELECT region, {listed} FROM rows GROUP BY region") == expected
+    with pytest.raises(dp.InvalidParameterError, match="differs between the private aggregates of one SELECT"):
+        ask(con, f"SELECT region, {count}, dp_noisy_max(kind, max_groups := 3) FROM rows GROUP BY region")
+
+
 def test_nobody_is_null_or_an_empty_list(con, functions):
     assert ask(con, "SELECT dp_noisy_max(v) AS m, dp_count_units() AS n FROM odd WHERE who > 595") == [(None, 4)]
     assert ask(con, "SELECT dp_top_k(v, 2) AS m FROM odd WHERE who > 595") == [([],)]
