@@ -35,6 +35,7 @@ from dp_polars.asking.aggregates import (
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.options import Options
+from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -47,7 +48,9 @@ from dp_polars.errors import (
     LedgerMismatch,
     StatementNotAllowed,
 )
+from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.stream import StreamPlan
 
 if TYPE_CHECKING:
     from dp_polars.sql.connection import GuardedConnection, connect
@@ -75,6 +78,8 @@ __all__ = [
     "Reservation",
     "Session",
     "StatementNotAllowed",
+    "Stream",
+    "StreamPlan",
     "Terms",
     "composition",
     "connect",
@@ -83,6 +88,7 @@ __all__ = [
     "count_units",
     "cov",
     "current_session",
+    "estimate_frequencies",
     "exponential_cost",
     "gaussian_cost",
     "histogram",

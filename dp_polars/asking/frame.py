@@ -22,18 +22,22 @@ from dp_polars.asking.options import AnyOptions, By, ChoiceOptions, ExpressionLi
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
+from dp_polars.asking.responses import Asking, Responses, response_question_of
+from dp_polars.asking.streams import Stream, Streams, opened
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import public_digest
+from dp_polars.planning.stream import StreamPlan
 from dp_polars.quantities import flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
+from dp_polars.releasing.responses import run_responses
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any], Choices[Any]):
+class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -151,6 +155,9 @@ class PrivateFrame(Questions[Any], Choices[Any]):
         self._own_unit(unit)
         return View(self._rows, self._steps, self._unchecked, unit, session)
 
+    def _stream(self, plan: StreamPlan, view: View) -> Stream:
+        return opened(plan, view)
+
     def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
 
@@ -164,6 +171,18 @@ class PrivateFrame(Questions[Any], Choices[Any]):
         if isinstance(self._origin, pl.DataFrame):
             return release()
         return deferred(release, result_schema(plan))
+
+    def _ask_responses(self, asking: Asking) -> Any:
+        question = response_question_of(self._view(asking.general), asking)
+        plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
+
+        def name() -> bytes:
+            return release_key(plan.fingerprint(), source_identity(self._origin, self._name, self._data_version))
+
+        def release() -> pl.DataFrame:
+            return run_responses(plan, question.rows, question.session, name=name, fresh=fresh).frame
+
+        return release() if isinstance(self._origin, pl.DataFrame) else deferred(release, plan.schema)
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()

@@ -188,7 +188,7 @@ def _asked(
 ) -> _One:
     used = given_values(question.rows, parameters)
     snapshot = Snapshot(database.cursor_for_rows)
-    rows, values, whole = _rows(question, database, snapshot, used)
+    rows, values, whole = question_rows(question, database, snapshot, used)
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
@@ -248,7 +248,7 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
     return given
 
 
-def _rows(
+def question_rows(
     question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
 ) -> tuple[pl.LazyFrame, list[str], str]:
     """Return the rows of a question under the names that a plan shows, the names of its values, and their SQL."""

@@ -107,13 +107,13 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         known = _CHOICE_OPTIONS if name in CHOICES else _OPTIONS
         if fold(option) not in known:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")
-        said[fold(option)] = _constant(child, parser, parameters, refuse)
+        said[fold(option)] = constant_of(child, parser, parameters, refuse)
     if name in CHOICES:
         positional, wanted = _how_many(kind, positional)
         if wanted is not None:
-            said["k"] = _constant(wanted, parser, parameters, refuse)
+            said["k"] = constant_of(wanted, parser, parameters, refuse)
     values, rest = _values(name, kind, positional, refuse, node)
-    constants = [_constant(child, parser, parameters, refuse) for child in rest]
+    constants = [constant_of(child, parser, parameters, refuse) for child in rest]
     if kind == "quantile" and constants:
         said.setdefault("quantile", constants.pop(0))
     if kind in _PAIRS and len(constants) == 4:
@@ -171,7 +171,8 @@ def _how_many(kind: Kind | ChoiceKind, positional: list[Node]) -> tuple[list[Nod
     return positional, None
 
 
-def _constant(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+def constant_of(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+    """Return what an option is worth; it may not depend on rows."""
     for item in walk(node):
         kind = item["class"]
         if kind == "FUNCTION" and fold(item["function_name"]) in _CONSTANT:
