@@ -1,5 +1,6 @@
 """Every example runs as a person would run it, and says what it promises."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,26 @@ def test_the_flights_are_counted_near_the_truth():
         # A cap of 200 flights cuts a plane off that flew more often: at most a tenth of an airport's flights.
         assert abs(private - true) < (90_000 if len(name) == 3 else 150), name
     assert "releases: 3" in done.stdout
+
+
+def test_the_winners_of_private_votes():
+    """Blue leads by 220 at a rate of 0.1; of 200 films one that is 215 behind is chosen with a chance below 1e-7."""
+    example = ROOT / "examples" / "private_voting.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Both men voted red" in done.stdout
+    assert "noisy max:    blue" in done.stdout
+    assert "as one between two films: True" in done.stdout
+    liked = re.findall(r"noisy max: film \d+, liked by ([\d,]+)", done.stdout)
+    assert int(liked[0].replace(",", "")) > 1000 - 215
+
+
+def test_the_price_of_an_auction_earns_nearly_the_most():
+    """Of 100 prices one that earns 210 less than the best is chosen with a chance below 1e-7, at a rate of 0.1."""
+    example = ROOT / "examples" / "auction_price.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "1.00: 4.00\n  1.01: 1.01\n  3.01: 3.01\n  3.02: 0.00" in done.stdout
+    chosen, best = (float(earned) for earned in re.findall(r"price +[\d.]+: earns ([\d.]+)", done.stdout))
+    assert best - 210 < chosen <= best
 
 
 def test_a_watched_stream_finds_the_busy_days_and_no_others():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +91,7 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
 
 
 def _candidates(given: Any) -> pl.Series:
-    if isinstance(given, str | bytes | dict) or not isinstance(given, Sequence | pl.Series):
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
         raise InvalidParameterError("candidates= is a list of what may be chosen: candidates=[1, 2, 5].")
     try:
         series = given.alias(CANDIDATE) if isinstance(given, pl.Series) else pl.Series(CANDIDATE, list(given))

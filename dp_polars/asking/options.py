@@ -211,7 +211,7 @@ def _own_domain(key: Key) -> pl.Series | None:
     return None
 
 
-_WORDS = (pl.String, pl.Enum, pl.Binary)
+_WORDS = (pl.String, pl.Enum, pl.Categorical, pl.Binary)
 
 
 def _listed(values: list[Any], key: Key, what: str) -> pl.DataFrame:
@@ -257,7 +257,7 @@ def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.D
     else:
         frame = _listed(list(given), keys[0], what)
     try:
-        if any((kind == pl.String) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
+        if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
     except pl.exceptions.PolarsError:

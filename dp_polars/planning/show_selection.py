@@ -34,7 +34,7 @@ def selection_text(plan: Plan) -> str:
         rows.append(
             (
                 "discovered",
-                f"those {found} whose score is about {gap:.6g} above that of the {limit.most + 1}th, 0 if there is "
+                f"those {found} whose score is about {gap:.6g} above that of number {limit.most + 1}, 0 if there is "
                 f"none (delta {float(limit.delta):.3g})",
             )
         )
