@@ -32,9 +32,11 @@ from dp_polars.asking.aggregates import (
     sum,
     var,
 )
+from dp_polars.asking.domain import Bins, bins
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
-from dp_polars.asking.options import Options
+from dp_polars.asking.online_queries import OnlineQueries
+from dp_polars.asking.options import OpeningOptions, Options
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -47,7 +49,11 @@ from dp_polars.errors import (
     LedgerMismatch,
     StatementNotAllowed,
 )
+from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.synthesis import SynthesisPlan
+from dp_polars.releasing.online import OnlineAnswer
+from dp_polars.releasing.synthesis import Synthesis
 
 if TYPE_CHECKING:
     from dp_polars.sql.connection import GuardedConnection, connect
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ROW",
     "Asked",
+    "Bins",
     "Budget",
     "BudgetExceeded",
     "Cost",
@@ -68,6 +75,10 @@ __all__ = [
     "InvalidParameterError",
     "LedgerError",
     "LedgerMismatch",
+    "OnlineAnswer",
+    "OnlinePlan",
+    "OnlineQueries",
+    "OpeningOptions",
     "Options",
     "Plan",
     "PrivateFrame",
@@ -75,7 +86,10 @@ __all__ = [
     "Reservation",
     "Session",
     "StatementNotAllowed",
+    "Synthesis",
+    "SynthesisPlan",
     "Terms",
+    "bins",
     "composition",
     "connect",
     "corr",

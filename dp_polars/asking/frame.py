@@ -15,6 +15,7 @@ from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
+from dp_polars.asking.many import PrivateMany
 from dp_polars.asking.options import By, ExpressionLike, OpeningOptions, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
@@ -30,7 +31,7 @@ from dp_polars.releasing.source import source_identity
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any]):
+class PrivateFrame(PrivateMany, Questions[Any]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's

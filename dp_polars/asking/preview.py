@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dp_polars.asking.aggregates import Asked
+from dp_polars.asking.many import PreviewMany
 from dp_polars.asking.options import By, Options
 from dp_polars.asking.questions import Questions
 from dp_polars.planning.plan import Plan
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan]):
+class Preview(PreviewMany, Questions[Plan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:
