@@ -27,6 +27,7 @@ class Predicates:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
+        self._whole = domain.frame()
         self._frames: dict[tuple[int, ...], pl.DataFrame] = {}
         self._lock = threading.Lock()
 
@@ -45,6 +46,8 @@ class Predicates:
         return axes, true.reshape([self._domain.dims[axis] for axis in axes])
 
     def _frame(self, axes: tuple[int, ...]) -> pl.DataFrame:
+        if len(axes) == len(self._domain.dims):
+            return self._whole
         with self._lock:
             found = self._frames.get(axes)
             if found is None:

@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
-from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.cost import NOTHING, Cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Partition
@@ -38,7 +38,7 @@ MAX_CANDIDATES = 10**7
 _MOST_ROUNDS = 50
 _LEAST_ROUNDS = 3
 # Parts of the spend, and how noisy a measurement may be: measured on the flights from New York, see the tests.
-_SIZE_PART, _START_PART, _CHOICE_PART = Fraction(1, 50), Fraction(1, 5), Fraction(3, 20)
+_SIZE_PART, _START_PART, _CHOICE_PART = Fraction(1, 25), Fraction(1, 5), Fraction(3, 20)
 _SMALL_SIZE_PART = Fraction(1, 20)
 _TOLERATED = 0.15
 
@@ -71,10 +71,23 @@ class SynthesisPlan:
     max_rows_rule: str
     allowance: Allowance
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
-        """The price of all parts together."""
-        return self.allowance.cost
+        """The price of all parts together, whatever the number of rounds turns out to be.
+
+        In epsilon the parts sum to the whole; what they sum to in rho may be far less than a pure release of that
+        epsilon costs. The number of rounds follows from the noisy number of rows: the dearest counts.
+        """
+        if self.allowance.measure != "pure" or self.terms.measure == "pure":
+            return self.allowance.cost
+        possible = [self.rounds] if self.rounds is not None else range(1, self.most_rounds + 1)
+        sums = [sum((one.cost for one in self.granted(rounds)), NOTHING) for rounds in possible]
+        return Cost(epsilon=self.allowance.amount, rho=max(total.rho for total in sums))
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds there are at most, if the user doesn't say."""
+        return min(len(self.workload), _MOST_ROUNDS) if self.method == "mwem" else 1
 
     @property
     def reach(self) -> int:
@@ -131,11 +144,10 @@ class SynthesisPlan:
 
     def rounds_for(self, size: int) -> int:
         """Return how many rounds a noisy number of rows allows: so many that a measurement is not drowned in noise."""
-        most = min(len(self.workload), _MOST_ROUNDS)
         if self.rounds is not None:
             return self.rounds
         cells = sum(one.cells for one in self.workload) / len(self.workload)
-        low, high = min(_LEAST_ROUNDS, most), most
+        low, high = min(_LEAST_ROUNDS, self.most_rounds), self.most_rounds
         while low < high:
             middle = (low + high + 1) // 2
             drowned = mean_error(_noise(self.granted(middle)[-1])) * cells > _TOLERATED * size
@@ -220,7 +232,7 @@ def synthesis_plan(
         try:
             granted, wanted = plan.granted(usual), plan.wanted(usual)
             if rounds is None:
-                plan.granted(min(_MOST_ROUNDS, len(plan.workload)))  # whatever the number of rows will be
+                plan.granted(plan.most_rounds)  # whatever the number of rows will be
         except InvalidParameterError:
             continue
         size = sum(float(own.weight) * math.log(one.size) for one, own in zip(granted, wanted, strict=True))
@@ -281,9 +293,9 @@ def _rows(plan: SynthesisPlan) -> list[tuple[str, str]]:
         ]
     else:
         what = "pairs of columns" if plan.queries is None else "conditions"
-        most = min(len(plan.workload), _MOST_ROUNDS)
+        most = plan.most_rounds
         chosen = f"{plan.rounds}" if plan.rounds is not None else f"up to {most}, by the noisy number of rows"
-        usual = min(plan.rounds if plan.rounds is not None else most, max(1, len(plan.workload)))
+        usual = min(plan.rounds if plan.rounds is not None else most, len(plan.workload))
         rows += [
             ("method", f"MWEM over {len(plan.workload):,} {what}"),
             ("rounds", chosen),

@@ -7,6 +7,7 @@ of what was chosen. Everything else is post-processing of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -31,10 +32,27 @@ _LAST = 3  # times as many passes after the last round
 def synthetic_weights(histogram: Numbers, plan: SynthesisPlan, source: BitSource) -> tuple[int, Floats]:
     """Return the noisy number of rows and how they spread over the cells."""
     total = np.array([histogram.sum(dtype=np.int64)])
-    size = max(1, int(noisy(total, plan.size_noise, source)[0]))
+    size = _Size(int(noisy(total, plan.size_noise, source)[0]), plan.size_noise.deviation**2)
     if plan.method == "small_database":
-        return size, _small_database(histogram, size, plan, source)
-    return size, _mwem(histogram, size, plan, source)
+        return size.whole, _small_database(histogram, size.whole, plan, source)
+    return _mwem(histogram, size, plan, source)
+
+
+@dataclass
+class _Size:
+    """The noisy number of rows and its variance; every measured partition tells it once more."""
+
+    number: float
+    variance: float
+
+    def learn(self, counts: Numbers, noise: Noise) -> None:
+        own = len(counts) * noise.deviation**2
+        self.number += (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + own)
+        self.variance *= own / (self.variance + own)
+
+    @property
+    def whole(self) -> int:
+        return max(1, round(self.number))
 
 
 def noisy(counts: Numbers, noise: Noise, source: BitSource) -> Numbers:
@@ -43,14 +61,15 @@ def noisy(counts: Numbers, noise: Noise, source: BitSource) -> Numbers:
     return add_saturating(counts, draw(noise.parameter, counts.size, source))
 
 
-def _mwem(histogram: Numbers, size: int, plan: SynthesisPlan, source: BitSource) -> Floats:
-    schedule = plan.schedule(size)
+def _mwem(histogram: Numbers, size: _Size, plan: SynthesisPlan, source: BitSource) -> tuple[int, Floats]:
+    schedule = plan.schedule(size.whole)
     hypothesis = Hypothesis(plan.domain.dims)
     measured: list[tuple[Partition, Floats, float]] = []
 
     def measure(partition: Partition, noise: Noise) -> None:
         counts = noisy(partition.totals(histogram), noise, source)
         measured.append((partition, counts.astype(np.float64), mean_error(noise)))
+        size.learn(counts, noise)
 
     if schedule.choice is None:
         for partition, noise in zip(plan.workload, schedule.rounds, strict=True):
@@ -58,15 +77,15 @@ def _mwem(histogram: Numbers, size: int, plan: SynthesisPlan, source: BitSource)
     else:
         for partition, noise in zip(plan.start, schedule.start, strict=True):
             measure(partition, noise)
-        hypothesis.fit(measured, size, _passes(hypothesis, measured))
+        hypothesis.fit(measured, size.whole, _passes(hypothesis, measured))
         exact = [partition.totals(histogram) for partition in plan.workload]
         for noise in schedule.rounds:
-            scores = scores_of(exact, hypothesis, plan.workload, size, noise)
+            scores = scores_of(exact, hypothesis, plan.workload, size.whole, noise)
             rate = choice_rate(schedule.choice, plan)
             measure(plan.workload[choose_exponential(scores, rate, source)], noise)
-            hypothesis.fit(measured, size, _passes(hypothesis, measured))
-    hypothesis.fit(measured, size, _LAST * _passes(hypothesis, measured))
-    return hypothesis.weights
+            hypothesis.fit(measured, size.whole, _passes(hypothesis, measured))
+    hypothesis.fit(measured, size.whole, _LAST * _passes(hypothesis, measured))
+    return size.whole, hypothesis.weights
 
 
 def choice_rate(epsilon: Fraction, plan: SynthesisPlan) -> Fraction:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis, over
+from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
 from dp_polars.mechanisms.sparse_vector import SparseVector
 from dp_polars.planning.domain import CELL, Domain, histogram_of
 from dp_polars.planning.online import OnlinePlan
@@ -24,6 +24,9 @@ from dp_polars.releasing.snapshot import guarded, take_snapshot
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 
 Mask = NDArray[np.bool_]
+
+_WORK = 2_000_000  # cells that are touched once more after an update
+_MOST_KEPT = 100  # measurements that are gone through again
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class OnlineStream:
         self.size = max(1, int(histogram.sum(dtype=np.int64)) + noise)
         self._hypothesis = Hypothesis(plan.domain.dims)
         self._vector = SparseVector(plan.scales, plan.alpha * self.size, Fraction(plan.sensitivity), source)
+        self._measured: list[tuple[Partition, float]] = []
         self._lock = threading.Lock()
 
     @property
@@ -114,7 +118,26 @@ class OnlineStream:
             measured = exact + int(discrete_laplace(self.plan.value_scale, 1, self._source)[0])
             count = max(0, min(measured, self.size))
             self._hypothesis.learn(axes, mask, (count - guess) / self.size)
+            self._learn_again(Partition.of_predicate(axes, mask), count / self.size)
             return self._answer(count, free=False, checked=True)
+
+    def _learn_again(self, partition: Partition, share: float) -> None:
+        """Go through what was measured before, where the hypothesis moved away from it by more than the noise.
+
+        That is post-processing of released counts, and each such step makes the hypothesis better, as the first did.
+        """
+        self._measured = [*self._measured[1 - _MOST_KEPT :], (partition, share)]
+        noise, left = float(self.plan.value_scale) / self.size, _WORK // self._hypothesis.weights.size
+        moved = True
+        while moved and left > 0:
+            moved = False
+            for own, wanted in self._measured[-left:]:
+                left -= 1
+                mask = own.mask
+                gap = wanted - self._hypothesis.share(own.axes, mask)
+                if abs(gap) > noise:
+                    self._hypothesis.learn(own.axes, mask, gap)
+                    moved = True
 
     def _answer(self, count: int, *, free: bool, checked: bool) -> OnlineAnswer:
         count = max(0, min(count, self.size))
