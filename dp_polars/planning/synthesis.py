@@ -256,6 +256,11 @@ def candidates(plan: SynthesisPlan) -> int:
 
 def _check_candidates(plan: SynthesisPlan) -> None:
     elements, size = plan.elements, plan.domain.size
+    if elements >= MAX_CANDIDATES:
+        raise InvalidParameterError(
+            f"This alpha needs databases of {elements:,} rows, of which there are more than {MAX_CANDIDATES:,}: use a "
+            "larger alpha, or method='mwem'."
+        )
     digits = (math.lgamma(size + elements) - math.lgamma(elements + 1) - math.lgamma(size)) / math.log(10)
     if digits > 9 or candidates(plan) > MAX_CANDIDATES:
         number = f"about 1e{digits:.0f}" if digits > 9 else f"{candidates(plan):,}"

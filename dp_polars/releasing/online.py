@@ -26,6 +26,7 @@ from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 Mask = NDArray[np.bool_]
 
 _WORK = 2_000_000  # cells that are touched once more after an update
+_PASSES = 10
 _MOST_KEPT = 100  # measurements that are gone through again
 
 
@@ -128,7 +129,7 @@ class OnlineStream:
         """
         self._measured = [*self._measured[1 - _MOST_KEPT :], (partition, share)]
         noise, left = float(self.plan.value_scale) / self.size, _WORK // self._hypothesis.weights.size
-        moved = True
+        left, moved = min(left, _PASSES * len(self._measured)), True  # measurements that disagree would go on forever
         while moved and left > 0:
             moved = False
             for own, wanted in self._measured[-left:]:
