@@ -122,7 +122,7 @@ def _binned(name: str, dtype: pl.DataType, given: Bins) -> DomainColumn:
         raise InvalidParameterError(f"The edges of {name} must lie within -2**62 and 2**62.")
     column = DomainColumn(name, dtype, pl.Series(name, [], dtype=pl.Float64), edges)
     points: Sequence[float] = column.float_edges if dtype.is_float() else column.whole_edges
-    if any(not a < b for a, b in (*pairwise(edges), *pairwise(points))):
+    if any(not a < b for a, b in pairwise(edges)) or any(not a < b for a, b in pairwise(points)):
         raise InvalidParameterError(f"The edges of {name} must rise, with a value of the type {dtype} in each bin.")
     return DomainColumn(name, dtype, _lower_edges(name, dtype, edges), edges)
 

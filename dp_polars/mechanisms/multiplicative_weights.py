@@ -77,7 +77,7 @@ class Hypothesis:
 
     def share(self, axes: Sequence[int], mask: NDArray[np.bool_]) -> float:
         """Return the weight of the cells where a predicate over `axes` is true."""
-        return float(over(self.weights, axes)[mask].sum())
+        return float((over(self.weights, axes) * mask).sum())  # faster than picking a million cells
 
     def learn(self, axes: Sequence[int], mask: NDArray[np.bool_], gap: float) -> None:
         """Move towards a measured share of a predicate that is `gap` away from the hypothesis'.
@@ -89,8 +89,9 @@ class Hypothesis:
         alpha or more. (Hardt and Rothblum 2010, and Dwork and Roth 2014, theorem 4.10, take s = alpha/2 and prove
         4 ln|X| / alpha**2; six times as many updates would mean six times the noise.)
         """
-        step = LARGEST_STEP * max(-1.0, min(gap, 1.0))
-        self._multiply(axes, np.where(mask, math.exp(step), 1.0))
+        growth = math.exp(LARGEST_STEP * max(-1.0, min(gap, 1.0)))
+        total = float(self.weights.sum()) + self.share(axes, mask) * (growth - 1)
+        self._multiply(axes, np.where(mask, growth / total, 1 / total))
 
     def fit(self, measured: Sequence[tuple[Partition, Floats, float]], size: float, passes: int) -> None:
         """Go through all measurements `passes` times and move a part of the way towards each.
@@ -103,12 +104,13 @@ class Hypothesis:
             for partition, counts, scale in measured:
                 now = partition.totals(self.weights) * size
                 step = np.clip((counts - now) / (2 * (np.maximum(now, 0) + max(scale, 0.5))), -0.5, 0.5)
-                self._multiply(partition.axes, partition.spread(np.exp(step)))
+                growth = np.exp(step)
+                total = float((now * growth).sum()) / size
+                self._multiply(partition.axes, partition.spread(growth / total))
 
     def _multiply(self, axes: Sequence[int], factor: Floats) -> None:
-        """Multiply cells by a factor that depends on `axes` and by what makes the sum 1 again, in one go."""
-        total = float((over(self.weights, axes) * factor).sum())
+        """Multiply cells by a factor that depends on `axes` and makes the sum 1 again, in one go."""
         shape = [length if axis in axes else 1 for axis, length in enumerate(self.weights.shape)]
+        np.multiply(self.weights, factor.reshape(shape), out=self.weights)
         # A weight never becomes 0, however often it is divided: it could not come back.
-        np.multiply(self.weights, (factor / total).reshape(shape), out=self.weights)
         np.maximum(self.weights, 1e-300, out=self.weights)

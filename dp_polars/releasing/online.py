@@ -25,7 +25,7 @@ from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 
 Mask = NDArray[np.bool_]
 
-_WORK = 2_000_000  # cells that are touched once more after an update
+_WORK = 1_000_000  # cells that are touched once more after an update
 _PASSES = 10
 _MOST_KEPT = 100  # measurements that are gone through again
 
@@ -113,7 +113,7 @@ class OnlineStream:
             guess = self._hypothesis.share(axes, mask) * self.size
             if not self._vector.hits_left:
                 return self._answer(round(guess), free=True, checked=False)
-            exact = int(over(self._histogram, axes)[mask].sum(dtype=np.int64))
+            exact = int((over(self._histogram, axes) * mask).sum(dtype=np.int64))
             if self._vector.ask(abs(exact - round(guess))) is None:
                 return self._answer(round(guess), free=True, checked=True)
             measured = exact + int(discrete_laplace(self.plan.value_scale, 1, self._source)[0])

@@ -12,7 +12,7 @@ import inspect
 import sys
 from typing import Any
 
-NAMES = ("sampling", "ledger", "imports", "polars", "duckdb", "peers")
+NAMES = ("sampling", "ledger", "imports", "polars", "duckdb", "many", "peers")
 
 
 def main(words: list[str]) -> int:
