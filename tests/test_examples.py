@@ -37,6 +37,18 @@ def test_the_flights_are_counted_near_the_truth():
     assert "releases: 3" in done.stdout
 
 
+def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
+    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000, nearly surely."""
+    example = ROOT / "examples" / "error_laws.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in done.stdout.splitlines() if "┆" in line]
+    shown = {name: [int(cell) for cell in cells] for name, *cells in rows if name != "k ="}
+    assert len(shown) == 7
+    assert shown["Laplace on queries"][0] < 50 < 2000 < shown["Laplace on queries"][-1]
+    assert shown["Gaussian on queries"][-1] < 1000
+    assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
+
+
 def test_a_notebook_of_another_tool_asks_through_the_connection():
     """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -25,7 +25,7 @@ from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 
 Mask = NDArray[np.bool_]
 
-_WORK = 1_000_000  # cells that are touched once more after an update
+_WORK = 500_000  # cells that are touched once more after an update: none where the domain is larger
 _PASSES = 10
 _MOST_KEPT = 100  # measurements that are gone through again
 

@@ -203,8 +203,8 @@ def test_after_the_last_update_the_hypothesis_goes_on_unchecked():
 def test_null_is_not_true_and_a_bin_is_its_lower_edge():
     frame = pl.DataFrame({"user": range(300), "x": [None] * 100 + [5] * 100 + [15] * 100})
     with precise():
-        binned = frame.dp.online_queries({"x": dp.bins([0, 10, 20])}, alpha=0.01, epsilon=10_000)
-        listed = frame.dp.online_queries({"x": [None, 5, 15]}, alpha=0.01, epsilon=10_000)
+        binned = frame.dp.online_queries({"x": dp.bins([0, 10, 20])}, alpha=0.1, epsilon=10_000)
+        listed = frame.dp.online_queries({"x": [None, 5, 15]}, alpha=0.1, epsilon=10_000)
     assert binned.size == 200
     assert binned.ask(pl.col("x") < 10).count == 100
     assert listed.size == 300
