@@ -38,7 +38,7 @@ def test_the_flights_are_counted_near_the_truth():
 
 
 def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
-    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000, nearly surely."""
+    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
     example = ROOT / "examples" / "error_laws.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
     rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in done.stdout.splitlines() if "┆" in line]

@@ -34,6 +34,7 @@ def synthetic_weights(histogram: Numbers, plan: SynthesisPlan, source: BitSource
     total = np.array([histogram.sum(dtype=np.int64)])
     size = _Size(int(noisy(total, plan.size_noise, source)[0]), plan.size_noise.deviation**2)
     if plan.method == "small_database":
+        size.number = min(size.number, float(2**61 // plan.elements))  # products of it fit 64 bits
         return size.whole, _small_database(histogram, size.whole, plan, source)
     return _mwem(histogram, size, plan, source)
 

@@ -138,9 +138,10 @@ def _inside(column: DomainColumn, place: NDArray[Any], part: NDArray[np.float64]
     """Return values inside of bins, of the column's type."""
     if column.dtype.is_float():
         edges = np.array(column.float_edges)
-        below = np.nextafter(edges[1:], -np.inf)
-        values = np.minimum(edges[place] + part * (edges[place + 1] - edges[place]), below[place])
-        return pl.Series(column.name, values, dtype=pl.Float64).cast(column.dtype)
+        exact: Any = np.float32 if column.dtype == pl.Float32 else np.float64
+        values = (edges[place] + part * (edges[place + 1] - edges[place])).astype(exact)
+        below = np.nextafter(edges[1:].astype(exact), exact(-np.inf))  # an upper edge belongs to the next bin
+        return pl.Series(column.name, np.minimum(values, below[place])).cast(column.dtype)
     whole = np.array(column.whole_edges, dtype=np.int64)
     width = whole[place + 1] - whole[place]
     steps = np.minimum((part * width).astype(np.int64), width - 1)
