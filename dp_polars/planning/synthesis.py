@@ -37,6 +37,8 @@ Method = Literal["mwem", "small_database"]
 MAX_CANDIDATES = 10**7
 _MOST_ROUNDS = 50
 _LEAST_ROUNDS = 3
+_ALWAYS = 15  # rounds that are done however large the domain
+_WORK = 2_000_000_000  # cells that all choices may look at
 # Parts of the spend, and how noisy a measurement may be: measured on the flights from New York, see the tests.
 _SIZE_PART, _START_PART, _CHOICE_PART = Fraction(1, 25), Fraction(1, 5), Fraction(3, 20)
 _SMALL_SIZE_PART = Fraction(1, 20)
@@ -87,7 +89,10 @@ class SynthesisPlan:
     @property
     def most_rounds(self) -> int:
         """How many rounds there are at most, if the user doesn't say."""
-        return min(len(self.workload), _MOST_ROUNDS) if self.method == "mwem" else 1
+        if self.method == "small_database":
+            return 1
+        work = _WORK // (self.domain.size * len(self.workload))
+        return min(len(self.workload), _MOST_ROUNDS, max(work, _ALWAYS))
 
     @property
     def reach(self) -> int:
