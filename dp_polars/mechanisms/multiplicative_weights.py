@@ -1,7 +1,7 @@
 """A public guess of how rows spread over the cells of a domain, made better by multiplicative weights.
 
 Nothing here reads private rows: a hypothesis starts uniform and moves with noisy measurements only, so all of it is
-post-processing and may be floats. A part of a domain is a set of its cells, told by some of its axes: `Part`.
+post-processing and may be floats. What is asked or measured is a partition of the cells, told by some of the axes.
 """
 
 from __future__ import annotations

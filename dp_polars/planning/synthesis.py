@@ -26,6 +26,7 @@ from dp_polars.accounting.cost import NOTHING, Cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Partition
+from dp_polars.mechanisms.small_database import number_of_multisets
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.query import Spend
 from dp_polars.planning.sensitivity import Sensitivity
@@ -256,7 +257,7 @@ def marginals(domain: Domain) -> tuple[Partition, ...]:
 
 def candidates(plan: SynthesisPlan) -> int:
     """Return how many small databases there are."""
-    return math.comb(plan.domain.size + plan.elements - 1, plan.elements)
+    return number_of_multisets(plan.domain.size, plan.elements)
 
 
 def _check_candidates(plan: SynthesisPlan) -> None:

@@ -26,7 +26,7 @@ Numbers = NDArray[np.int64]
 
 _WORK = 100_000_000  # cells that are touched between two rounds
 _MOST_PASSES = 20
-_LAST = 3  # times as many passes after the last round
+_LAST_WORK, _LAST_PASSES = 3 * _WORK, 200  # after the last round
 
 
 def synthetic_weights(histogram: Numbers, plan: SynthesisPlan, source: BitSource) -> tuple[int, Floats]:
@@ -85,7 +85,7 @@ def _mwem(histogram: Numbers, size: _Size, plan: SynthesisPlan, source: BitSourc
             rate = choice_rate(schedule.choice, plan)
             measure(plan.workload[choose_exponential(scores, rate, source)], noise)
             hypothesis.fit(measured, size.whole, _passes(hypothesis, measured))
-    hypothesis.fit(measured, size.whole, _LAST * _passes(hypothesis, measured))
+    hypothesis.fit(measured, size.whole, _passes(hypothesis, measured, _LAST_WORK, _LAST_PASSES))
     return size.whole, hypothesis.weights
 
 
@@ -105,10 +105,10 @@ def scores_of(
     return off
 
 
-def _passes(hypothesis: Hypothesis, measured: Sequence[Any]) -> int:
+def _passes(hypothesis: Hypothesis, measured: Sequence[Any], work: int = _WORK, most: int = _MOST_PASSES) -> int:
     """Return how often the measurements are gone through: less often for large domains."""
     touched = hypothesis.weights.size * max(1, len(measured))
-    return max(1, min(_WORK // touched, _MOST_PASSES))
+    return max(1, min(work // touched, most))
 
 
 def _small_database(histogram: Numbers, size: int, plan: SynthesisPlan, source: BitSource) -> Floats:
