@@ -37,6 +37,7 @@ from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.online_queries import OnlineQueries
 from dp_polars.asking.options import OpeningOptions, Options
+from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -49,8 +50,10 @@ from dp_polars.errors import (
     LedgerMismatch,
     StatementNotAllowed,
 )
+from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.stream import StreamPlan
 from dp_polars.planning.synthesis import SynthesisPlan
 from dp_polars.releasing.online import OnlineAnswer
 from dp_polars.releasing.synthesis import Synthesis
@@ -86,6 +89,8 @@ __all__ = [
     "Reservation",
     "Session",
     "StatementNotAllowed",
+    "Stream",
+    "StreamPlan",
     "Synthesis",
     "SynthesisPlan",
     "Terms",
@@ -97,6 +102,7 @@ __all__ = [
     "count_units",
     "cov",
     "current_session",
+    "estimate_frequencies",
     "exponential_cost",
     "gaussian_cost",
     "histogram",

@@ -2,8 +2,9 @@
 --
 -- The names in braces are filled in by dp_polars; names of columns are its own (unit_0, key_0, x, y). A run is all rows of
 -- one unit in one group. `hash(hash(...))` because a single hash of several columns is visibly biased; ties by the keys, so
--- that which groups a unit keeps depends on its own rows and the salt alone. The cap is a FILTER, because DuckDB rewrites
--- row_number() <= k into something twice as slow. Sums are of whole steps in 128 bits.
+-- that which groups a unit keeps depends on its own rows and the salt alone. A cap may be about
+-- the first keys only, in which several runs agree: hence dense_rank. It is a FILTER, because DuckDB rewrites a comparison
+-- with k into something twice as slow. Sums are of whole steps in 128 bits.
 -- The query runs once for each part of the units, so that a part fits memory. System functions have their full names,
 -- because a macro of the user's may have the short ones.
 WITH numbered AS (
@@ -18,6 +19,6 @@ runs AS (
     GROUP BY ALL
 ),
 ordered AS (
-    SELECT *, row_number() OVER (PARTITION BY {units} ORDER BY place{ties}) AS position FROM runs
+    SELECT *, dense_rank() OVER (PARTITION BY {units} ORDER BY place{ties}) AS position FROM runs
 )
 SELECT {keys}{sums} FROM ordered {grouped}

@@ -49,6 +49,18 @@ def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
     assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
 
 
+def test_a_watched_stream_finds_the_busy_days_and_no_others():
+    """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
+    example = ROOT / "examples" / "watching_a_stream.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    lines = dict(line.split(": ") for line in done.stdout.splitlines() if line.count(": ") == 1)
+    busy = {month: found for month, found in lines.items() if found.endswith(month)}
+    assert list(busy.values()) == ["15 February", "11 April", "05 July", "11 October", "27 November"]
+    assert done.stdout.count("nothing above") == 6
+    assert "closed>" in done.stdout
+    assert "Left in the session: epsilon 0.5" in done.stdout
+
+
 def test_a_notebook_of_another_tool_asks_through_the_connection():
     """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -66,3 +78,13 @@ def test_a_notebook_of_another_tool_asks_through_the_connection():
     assert "east" in means
     assert "0.6" in budget
     assert not [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("output_type") == "error"]
+
+
+def test_the_averaging_attack_works_without_a_session_and_not_with_one():
+    """The average of 100 answers of scale 10 is off by more than 9 with a chance below 1e-8 (six deviations: 8.5)."""
+    example = ROOT / "examples" / "averaging_attack.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert float(done.stdout.split("the average of 100: ")[1].split("off by ")[1].split("\n")[0]) < 9
+    assert "100 answers, 1 different, epsilon 0.1 spent" in done.stdout
+    assert "after 9 more answers: " in done.stdout
+    assert "does not fit the session's budget" in done.stdout

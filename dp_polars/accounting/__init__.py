@@ -6,7 +6,8 @@ Nothing here reads data or draws noise.
 """
 
 from dp_polars.accounting.cost import Cost
-from dp_polars.accounting.reservation import Release, Reservation
+from dp_polars.accounting.release import Release
+from dp_polars.accounting.reservation import Reservation
 from dp_polars.accounting.session import Budget, Session
 from dp_polars.accounting.terms import ROW, Terms
 

@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
 from types import TracebackType
 
 import polars as pl
 import polars.selectors as cs
 
-from dp_polars.accounting.ledger import Entry, Ledger
+from dp_polars.accounting.ledger import Ledger
+from dp_polars.accounting.release import Release
 from dp_polars.errors import InvalidDataError, LedgerError
-
-
-@dataclass(frozen=True)
-class Release:
-    """A released frame and its row in the ledger.
-
-    Attributes
-    ----------
-    frame
-        What was released.
-    entry
-        Its row: number, label, state, cost, and when it was reserved and finished.
-    stored
-        Whether it was released earlier and found again, which cost nothing.
-    """
-
-    frame: pl.DataFrame
-    entry: Entry
-    stored: bool
 
 
 class Reservation:
@@ -49,7 +30,7 @@ class Reservation:
         stored = to_ipc(frame)
         self._close()
         self._ledger.finish(self.id, "committed", stored)
-        return Release(from_ipc(stored), self._ledger.entry(self.id), stored=False)
+        return Release(self._ledger.entry(self.id), lambda: from_ipc(stored), stored=False)
 
     def fail(self) -> None:
         """Mark the release as failed. The charge stays: what happened after it may have touched data."""

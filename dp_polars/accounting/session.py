@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ from dp_polars.accounting.current import enter, leave
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.filters import accepts, share_of
 from dp_polars.accounting.ledger import Entry, Ledger
-from dp_polars.accounting.reservation import Release, Reservation, from_ipc
+from dp_polars.accounting.release import Release
+from dp_polars.accounting.reservation import Reservation, from_ipc
 from dp_polars.accounting.terms import Adjacency, Terms, _Row, agree
 from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
 from dp_polars.quantities import Number
@@ -228,7 +230,7 @@ class Session:
         if found is None:
             return None
         entry, frame = found
-        return Release(from_ipc(frame), entry, stored=True)
+        return self._released(entry, frame)
 
     def check(self, cost: Cost) -> None:
         """Raise `BudgetExceeded` if a cost doesn't fit now; charge nothing."""
@@ -258,7 +260,10 @@ class Session:
         if found is None:
             raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
         entry, frame = found
-        return Release(from_ipc(frame), entry, stored=True)
+        return self._released(entry, frame)
+
+    def _released(self, entry: Entry, frame: bytes) -> Release:
+        return Release(entry, lambda: from_ipc(frame), stored=True, plan=self._plans.get(entry.id))
 
     def plan(self, release: int | None = None) -> Any:
         """Return the plan of a release that this process made, by its number in the ledger; without one, of the last.
@@ -270,18 +275,25 @@ class Session:
             raise InvalidParameterError("This process holds no plan of such a release.")
         return found
 
-    def remember(self, release: int, plan: object) -> None:
+    def remember(self, release: Release, plan: object) -> None:
         """Keep the plan of a release, to be shown."""
-        self._plans[release] = plan
+        release.plan = self._plans[release.id] = plan
         while len(self._plans) > _PLANS:
             self._plans.pop(min(self._plans))
 
     # ------------------------------------------------------------------ showing
 
     @property
-    def releases(self) -> tuple[Entry, ...]:
-        """Every charge so far, in order, with its state."""
-        return tuple(self._ledger.entries())
+    def releases(self) -> tuple[Release, ...]:
+        """Every charge so far, in order: its state, price and plan, and the frame that was released."""
+        return tuple(
+            Release(entry, partial(self._read, entry.id), stored=True, plan=self._plans.get(entry.id))
+            for entry in self._ledger.entries()
+        )
+
+    def _read(self, identifier: int) -> pl.DataFrame | None:
+        found = self._ledger.result(identifier)
+        return None if found is None else from_ipc(found[1])
 
     def export(self) -> pl.DataFrame:
         """Return the ledger as a frame: one row per charge."""

@@ -14,24 +14,31 @@ from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row, read_unit
 from dp_polars.asking.aggregates import Asked
+from dp_polars.asking.best import best_question
+from dp_polars.asking.choice import choice_question
+from dp_polars.asking.choices import BestChoice, Choice, Choices
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
 from dp_polars.asking.many import PrivateMany
-from dp_polars.asking.options import By, ExpressionLike, OpeningOptions, Options
+from dp_polars.asking.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
+from dp_polars.asking.responses import Asking, Responses, response_question_of
+from dp_polars.asking.streams import Stream, Streams, opened
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import public_digest
+from dp_polars.planning.stream import StreamPlan
 from dp_polars.quantities import flag_of
 from dp_polars.releasing.deferred import deferred
 from dp_polars.releasing.present import result_schema
+from dp_polars.releasing.responses import run_responses
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(PrivateMany, Questions[Any]):
+class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -131,10 +138,17 @@ class PrivateFrame(PrivateMany, Questions[Any]):
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
         return self._answer(self._question(asked, by, options), options)
 
+    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
+        return self._answer(self._choice(choice, by, options), options)
+
+    def _choice(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Question:
+        question = best_question if isinstance(choice, BestChoice) else choice_question
+        return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
+
     def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
         return question_of(self._view(options), asked, by, options)
 
-    def _view(self, options: Options | OpeningOptions) -> View:
+    def _view(self, options: AnyOptions) -> View:
         """Return what a question sees of this frame, or say why nobody can ask."""
         session = self._paying(options)
         unit = self._unit_of(session)
@@ -142,7 +156,10 @@ class PrivateFrame(PrivateMany, Questions[Any]):
         self._own_unit(unit)
         return View(self._rows, self._steps, self._unchecked, unit, session)
 
-    def _answer(self, question: Question, options: Options) -> Any:
+    def _stream(self, plan: StreamPlan, view: View) -> Stream:
+        return opened(plan, view)
+
+    def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
 
         def name() -> bytes:
@@ -150,13 +167,25 @@ class PrivateFrame(PrivateMany, Questions[Any]):
             return release_key(plan.query.fingerprint(), source)
 
         def release() -> pl.DataFrame:
-            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh).frame
+            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh, engine=question.engine).frame
 
         if isinstance(self._origin, pl.DataFrame):
             return release()
         return deferred(release, result_schema(plan))
 
-    def _paying(self, options: Options | OpeningOptions) -> Session:
+    def _ask_responses(self, asking: Asking) -> Any:
+        question = response_question_of(self._view(asking.general), asking)
+        plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
+
+        def name() -> bytes:
+            return release_key(plan.fingerprint(), source_identity(self._origin, self._name, self._data_version))
+
+        def release() -> pl.DataFrame:
+            return run_responses(plan, question.rows, question.session, name=name, fresh=fresh).frame
+
+        return release() if isinstance(self._origin, pl.DataFrame) else deferred(release, plan.schema)
+
+    def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()
         if session is None:
             raise InvalidParameterError(

@@ -90,7 +90,42 @@ class OpeningOptions(TypedDict, total=False):
     session: Session | None
 
 
-def check_options(options: Options | OpeningOptions, aggregate: str, kind: type = Options) -> None:
+class ChoiceOptions(TypedDict, total=False):
+    """Options of a choice among candidates.
+
+    Attributes
+    ----------
+    epsilon, share, rho
+        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho.
+    delta
+        What discovering candidates (or the keys of `by`) may use; by default the same share of the session's delta.
+    keys
+        The public keys of `by`: a list for one key, a frame with the keys' names for several.
+    max_groups
+        With `by`: the most groups that one unit counts in.
+    max_rows_per_group
+        The most rows that one unit adds to the score of a candidate.
+    fresh
+        Pays for a new choice although the same release is stored.
+    session
+        The session that pays, if not the current one.
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    delta: Number | None
+    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    max_groups: int | None
+    max_rows_per_group: int | None
+    fresh: bool
+    session: Session | None
+
+
+AnyOptions = Options | OpeningOptions | ChoiceOptions
+
+
+def check_options(options: AnyOptions, aggregate: str, kind: type = Options) -> None:
     """Refuse options that no aggregate has."""
     known = sorted(kind.__annotations__)
     for name in options:
@@ -100,7 +135,7 @@ def check_options(options: Options | OpeningOptions, aggregate: str, kind: type 
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 
-def spend_of(given_options: Options | OpeningOptions, session: Session) -> Spend:
+def spend_of(given_options: AnyOptions, session: Session) -> Spend:
     """Return the one way in which the spend was said, or the session's default."""
     options: dict[str, Any] = dict(given_options)
     epsilon, share, rho, within = (
@@ -134,7 +169,7 @@ def spend_of(given_options: Options | OpeningOptions, session: Session) -> Spend
     )
 
 
-def cap_of(options: Options | OpeningOptions, name: str, session: Session) -> tuple[Cap | None, str]:
+def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call, else the session."""
     given, rule = options.get(name), f"{name} in the call"
     if given is None:
@@ -144,7 +179,7 @@ def cap_of(options: Options | OpeningOptions, name: str, session: Session) -> tu
     return count_of(given, name), rule  # type: ignore[arg-type]
 
 
-def domain_of(options: Options, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:
+def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:
     """Return the public keys in their order and where they came from; None where keys are discovered."""
     if not keys:
         if options.get("keys") is not None:
@@ -179,26 +214,34 @@ def _own_domain(key: Key) -> pl.Series | None:
 _WORDS = (pl.String, pl.Enum, pl.Binary)
 
 
-def _listed(values: list[Any], key: Key) -> pl.DataFrame:
+def _listed(values: list[Any], key: Key, what: str) -> pl.DataFrame:
     """Return listed values as a frame; a value of another kind is refused, not converted."""
     words = key.dtype in _WORDS
     try:
         column = pl.Series(key.name, values, dtype=pl.String if words and key.dtype != pl.Binary else key.dtype)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        raise InvalidParameterError(_unlike({key.name: key.dtype})) from None
+        raise InvalidParameterError(_unlike({key.name: key.dtype}, what)) from None
     return column.to_frame()
 
 
-def _unlike(types: dict[str, pl.DataType]) -> str:
-    return f"keys= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
+def _unlike(types: dict[str, pl.DataType], what: str) -> str:
+    return f"{what}= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
 
 
-def _given_domain(given: Any, keys: tuple[Key, ...]) -> pl.DataFrame:
+def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
+    """Return public candidates and where they came from; None where they are discovered. Null is one if listed."""
+    if given is not None:
+        return _given_domain(given, (key,), "candidates"), "candidates= in the call"
+    own = _own_domain(key)
+    return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
+
+
+def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
     names = [key.name for key in keys]
     types = {key.name: key.dtype for key in keys}
     if isinstance(given, pl.DataFrame):
         if sorted(given.columns) != sorted(names):
-            raise InvalidParameterError(f"keys= must have exactly the columns {', '.join(names)}.")
+            raise InvalidParameterError(f"{what}= must have exactly the columns {', '.join(names)}.")
         frame = given.select(names)
     elif len(keys) > 1:
         raise InvalidParameterError(
@@ -208,17 +251,19 @@ def _given_domain(given: Any, keys: tuple[Key, ...]) -> pl.DataFrame:
     elif isinstance(given, pl.Series):
         frame = pl.DataFrame({names[0]: given})
     elif isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        raise InvalidParameterError(f"keys= is a list of the public values of {names[0]}, for example keys=['a', 'b'].")
+        raise InvalidParameterError(
+            f"{what}= is a list of the public values of {names[0]}, for example {what}=['a', 'b']."
+        )
     else:
-        frame = _listed(list(given), keys[0])
+        frame = _listed(list(given), keys[0], what)
     try:
         if any((kind == pl.String) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
-            raise InvalidParameterError(_unlike(types))
+            raise InvalidParameterError(_unlike(types, what))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
     except pl.exceptions.PolarsError:
-        raise InvalidParameterError(_unlike(types)) from None
+        raise InvalidParameterError(_unlike(types, what)) from None
     if frame.height == 0 or frame.height > MAX_DOMAIN:
-        raise InvalidParameterError(f"keys= must list between 1 and {MAX_DOMAIN:,} keys, got {frame.height:,}.")
+        raise InvalidParameterError(f"{what}= must list between 1 and {MAX_DOMAIN:,} values, got {frame.height:,}.")
     if frame.n_unique() != frame.height:
-        raise InvalidParameterError("keys= lists a key twice.")
+        raise InvalidParameterError(f"{what}= lists a value twice.")
     return frame.sort(names)

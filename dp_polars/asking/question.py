@@ -20,6 +20,7 @@ from dp_polars.planning.query import Aggregate, Key, Query, Value
 from dp_polars.quantities import count_of, flag_of, positive, probability_of
 from dp_polars.releasing.present import BIN, WITHOUT_INTERVAL
 from dp_polars.releasing.ratios import REGRESSION
+from dp_polars.releasing.run import Engine
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Question:
     plan: Plan
     rows: pl.LazyFrame
     session: Session
+    engine: Engine | None = None
+    """What aggregates the rows, if not the usual engine."""
 
 
 def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, options: Options) -> Question:
@@ -49,9 +52,9 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.collect_schema()
     check_unit(unit, schema)
-    keys, key_columns = _keys(by, view)
+    keys, key_columns = keys_of(by, view)
     expressions: dict[str, pl.Expr] = {}
-    aggregates = tuple(_aggregate(name, one, view, expressions) for name, one in named.items())
+    aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
     interval = _interval(options, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
@@ -73,20 +76,27 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
         spend=spend_of(options, session),
         steps=view.steps,
         unchecked=view.unchecked,
-        integer_unit=_is_integer(unit, schema),
+        integer_unit=is_integer(unit, schema),
         rollup=flag_of(options.get("rollup", False), "rollup"),
         unfolded=isinstance(asked, Asked),
     )
     plan = plan_of(query, session.terms)
-    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(unit)]
-    selected += [item.expr.alias(f"key{i}") for i, item in enumerate(key_columns)]
+    return Question(plan, engine_rows(view, key_columns, expressions, plan), session)
+
+
+def engine_rows(
+    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, pl.Expr], plan: Plan
+) -> pl.LazyFrame:
+    """Return the rows with the columns that a bounded request names."""
+    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(view.unit)]
+    selected += [item.expr.alias(f"key{i}") for i, item in enumerate(keys)]
     selected += [expressions[value.expression].alias(f"value{i}") for i, value in enumerate(plan.columns)]
-    if not unit:
+    if not view.unit:
         selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: literals alone would be one row
-    return Question(plan, rows.select(selected), session)
+    return view.rows.select(selected)
 
 
-def _aggregate(name: str | None, asked: Asked, view: View, expressions: dict[str, pl.Expr]) -> Aggregate:
+def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[str, pl.Expr]) -> Aggregate:
     """Return one aggregate, checked; its value expressions are added to `expressions` by their canonical text."""
     schema = view.rows.collect_schema()
     if asked.per not in ("row", "unit"):
@@ -152,7 +162,8 @@ def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None
     return probability_of(confidence, "confidence")
 
 
-def _keys(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
+def keys_of(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
+    """Return grouping keys, checked."""
     listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
     schema = view.rows.collect_schema()
     checked = [check_expression(item, schema=schema, what="by") for item in listed]
@@ -190,6 +201,6 @@ def check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
             )
 
 
-def _is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
+def is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
     """Whether a unit is one column that is stored as 64-bit integers at most."""
     return stored_as_integers(schema[unit[0]]) if len(unit) == 1 else not unit

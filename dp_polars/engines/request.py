@@ -126,6 +126,9 @@ class BoundedRequest:
         How many unit and key columns there are; no unit columns: every row is a unit of its own.
     max_groups
         The most groups of one unit; None where that can't bind.
+    capped_keys
+        How many of the first keys tell what counts as a group for `max_groups`; None: all. A unit keeps all its rows
+        in the groups of the first keys that it keeps, whatever their other keys.
     domain
         The public keys, in order; None where keys are discovered. Rows with other keys are dropped.
     lanes
@@ -141,6 +144,12 @@ class BoundedRequest:
     domain: pl.DataFrame | None
     lanes: tuple[Lane, ...]
     hashed_units: bool = False
+    capped_keys: int | None = None
+
+    @property
+    def leading(self) -> int:
+        """How many keys the cap on groups is about."""
+        return self.keys if self.capped_keys is None else self.capped_keys
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
-"""Randomized response over k categories, and the frequencies behind such responses.
+"""Randomized response over k categories.
 
 What one unit can change: its own value, in any way. Whether the unit is present is not hidden. Each value keeps its
 category with probability e**epsilon / (e**epsilon + k - 1) and becomes one of the others uniformly otherwise, so any
 answer is at most e**epsilon times likelier under one value than under another (Warner 1965; Kairouz, Oh, Viswanath
-2014). The coin is exact. These functions charge no budget.
+2014). The coin is exact. These functions charge no budget; `df.dp.randomized_response` does.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -18,13 +17,25 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.quantities import Number, epsilon_of
-from dp_polars.sampling import SYSTEM_BITS, BitSource, uniform_integers
-from dp_polars.sampling.bernoulli import enclosed_coins
-from dp_polars.sampling.lazy import enclose_exp
+from dp_polars.mechanisms.channel import Channel, categories_of, channel_of, codes_of, enclose_truth
+from dp_polars.quantities import Number
+from dp_polars.sampling import SYSTEM_BITS, BitSource
+
+__all__ = ["enclose_truth", "randomized_response", "respond"]
+
+NOT_LISTED = (
+    "Some values are not among the categories. List every possible value in categories=[...], with None if there are "
+    "nulls."
+)
 
 
-def randomized_response(values: Any, *, epsilon: Number, categories: Sequence[Any] | None = None) -> Any:
+def randomized_response(
+    values: Any,
+    *,
+    epsilon: Number | None = None,
+    resample: Number | None = None,
+    categories: Sequence[Any] | None = None,
+) -> Any:
     """Replace each value by a random category that is the true one more often than any other.
 
     Charges no budget: the caller accounts for `epsilon` for each value that a unit contributes.
@@ -35,9 +46,12 @@ def randomized_response(values: Any, *, epsilon: Number, categories: Sequence[An
         A single value, a numpy array or a Polars Series.
     epsilon
         The privacy loss of each response.
+    resample
+        Instead of epsilon, the classroom form: with this probability a response is a uniformly random category, else
+        the truth. Of k categories its epsilon is ln(1 + k * (1 - resample) / resample).
     categories
-        All possible values, known without looking at the data. Not needed for bools and for an Enum Series. Null
-        can be one of them (`None`).
+        All possible values, known without looking at the data. Not needed for bools and for an Enum Series; of a Series
+        null is then a category too. Null can be one of those given (`None`).
 
     Returns
     -------
@@ -53,80 +67,23 @@ def randomized_response(values: Any, *, epsilon: Number, categories: Sequence[An
     >>> answers.is_in(["yes", "no"]).all()
     True
     """
-    loss = epsilon_of(epsilon)
-    series, restore = _as_series(values)
-    choices = _categories(series, categories)
+    channel_of(2, epsilon, resample)  # a bad number is told of before a bad value
+    series, restore = as_series(values)
+    choices = categories_of(series.dtype, categories, nulls=isinstance(values, pl.Series))
     if isinstance(values, np.ndarray) and choices.null_count():
         raise InvalidParameterError("A numpy array holds no nulls; pass a Polars Series to have None as a category.")
-    return restore(choices, respond(_codes(series, choices), len(choices), loss, SYSTEM_BITS))
-
-
-def estimate_frequencies(responses: Any, *, epsilon: Number, categories: Sequence[Any] | None = None) -> pl.DataFrame:
-    """Estimate how often each category was the true value behind randomized responses.
-
-    Parameters
-    ----------
-    responses
-        What `randomized_response` returned, from all units.
-    epsilon, categories
-        As they were given to `randomized_response`.
-
-    Returns
-    -------
-    polars.DataFrame
-        One row per category: `category`, `frequency` (unbiased, so it can lie below 0 or above 1) and
-        `standard_error` of the randomization (not of sampling people from a population).
-
-    Examples
-    --------
-    >>> import dp_polars as dp
-    >>> import numpy as np
-    >>> answers = dp.mechanisms.randomized_response(np.ones(10_000, dtype=bool), epsilon=2)
-    >>> estimate = dp.mechanisms.estimate_frequencies(answers, epsilon=2)
-    >>> estimate.columns
-    ['category', 'frequency', 'standard_error']
-    >>> abs(estimate["frequency"][1] - 1) < 0.1  # six standard errors are 0.03
-    True
-    """
-    loss = float(epsilon_of(epsilon))
-    series, _ = _as_series(responses)
-    if not len(series):
-        raise InvalidDataError("responses are empty: no frequency can be estimated.")
-    choices = _categories(series, categories)
-    size = len(choices)
-    seen = np.bincount(_codes(series, choices), minlength=size) / len(series)
-    truthful = 1 / (1 + (size - 1) * math.exp(-loss))
-    other = math.exp(-loss) * truthful
-    gain = -math.expm1(-loss) * truthful  # truthful - other, without cancellation
-    frequency = (seen - other) / gain
-    share = np.clip(frequency, 0, 1)
-    variance = share * truthful * (1 - truthful) + (1 - share) * other * (1 - other)
-    return pl.DataFrame(
-        {
-            "category": choices,
-            "frequency": frequency,
-            "standard_error": np.sqrt(variance / len(series)) / gain,
-        }
-    )
+    codes = codes_of(series, choices)
+    if (codes < 0).any():
+        raise InvalidDataError(NOT_LISTED)
+    return restore(choices, channel_of(len(choices), epsilon, resample).respond(codes, SYSTEM_BITS))
 
 
 def respond(codes: NDArray[Any], categories: int, epsilon: Fraction, source: BitSource) -> NDArray[Any]:
     """Return randomized codes 0, ..., categories - 1; the core of `randomized_response` with its bits handed in."""
-    # The number of draws is the same whatever the values are.
-    lies = ~enclosed_coins(lambda bits: enclose_truth(categories, epsilon, bits), len(codes), source)
-    step = uniform_integers(categories - 1, len(codes), source).astype(np.int64) + 1
-    return np.where(lies, (codes + step) % categories, codes)
+    return Channel(size=categories, epsilon=epsilon).respond(codes, source)
 
 
-def enclose_truth(categories: int, epsilon: Fraction, bits: int) -> tuple[int, int]:
-    """Enclose 2**bits / (1 + (categories - 1) * exp(-epsilon))."""
-    extra = bits + 8 + categories.bit_length()
-    low, high = enclose_exp(epsilon, extra)
-    one = 1 << extra
-    return (one << bits) // (one + (categories - 1) * high), -((-one << bits) // (one + (categories - 1) * low))
-
-
-def _as_series(values: Any) -> tuple[pl.Series, Callable[[pl.Series, NDArray[Any]], Any]]:
+def as_series(values: Any) -> tuple[pl.Series, Callable[[pl.Series, NDArray[Any]], Any]]:
     """Return the values as a Series, and what turns (categories, codes) into the kind that was handed in."""
     if isinstance(values, pl.Series):
         name, dtype = values.name, values.dtype
@@ -141,46 +98,3 @@ def _as_series(values: Any) -> tuple[pl.Series, Callable[[pl.Series, NDArray[Any
         f"values must be a single value, a one-dimensional numpy array (not of objects) or a Polars Series, got "
         f"{type(values).__name__}. Wrap a list in pl.Series."
     )
-
-
-def _categories(series: pl.Series, given: Sequence[Any] | None) -> pl.Series:
-    if isinstance(series.dtype, pl.Categorical):
-        raise InvalidDataError(
-            "A Categorical keeps its categories in the order in which the data had them, which would give away true "
-            "values. Cast it to String, or to a pl.Enum of all possible values."
-        )
-    if given is not None:
-        try:
-            choices: pl.Series | None = pl.Series("category", list(given), dtype=series.dtype, strict=True)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            choices = None
-        if choices is None or choices.dtype != series.dtype:
-            raise InvalidParameterError(f"categories must be values of the type {series.dtype}.")
-    elif series.dtype == pl.Boolean:
-        choices = pl.Series("category", [False, True])
-    elif isinstance(series.dtype, pl.Enum):
-        choices = pl.Series("category", series.dtype.categories, dtype=series.dtype)
-    else:
-        raise InvalidParameterError(
-            f"Values of the type {series.dtype} need categories=[...], every possible value, fixed without looking "
-            "at the data: categories taken from the data would give away rare ones."
-        )
-    if series.dtype.is_float() or series.dtype.is_nested() or series.dtype == pl.Object:
-        raise InvalidDataError(f"Randomized response needs categories that can be told apart, not {series.dtype}.")
-    if len(choices) < 2 or choices.n_unique() != len(choices):
-        raise InvalidParameterError("categories must be at least two different values.")
-    return choices
-
-
-def _codes(series: pl.Series, choices: pl.Series) -> NDArray[Any]:
-    lookup = pl.DataFrame({"value": choices, "code": np.arange(len(choices), dtype=np.int64)})
-    joined = (
-        series.alias("value").to_frame().join(lookup, on="value", how="left", nulls_equal=True, maintain_order="left")
-    )
-    codes = joined["code"]
-    if codes.null_count():
-        raise InvalidDataError(
-            "Some values are not among the categories. List every possible value in categories=[...], with None if "
-            "there are nulls."
-        )
-    return codes.to_numpy()

@@ -207,6 +207,21 @@ def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction
     return int(best[uniform_integer(len(best), source)])
 
 
+def peel(scores: NDArray[Any], k: int, rate: Fraction, source: BitSource, *, flips: bool) -> list[int]:
+    """Return up to `k` different indices, chosen one after another among those that are left.
+
+    With the exponential mechanism this is the order of scores with Gumbel noise, drawn once (Durfee and Rogers 2019).
+    """
+    choose = choose_permute_and_flip if flips else choose_exponential
+    left = np.arange(len(scores))
+    chosen: list[int] = []
+    while len(chosen) < k and len(left):
+        place = choose(scores[left], rate, source)
+        chosen.append(int(left[place]))
+        left = np.delete(left, place)
+    return chosen
+
+
 def _fits_62_bits(numbers: NDArray[Any]) -> bool:
     limit = 1 << 62
     return bool(numbers.dtype == np.int64 and numbers.min() > -limit and numbers.max() < limit)

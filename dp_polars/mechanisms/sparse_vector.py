@@ -246,18 +246,24 @@ def _covered(
     return spent <= float(epsilon)
 
 
+def noise_grid(scales: SparseScales, sensitivity: Fraction) -> tuple[int, int]:
+    """Return the grid of a stream's noise: its step as a power of two, and how many steps one unit moves an answer."""
+    noises = [scale * sensitivity for scale in (scales.threshold, scales.query, scales.value) if scale]
+    exponent = max(
+        grid_exponent(sensitivity, min(noises), 1),
+        grid_exponent(max(noises), max(noises), 1) - 32,  # the widest noise still fits 64 bits
+    )
+    steps = math.floor(in_steps(sensitivity, exponent)) + 1
+    if steps * max(noises) > sensitivity * MAX_SCALE:
+        raise InvalidParameterError(_TOO_WIDE)
+    return exponent, steps
+
+
 class SparseVector:
     """An open stream: asks one integer comparison after another until its hits are used up."""
 
     def __init__(self, scales: SparseScales, threshold: Fraction, sensitivity: Fraction, source: BitSource) -> None:
-        noises = [scale * sensitivity for scale in (scales.threshold, scales.query, scales.value) if scale]
-        self._exponent = max(
-            grid_exponent(sensitivity, min(noises), 1),
-            grid_exponent(max(noises), max(noises), 1) - 32,  # the widest noise still fits 64 bits
-        )
-        steps = math.floor(in_steps(sensitivity, self._exponent)) + 1
-        if steps * max(noises) > sensitivity * MAX_SCALE:
-            raise InvalidParameterError(_TOO_WIDE)
+        self._exponent, steps = noise_grid(scales, sensitivity)
         self._scales, self._steps, self._source = scales, steps, source
         self._base = round(in_steps(threshold, self._exponent))
         self._query_noise = _Ahead(scales.query * steps, source)

@@ -16,7 +16,7 @@ from dp_polars.planning.grid import Grid
 from dp_polars.planning.query import Aggregate, Value
 from dp_polars.planning.sensitivity import Sensitivity
 
-Source = Literal["sum", "distinct", "bins", "basis", "choice"]
+Source = Literal["sum", "distinct", "bins", "basis", "choice", "scores"]
 Form = Literal["basis", "split"]
 """How means and variances get their noise: on a basis of polynomials, or on centred sums and a count apart.
 
@@ -28,7 +28,7 @@ noise for the whole spend on each of them tells rows, sums and squares at once. 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """One thing that gets noise: a sum, a count of distinct values, counts by bin, or a choice of values.
+    """One thing that gets noise: a sum, a count of distinct values, counts by bin, a choice of values or by scores.
 
     Attributes
     ----------

@@ -89,6 +89,40 @@ class Discovery:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limited:
+    """How candidates come from the data: the `most` best of a group compete with one that stands for nobody.
+
+    Its score is that of the next best, plus `gap` steps.
+    """
+
+    most: int
+    gap: int
+    delta: Fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosing:
+    """How candidates are chosen by their scores.
+
+    Attributes
+    ----------
+    rate
+        What a step of a score counts in the exponent.
+    flips
+        Permute-and-flip; else the exponential mechanism.
+    moves
+        The most steps by which one unit moves a score.
+    limited
+        How candidates that come from the data are kept apart from those of nobody else; None: they are public.
+    """
+
+    rate: Fraction
+    flips: bool
+    moves: int
+    limited: Limited | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a query will do and cost. Prints as a table; made by `preview` without spending anything."""
 
@@ -110,6 +144,8 @@ class Plan:
     """What was estimated."""
     main: Allowance | None = None
     """What is left of the spend for the answers, where something is estimated first."""
+    choosing: Choosing | None = None
+    """Of a choice among candidates: how it is made."""
 
     def part(self, name: str) -> Part:
         """Return a part by its name."""
@@ -117,9 +153,16 @@ class Plan:
 
     def expected_error(self, confidence: float = 0.95) -> float | None:
         """Return the error that an answer stays within, where it doesn't depend on the data (not for means)."""
-        if len(self.made) != 1:
+        if len(self.made) != 1 or self.choosing is not None:
             return None
         return self.expected_error_of(self.made[0], confidence)
+
+    def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
+        """Return the expected error of each answer by its name, where it is known without looking at the data."""
+        if self.choosing is not None:
+            return {}
+        found = {made.aggregate.name: self.expected_error_of(made, confidence) for made in self.made}
+        return {name: error for name, error in found.items() if error is not None}
 
     def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
         """Return the expected error of one aggregate."""
@@ -132,8 +175,9 @@ class Plan:
 
     def __str__(self) -> str:
         from dp_polars.planning.show import plan_text
+        from dp_polars.planning.show_selection import selection_text
 
-        return plan_text(self)
+        return plan_text(self) if self.choosing is None else selection_text(self)
 
     def __repr__(self) -> str:
         return str(self)
@@ -203,8 +247,8 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
     )
     if any(part.piece.source == "basis" and part.noise and part.noise.mechanism == "gaussian" for part in parts):
         return _plan(query, terms, allowance, passes, form="split")
-    delta = _delta(query, terms, cost)
-    unit_delta = _unit_delta(query, terms, delta, passes)
+    delta = delta_for(query, terms, cost)
+    unit_delta = unit_delta_for(query, terms, delta, passes)
     discovery = None
     if discovers:
         rule_epsilon = granted[-1].epsilon if by_rule else None
@@ -231,7 +275,7 @@ def _unit_of(one: Aggregate) -> Fraction:
     return one.values[0].unit if one.kind == "sum" else Fraction(1)
 
 
-def _delta(query: Query, terms: Terms, cost: Cost) -> Fraction:
+def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
     """Return how much of the session's delta a query may use: as said, or as large a part as its noise takes."""
     if query.spend.delta is not None:
         return query.spend.delta
@@ -239,7 +283,7 @@ def _delta(query: Query, terms: Terms, cost: Cost) -> Fraction:
     return terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
 
 
-def _unit_delta(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
+def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
     """Return what it costs to tell the units of a query apart by a hash in so many passes, 0 if it is done exactly."""
     if query.integer_unit:
         return Fraction(0)

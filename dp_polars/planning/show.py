@@ -59,7 +59,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("groups per unit", groups))
     caps = [later] if "max_rows_per_group" in unknown else _different(_cap(made) for made in plan.made)
     rows += [("rows per unit and group", text) for text in caps]
-    limits = _different([text for made in plan.made for text in _bounds(made, plan)])
+    limits = _different([text for made in plan.made for text in bounds_texts(made, plan)])
     rows += [("value bounds", text) for text in limits]
     several = len(plan.parts) > 1 and len(plan.made) > 1
     for part in plan.parts:
@@ -121,7 +121,8 @@ def _price_of(plan: Plan, times: int) -> str:
     return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
 
 
-def _bounds(made: Made, plan: Plan) -> list[str]:
+def bounds_texts(made: Made, plan: Plan) -> list[str]:
+    """Return the bounds of an aggregate's values, in words."""
     one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
     found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
     per = "unit's total" if one.per == "unit" else "row"

@@ -64,7 +64,8 @@ class Wanted:
     prices
         Of choices: their price in all by the epsilon of one, pure and squared (`choice_prices`); (1, 1) for a rule.
     ranged
-        Whether the loss of a choice has a bounded range, as that of the exponential mechanism.
+        Whether the loss of a choice has a bounded range, as that of the exponential mechanism; if not, its price in
+        concentrated terms is that of one pure release, so only the pure price counts.
     """
 
     weight: Fraction
@@ -213,10 +214,10 @@ def _granted_choice(allowance: Allowance, wanted: Wanted) -> Granted | None:
         found = epsilon_of_rho(allowance.amount)
         if found is None:
             return None
-        epsilon = found
+        epsilon = found / pure
     if epsilon < MIN_EPSILON:
         return None
-    rho = squared * epsilon**2 / 8 if wanted.ranged else Fraction(pure_to_zcdp(epsilon))
+    rho = squared * epsilon**2 / 8 if wanted.ranged else Fraction(pure_to_zcdp(epsilon * pure))
     return Granted(noise=None, epsilon=epsilon, cost=Cost(epsilon=epsilon * pure, rho=rho), size=float(1 / epsilon))
 
 

@@ -13,6 +13,7 @@ from dp_polars.mechanisms.grid import add_saturating
 from dp_polars.mechanisms.partitions import apply_rule
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.releasing.quantiles import choose_values
+from dp_polars.releasing.selection import choose_candidates
 from dp_polars.releasing.totals import agreeing, exact_totals, level_parts, tree_of
 from dp_polars.sampling import BitSource, discrete_gaussian, discrete_laplace
 
@@ -26,6 +27,8 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     several numbers for a group (bins, quantiles) is a list.
     """
     keys = [f"key{i}" for i in range(len(plan.query.keys))]
+    if plan.choosing is not None:
+        return choose_candidates(exact, plan, plan.choosing, source)
     if plan.query.rollup:
         return _noisy_with_totals(exact, plan, keys, source)
     noisy = [pl.Series(part.name, _noisy(_vector(exact, part), part, source)) for part in plan.parts if part.noise]

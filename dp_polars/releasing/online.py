@@ -81,7 +81,7 @@ def open_online(plan: OnlinePlan, rows: pl.LazyFrame, session: Session) -> Onlin
             "size": stream.size,
         }
         release = reservation.commit(pl.DataFrame([facts]))
-        session.remember(release.entry.id, plan)
+        session.remember(release, plan)
         return stream
 
 

@@ -14,6 +14,7 @@ from dp_polars.planning.query import Aggregate, Value
 from dp_polars.planning.totals import LEVEL
 from dp_polars.releasing.basis import basis_answers
 from dp_polars.releasing.ratios import REGRESSION, ratios
+from dp_polars.releasing.selection import choice_schema, present_choices
 
 BIN = ("bin_low", "bin_high")
 WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "corr", "linear_regression")
@@ -23,6 +24,8 @@ WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "co
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
     """Return the names and types of the released frame, known before it exists."""
     query = plan.query
+    if query.selection is not None:
+        return choice_schema(query, query.selection)
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
     if query.rollup:
         schema[LEVEL] = pl.Int64()
@@ -100,6 +103,8 @@ def _main(made: Made) -> str:
 
 def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """Return the released frame: keys, the answers, and their intervals where asked for."""
+    if plan.query.selection is not None:
+        return present_choices(noisy, plan.query, plan.query.selection)
     keys = {key.name: noisy[f"key{i}"] for i, key in enumerate(plan.query.keys)}
     columns: dict[str, pl.Series] = {LEVEL: noisy[LEVEL]} if plan.query.rollup else {}
     for made in plan.made:

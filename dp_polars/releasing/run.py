@@ -7,7 +7,7 @@ from functools import partial
 
 import polars as pl
 
-from dp_polars.accounting.reservation import Release
+from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest, Exact
@@ -54,7 +54,7 @@ def run_plan(
                 "writes to it, or ask a copy."
             )
         release = reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
-        session.remember(release.entry.id, plan)
+        session.remember(release, plan)
         return release
 
 
@@ -68,6 +68,7 @@ def request_of(plan: Plan) -> BoundedRequest:
         domain=query.engine_domain(),
         lanes=plan.lanes,
         hashed_units=plan.unit_delta > 0,
+        capped_keys=None if plan.choosing is None else len(query.keys) - 1,
     )
 
 

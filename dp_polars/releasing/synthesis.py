@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars.accounting.ledger import Entry
-from dp_polars.accounting.reservation import Release
+from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.errors import EngineError
 from dp_polars.planning.domain import Domain, DomainColumn
@@ -83,7 +83,7 @@ def run_synthesis(
             )
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         release = reservation.commit(_released(plan.domain, size, weights.ravel(), SYSTEM_BITS))
-        session.remember(release.entry.id, plan)
+        session.remember(release, plan)
         return Synthesis(plan.domain, release)
 
 

@@ -6,6 +6,8 @@ because everything below a private aggregation runs inside TRY, which makes a ro
 
 from __future__ import annotations
 
+from typing import Literal
+
 from dp_polars.planning.query import Kind
 
 
@@ -78,7 +80,16 @@ OPERATORS = frozenset(
 )  # fmt: skip
 """Operators that look at one row."""
 
-AGGREGATES: dict[str, Kind] = {
+ChoiceKind = Literal["noisy_max", "noisy_min", "top_k"]
+
+CHOICES: dict[str, ChoiceKind] = {
+    "dp_noisy_max": "noisy_max",
+    "dp_noisy_min": "noisy_min",
+    "dp_top_k": "top_k",
+}
+"""Private choices among the values of a column."""
+
+AGGREGATES: dict[str, Kind | ChoiceKind] = {
     "dp_count": "count",
     "dp_count_units": "count_units",
     "dp_count_distinct": "n_unique",
@@ -96,5 +107,6 @@ AGGREGATES: dict[str, Kind] = {
     "dp_corr": "corr",
     "dp_covar": "cov",
     "dp_linear_regression": "linear_regression",
+    **CHOICES,
 }
 """The private aggregates and the questions that they ask."""

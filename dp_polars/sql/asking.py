@@ -14,7 +14,8 @@ from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.asking.aggregates import Asked as AskedAggregate
-from dp_polars.asking.options import Options
+from dp_polars.asking.choice import choice_question, limited
+from dp_polars.asking.options import ChoiceOptions, Options
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
 from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
@@ -99,7 +100,10 @@ class Asked:
 
 def _answers(one: _One) -> dict[str, str]:
     """Return the columns of the answers and the names that they have in the SELECT."""
-    names = [made.aggregate.name for made in one.question.plan.made]
+    plan = one.question.plan
+    names = [made.aggregate.name for made in plan.made]
+    if plan.choosing is not None:
+        names = [plan.query.keys[-1].name]
     return {name: f"dp_answer_{number}" for name, number in zip(names, one.numbers, strict=True)}
 
 
@@ -122,6 +126,8 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
             question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
         ).frame
         frame = frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
+        if not keys and not frame.height:  # nobody was chosen
+            frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         if joined is None:
             joined = frame
         elif keys:
@@ -179,20 +185,13 @@ def _asked(
 ) -> _One:
     used = given_values(question.rows, parameters)
     snapshot = Snapshot(database.cursor_for_rows)
-    rows, values, whole = _rows(question, database, snapshot, used)
+    rows, values, whole = question_rows(question, database, snapshot, used)
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
     steps = (question_text(question, used),)
     view = View(rows, steps, question.relation.declared, question.unit, session)
-    alone = len(question.calls) == 1
-    asked: dict[str | None, AskedAggregate] = {}
-    for number, call in zip(question.numbers, question.calls, strict=True):
-        said = {name: options[name] for name in OWN if name in options and call.kind not in _UNBOUNDED}
-        columns = tuple(values[place] for place in question.places(call))
-        asked[None if alone else f"answer_{number}"] = replace(call, own={**said, **call.own}).asked(columns)
-    given = Options(**own)  # type: ignore[typeddict-item]
-    planned = question_of(view, asked, list(question.keys) or None, given)
+    planned = _question(view, question, values, options, own)
 
     def name() -> bytes:
         return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
@@ -201,7 +200,8 @@ def _asked(
         cursor = database.cursor_for_rows()
         try:
             if must_spill(cursor, database.file_bytes(question.relation.sources)):
-                return run_spilling(cursor, _in_place(whole, planned, values), used, request)
+                exact = run_spilling(cursor, _in_place(whole, question, planned, values), used, request)
+                return limited(exact, planned.plan.query)
             return run_bounded(rows, request)
         finally:
             cursor.close()
@@ -210,10 +210,29 @@ def _asked(
     return _One(planned, snapshot, name, fresh, question.keys, question.numbers, engine)
 
 
-def _in_place(whole: str, planned: Question, values: list[str]) -> str:
+def _question(
+    view: View, question: SqlQuestion, values: list[str], options: dict[str, Any], own: dict[str, Any]
+) -> Question:
+    """Return the question that calls mean, of columns that are named by `values`."""
+    keys = list(question.keys) or None
+    alone = len(question.calls) == 1
+    asked: dict[str | None, AskedAggregate] = {}
+    for number, call in zip(question.numbers, question.calls, strict=True):
+        said = {name: options[name] for name in OWN if name in options and call.kind not in _UNBOUNDED}
+        columns = tuple(values[place] for place in question.places(call))
+        whole = replace(call, own={**said, **call.own})
+        if call.chooses:
+            return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
+        asked[None if alone else f"answer_{number}"] = whole.asked(columns)
+    return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
+
+
+def _in_place(whole: str, question: SqlQuestion, planned: Question, values: list[str]) -> str:
     """Return rows as SQL with their values in the places that the plan has for them."""
     query = planned.plan.query
-    names = [f"unit_{i}" for i in range(len(query.unit))] + [f"key_{i}" for i in range(len(query.keys))]
+    names = [f"unit_{i}" for i in range(len(query.unit))] + [f"key_{i}" for i in range(len(question.keys))]
+    if query.selection is not None:  # the candidate is the last key
+        names.append(f"value_{values.index(query.keys[-1].name)} AS key_{len(question.keys)}")
     names += [f"value_{values.index(own.name)} AS value_{i}" for i, own in enumerate(planned.plan.columns)]
     return f"SELECT {', '.join(names) or '1 AS row'} FROM ({whole})"  # noqa: S608 - own names
 
@@ -226,15 +245,16 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
     return given
 
 
-def _rows(
+def question_rows(
     question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
 ) -> tuple[pl.LazyFrame, list[str], str]:
     """Return the rows of a question under the names that a plan shows, the names of its values, and their SQL."""
     text = database.text(question.rows)
     uses: dict[str, set[str]] = {}
     for call in question.calls:
-        for place in question.places(call):
-            uses.setdefault(f"value_{place}", set()).add(call.kind)
+        kinds = ("candidate", "sum") if call.chooses else (call.kind, call.kind)
+        for place, kind in zip(question.places(call), kinds, strict=False):
+            uses.setdefault(f"value_{place}", set()).add(kind)
     cursor = database.cursor_for_rows()
     try:
         try:
@@ -250,7 +270,7 @@ def _rows(
     finally:
         cursor.close()
     schema = {
-        name: (_enum(types[name]) if name in types and name not in uses else None) or dtype
+        name: (_enum(types[name]) if name in types and uses.get(name, _CANDIDATE) == _CANDIDATE else None) or dtype
         for name, dtype in empty.schema.items()
     }
     rows = scanned(snapshot, whole, used, pl.Schema(schema))
@@ -267,6 +287,7 @@ def _rows(
 
 
 _UNBOUNDED = ("count", "count_units", "n_unique")
+_CANDIDATE = {"candidate"}
 
 
 def _check_type(name: str, kind: str, uses: set[str]) -> None:
@@ -288,7 +309,7 @@ def _cast(name: str, kind: Any, uses: set[str]) -> str:
         return f"CAST({column} AS VARCHAR) AS {column}"  # Polars has no 24:00
     if base in ("TIMESTAMP_S", "TIMESTAMP_MS"):
         return f"TRY_CAST({column} AS TIMESTAMP) AS {column}"
-    number = bool(uses - {"count", "n_unique"})
+    number = bool(uses - {"count", "n_unique", "candidate"})
     if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and not number):
         return f"CAST({column} AS VARCHAR) AS {column}"
     if number and base in ("HUGEINT", "UHUGEINT"):

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_polars.asking.aggregates import Asked
-from dp_polars.asking.options import Options
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.asking.aggregates import sum as total
+from dp_polars.asking.choices import Choice
+from dp_polars.asking.options import ChoiceOptions, Options
+from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.query import Kind
-from dp_polars.sql.allowed import AGGREGATES
+from dp_polars.sql.allowed import AGGREGATES, CHOICES, ChoiceKind
 from dp_polars.sql.tree import Node, Parser, arguments, fold, place, walk
 
-OWN = {"bounds", "per", "weight", "quantile", "ddof", "bins", "edges"}
-"""Options of one aggregate; all others are of the whole question."""
-_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"} | OWN
+_OF_CHOICES = frozenset({"candidates", "score", "k", "bounds"})
+_OF_AGGREGATES = frozenset({"bounds", "per", "weight", "quantile", "ddof", "bins", "edges"})
+OWN = _OF_CHOICES | _OF_AGGREGATES
+"""Options of one aggregate or choice; all others are of the whole question."""
+_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"} | _OF_AGGREGATES
+_CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
 _PAIRS = ("corr", "cov", "linear_regression")
+_WITHOUT_BOUNDS = ("count", "count_units", "n_unique", *_PAIRS)
 _MEDIANS = {"median": 0.5, "min": 0, "max": 1}
 
 Refuse = Callable[[Node, str], StatementNotAllowed]
@@ -29,7 +35,7 @@ class Call:
     """A private aggregate: which, of what values, under which condition; what is said of it, and of the question."""
 
     name: str
-    kind: Kind
+    kind: Kind | ChoiceKind
     values: tuple[Node, ...]
     where: Node | None
     own: dict[str, Any]
@@ -41,9 +47,34 @@ class Call:
         """Whether it says what it may cost."""
         return any(self.options.get(name) is not None for name in _SPENDS)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it is a choice among candidates."""
+        return self.name in CHOICES
+
+    def choice(self, columns: tuple[str, ...]) -> Choice:
+        """Return the choice among the values of the first column, by the sum of the second if there is one."""
+        score = self.own.get("score", "rows")
+        if len(columns) > 1:
+            score = total(columns[1], bounds=self.own.get("bounds"))
+        given = self.own.get("candidates")
+        candidates = list(given) if isinstance(given, tuple) else given
+        return Choice(kind=CHOICES[self.name], column=columns[0], score=score, candidates=candidates, k=self._wanted())
+
+    def _wanted(self) -> Any:
+        if self.kind == "top_k":
+            if self.own.get("k") is None:
+                raise InvalidParameterError("How many does dp_top_k choose? Say dp_top_k(x, 3).")
+            return self.own["k"]
+        if self.own.get("k") is not None:
+            raise InvalidParameterError(f"{self.name} chooses one; several are chosen by dp_top_k(x, 3).")
+        return 1
+
     def asked(self, columns: tuple[str, ...]) -> Asked:
         """Return the aggregate of these columns."""
-        own = dict(self.own)
+        if self.kind == "noisy_max" or self.kind == "noisy_min" or self.kind == "top_k":
+            raise ValueError("a choice is no aggregate")
+        own = {option: value for option, value in self.own.items() if option in _OF_AGGREGATES}
         pairs = own.pop("bounds", None)
         bounds = (pairs,) if columns else ()
         if self.kind in _PAIRS:
@@ -69,16 +100,21 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
-        if fold(option) not in _OPTIONS:
-            raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(_OPTIONS))}.")
-        said[fold(option)] = _constant(child, parser, parameters, refuse)
+        known = _CHOICE_OPTIONS if name in CHOICES else _OPTIONS
+        if fold(option) not in known:
+            raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")
+        said[fold(option)] = constant_of(child, parser, parameters, refuse)
+    if name in CHOICES:
+        positional, wanted = _how_many(kind, positional)
+        if wanted is not None:
+            said["k"] = constant_of(wanted, parser, parameters, refuse)
     values, rest = _values(name, kind, positional, refuse, node)
-    constants = [_constant(child, parser, parameters, refuse) for child in rest]
+    constants = [constant_of(child, parser, parameters, refuse) for child in rest]
     if kind == "quantile" and constants:
         said.setdefault("quantile", constants.pop(0))
     if kind in _PAIRS and len(constants) == 4:
         said.setdefault("bounds", (tuple(constants[:2]), tuple(constants[2:])))
-    elif kind not in ("count", "count_units", "n_unique", *_PAIRS) and len(constants) == 2:
+    elif len(constants) == 2 and (len(values) == 2 if name in CHOICES else kind not in _WITHOUT_BOUNDS):
         said.setdefault("bounds", tuple(constants))
     elif constants:
         usage = _usage(name, kind)
@@ -95,30 +131,41 @@ _USAGE = {
     "count_units": "dp_count_units()",
     "n_unique": "dp_count_distinct(x)",
     "quantile": "dp_quantile(x, 0.5, 0, 100)",
+    "noisy_max": "dp_noisy_max(x), or by the sum of y: dp_noisy_max(x, y, 0, 100)",
+    "noisy_min": "dp_noisy_min(x), or by the sum of y: dp_noisy_min(x, y, 0, 100)",
+    "top_k": "dp_top_k(x, 3), or by the sum of y: dp_top_k(x, 3, y, 0, 100)",
 }
 
 
-def _usage(name: str, kind: Kind) -> str:
+def _usage(name: str, kind: Kind | ChoiceKind) -> str:
     """Return a call as it should be."""
     return _USAGE.get(kind, f"{name}(x, y, 0, 1, 0, 100)" if kind in _PAIRS else f"{name}(x, 0, 100)")
 
 
 def _values(
-    name: str, kind: Kind, positional: list[Node], refuse: Refuse, node: Node
+    name: str, kind: Kind | ChoiceKind, positional: list[Node], refuse: Refuse, node: Node
 ) -> tuple[tuple[Node, ...], list[Node]]:
     """Return the expressions that a call is about, and what else it was given by position."""
     if kind in ("count", "count_units") and (not positional or positional[0]["class"] == "STAR"):
         return (), positional[1:]
     if kind == "count_units":
         raise refuse(node, "dp_count_units counts units; it takes no column. Leave units out with FILTER (WHERE ...).")
-    wanted = 2 if kind in _PAIRS else 1
+    wanted = 2 if kind in _PAIRS or (name in CHOICES and len(positional) > 1) else 1
     if len(positional) < wanted or any(item["class"] == "STAR" for item in positional[:wanted]):
         columns = "two columns" if wanted == 2 else "a column"
         raise refuse(node, f"{name} needs {columns}: {_usage(name, kind)}.")
     return tuple(positional[:wanted]), positional[wanted:]
 
 
-def _constant(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+def _how_many(kind: Kind | ChoiceKind, positional: list[Node]) -> tuple[list[Node], Node | None]:
+    """Return the arguments of a choice without how many are wanted, and that: dp_top_k(x, 3, y, 0, 100)."""
+    if kind == "top_k" and len(positional) > 1 and positional[1]["class"] in ("CONSTANT", "PARAMETER", "CAST"):
+        return [positional[0], *positional[2:]], positional[1]
+    return positional, None
+
+
+def constant_of(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
+    """Return what an option is worth; it may not depend on rows."""
     for item in walk(node):
         kind = item["class"]
         if kind == "FUNCTION" and fold(item["function_name"]) in _CONSTANT:

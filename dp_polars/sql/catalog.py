@@ -66,6 +66,10 @@ class Catalog:
         """Return whether a name is a table or a view of the database."""
         return next((kind for kind, names in self._names.items() if self._full(path) in names), None)
 
+    def is_view(self, path: tuple[str, ...]) -> bool:
+        """Whether a name is that of a view of the database."""
+        return not (len(path) == 1 and path[0] in self._guard._frames) and self._kind(path) == "view"
+
     @cached_property
     def _here(self) -> tuple[str, ...]:
         # System functions are called by their full names, because a user's macro may have the short one.

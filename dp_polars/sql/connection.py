@@ -16,9 +16,11 @@ import polars as pl
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
+from dp_polars.planning.responses import ResponsePlan
 from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
+from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tree import Node, Parser, fold, given_values, parameters_of, path_of
 from dp_polars.sql.verify import check_parameter
@@ -46,6 +48,10 @@ class GuardedConnection:
     `dp_sum`, `dp_avg`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`, `dp_histogram`,
     `dp_corr`, `dp_covar` and `dp_linear_regression`. Below them every step must look at one row at a time; above them
     it is ordinary SQL on the released rows.
+
+    `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement of its own: a randomized response of
+    each unit, in a session with adjacency "replace". So is `FROM dp_estimate_frequencies('responses', 'vote',
+    epsilon := 1.0)`, of a public table; it costs nothing.
     """
 
     def __init__(self, database: Any, session: Session) -> None:
@@ -149,13 +155,17 @@ class GuardedConnection:
         self._result.execute("FROM dp_result")
         return self
 
-    def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Plan | list[Plan]:
+    def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Plan | ResponsePlan | list[Plan]:
         """Return the plan of a statement's private aggregate, or the plans of several. Spends nothing."""
+        if is_local(query) and (local := local_statement(self, query, _parameters(params), options)) is not None:
+            return plan_of_local(local)
         plans = self._asked(query, _parameters(params), options).plans
         return plans[0] if len(plans) == 1 else Plans(plans)
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the rows of a statement as an Arrow table."""
+        if is_local(query) and (local := local_statement(self, query, parameters, options)) is not None:
+            return local.answer().to_arrow()
         asked, catalog = self._planned(query, parameters, options)
         return self._above(asked, asked.release(), parameters, catalog)
 

@@ -17,19 +17,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.randomized_response import randomized_response
+from dp_polars.sql.allowed import CHOICES
 from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
+from dp_polars.sql.local import NAMES as LOCAL
+from dp_polars.sql.local import put_local
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
-from dp_polars.sql.tree import Node, column, fold
+from dp_polars.sql.tree import Node, column, fold, with_arguments
 
 _BOUNDED = ("column", "lower", "upper")
 _PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
+_CHOICE = ("candidates", "score", "value", "lower", "upper")
 _NUMBER, _BINS = "DOUBLE", 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGINT)[]'
 
 
@@ -72,6 +74,9 @@ _FUNCTIONS = {
     "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins", "edges")),
     "dp_corr": _Function("corr", _NUMBER, _PAIR),
     "dp_covar": _Function("covar", _NUMBER, _PAIR, ("ddof",)),
+    "dp_noisy_max": _Function("noisy_max", "VARCHAR", ("column",), _CHOICE),
+    "dp_noisy_min": _Function("noisy_min", "VARCHAR", ("column",), _CHOICE),
+    "dp_top_k": _Function("top_k", "VARCHAR[]", ("column", "k"), _CHOICE),
     "dp_linear_regression": _Function("linear_regression", "STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
 }
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
@@ -113,6 +118,8 @@ class Functions:
             raise InvalidParameterError("Functions of dp.register answer with numbers; ask dates through dp.connect.")
         if isinstance(words.get("quantile"), list):
             raise InvalidParameterError("dp_quantile answers one quantile; several are asked through dp.connect.")
+        if function in CHOICES and words.pop("confidence", None) is not None:
+            raise InvalidParameterError(f"{function} chooses a value; there is no interval for it.")
         if function == "dp_histogram" and words.get("confidence") is not None:
             raise InvalidParameterError("dp_histogram has no interval here; ask df.dp.histogram for one.")
         if words.get("keys") is not None and keys:
@@ -134,10 +141,10 @@ class Functions:
             if kind.startswith("BLOB"):
                 raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
         where = words.pop("where", None)
-        given = [words.pop(name, None) for name in ("column", "first", "second") if name in words]
+        given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
         values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
         call = parse.expression(f"{function}({', '.join('x' * len(values))})")
-        call = _with_arguments(call, values)
+        call = with_arguments(call, values)
         items: list[Node] = [column(name) for name in keys]
         node = select_node(
             [*items, call], table, parse.expression(_text(where, "where")) if where is not None else None
@@ -189,7 +196,7 @@ class Functions:
 
 def _remove(connection: Any) -> None:
     """Take the Python functions off a connection, if it has them and is still open."""
-    for name in ("dp_ask", "dp_budget", "dp_randomized_response"):
+    for name in ("dp_ask", "dp_budget", *LOCAL):
         with contextlib.suppress(Exception):  # DuckDB has no way to ask whether a function was made from Python
             connection.remove_function(name)
 
@@ -200,32 +207,10 @@ def _remove_from(reference: weakref.ref[Any]) -> None:
         _remove(connection)
 
 
-def _with_arguments(call: Node, values: list[Node]) -> Node:
-    """Return a call with these expressions for its arguments."""
-    if "arguments" in call:
-        pairs = zip(call["arguments"], values, strict=True)
-        return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
-    return {**call, "children": values}
-
-
 def _text(given: Any, what: str) -> str:
     if not isinstance(given, str) or not given.strip():
         raise InvalidParameterError(f"{what} is given as text.")
     return given
-
-
-def _respond(values: Any, epsilons: Any) -> Any:
-    """Return randomized responses to a column of bools; null stays null: only answers that are there are protected."""
-    truth = pl.Series("truth", values.to_pylist(), dtype=pl.Boolean)
-    losses = pl.Series("loss", epsilons.to_pylist(), dtype=pl.Float64)
-    if losses.null_count():
-        raise InvalidParameterError("dp_randomized_response needs an epsilon for every row.")
-    answers = truth.clone()
-    for loss in losses.unique().to_list():
-        rows = (truth.is_not_null() & (losses == loss)).arg_true()
-        responses = randomized_response(truth.gather(rows), epsilon=loss)
-        answers = answers.scatter(rows, responses)
-    return answers.to_arrow()
 
 
 def register(connection: Any, session: Session) -> GuardedConnection:
@@ -259,16 +244,8 @@ def register(connection: Any, session: Session) -> GuardedConnection:
     )  # DuckDB 2.0 complains at exit about connections that still have some
     connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
     connection.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
-    connection.create_function(
-        "dp_randomized_response",
-        _respond,
-        ["BOOLEAN", "DOUBLE"],
-        "BOOLEAN",
-        side_effects=True,
-        null_handling="special",
-        type="arrow",
-    )
     connection.execute(sql_text("attach"))
+    put_local(connection)
     for name, function in _FUNCTIONS.items():
         connection.execute(function.text(name))
     return functions.guard

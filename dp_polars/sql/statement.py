@@ -189,6 +189,13 @@ class _Cutter:
                     f"Grouping by {key.name} reads the unit column: every group would be one person. Group by "
                     "something that many people share.",
                 )
+        for call in calls:
+            if call.chooses and any(is_unit(item, relation, scope) for item in walk(call.values[0])):
+                raise self._refuse(
+                    call.node,
+                    f"{call.name} reads the unit column: every candidate would be one person. Choose among something "
+                    "that many people share.",
+                )
         items = [{**unit, "alias": f"unit_{i}"} for i, unit in enumerate(relation.unit)]
         items += [named(key.node, f"key_{i}") for i, key in enumerate(keys)]
         values = {canonical(value): value for call in calls for value in call.values}
@@ -332,9 +339,10 @@ def _without_lateral_names(node: Node, scope: Scope) -> Node:
 
 
 def _together(calls: list[Call]) -> list[list[int]]:
-    """Return the numbers of calls that are asked at once: over the same rows, with no spend of their own."""
+    """Return the numbers of calls that are asked at once: over the same rows, with no spend of their own; no choice."""
     groups: dict[tuple[str, int], list[int]] = {}
     for number, call in enumerate(calls):
         rows = "" if call.where is None else canonical(call.where)
-        groups.setdefault((rows, number if call.spends else -1), []).append(number)
+        alone = call.spends or call.chooses
+        groups.setdefault((rows, number if alone else -1), []).append(number)
     return list(groups.values())

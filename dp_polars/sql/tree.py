@@ -149,6 +149,14 @@ def arguments(function: Node) -> list[tuple[str, Node]]:
     return [(child.get("alias", ""), child) for child in function.get("children", [])]
 
 
+def with_arguments(call: Node, values: list[Node]) -> Node:
+    """Return a call with these expressions for its arguments."""
+    if "arguments" in call:
+        pairs = zip(call["arguments"], values, strict=True)
+        return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
+    return {**call, "children": values}
+
+
 def children(node: Node) -> Iterator[Node]:
     """Yield the expressions right below an expression, wherever in it they are; a subquery's inside is its own."""
     yield from (child for name, item in node.items() if name != "subquery" for child in _expressions(item))

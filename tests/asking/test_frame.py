@@ -295,7 +295,7 @@ def ask(call, **session):
         (lambda v: v.count("region"), {}, "What may this release cost"),
         (lambda v: v.count("region", epsilon=0.1, share=0.1), {}, "in one way"),
         (lambda v: v.count("region", epsilon=0.1), {"delta": None}, "no delta to discover them.*keys="),
-        (lambda v: v.count("region", keys=["a", "a"], epsilon=0.1), {}, "lists a key twice"),
+        (lambda v: v.count("region", keys=["a", "a"], epsilon=0.1), {}, "lists a value twice"),
         (lambda v: v.count("region", keys=[], epsilon=0.1), {}, "between 1 and"),
         (lambda v: v.count("score", keys=["x"], epsilon=0.1), {}, "can't be read as score"),
         (lambda v: v.count(["region", "kind"], keys=["x"], epsilon=0.1), {}, "a frame with the columns"),

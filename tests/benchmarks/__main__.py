@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks [name ...]`: run the named benchmarks, or all; exit with 1 if a limit is passed.
 
-`polars` also takes `--rows 100000000` and `--opendp PYTHON`, a Python that has opendp[polars] to compare with; `peers`
-takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one library, and `--markdown`.
+`polars` also takes `--rows 100000000` (`streams` too) and `--opendp PYTHON`, a Python that has opendp[polars] to
+compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one
+library, and `--markdown`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import sys
 from typing import Any
 
-NAMES = ("sampling", "ledger", "imports", "polars", "duckdb", "many", "peers")
+NAMES = ("sampling", "ledger", "imports", "polars", "duckdb", "streams", "many", "peers")
 
 
 def main(words: list[str]) -> int:

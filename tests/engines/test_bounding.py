@@ -441,3 +441,50 @@ def test_every_row_a_unit():
     domain = pl.DataFrame({"key0": ["b", "c"]})
     table = run_bounded(frame.lazy(), request(units=0, domain=domain, value=VALUE))
     assert table.select("key0", "rows", "total").rows() == [("b", 1, 8), ("c", 0, 0)]
+
+
+# ---------------------------------------------------------------- a cap on the first keys
+
+
+@pytest.mark.parametrize("discovered", [True, False])
+def test_a_cap_on_the_first_keys_keeps_all_of_their_groups(discovered):
+    rng = np.random.default_rng(11)
+    n = 4000
+    frame = pl.DataFrame(
+        {
+            "unit0": rng.integers(0, 60, n),
+            "key0": rng.choice(["a", "b", "c", "d", None], n),
+            "key1": rng.integers(0, 9, n),
+        }
+    )
+    domain = None if discovered else frame.select("key0", "key1").unique().sort("key0", "key1")
+    by_unit = frame.unique().group_by("unit0", "key0").len()
+    asked = replace(request(keys=2, max_groups=2, max_rows=1, domain=domain), capped_keys=1)
+    for unit in range(5):
+        own = frame.filter(pl.col("unit0") == unit)
+        table = run_bounded(own.lazy(), asked).filter(pl.col("units") > 0)
+        sizes = dict(by_unit.filter(pl.col("unit0") == unit).select("key0", "len").iter_rows())
+        kept = dict(table.group_by("key0").len().iter_rows())
+        assert len(kept) == min(2, len(sizes))  # exactly so many of the first keys,
+        assert all(sizes[key] == number for key, number in kept.items())  # with every second key
+
+
+def test_which_first_keys_a_unit_keeps_depends_on_its_own_rows_alone(monkeypatch):
+    monkeypatch.setattr(engine.secrets, "randbits", lambda _: 12345)
+    rng = np.random.default_rng(12)
+    own = pl.DataFrame({"unit0": [7] * 40, "key0": rng.integers(100, 110, 40), "key1": rng.integers(0, 5, 40)})
+    asked = replace(request(keys=2, max_groups=3, max_rows=1), capped_keys=1)
+
+    def kept(others):
+        with_others = pl.concat([own, others]) if others is not None else own
+        marked = with_others.with_columns(key1=pl.when(pl.col("unit0") == 7).then("key1").otherwise(99))
+        return run_bounded(marked.lazy(), asked).filter(pl.col("key1") != 99)["key0"].unique().sort().to_list()
+
+    alone = kept(None)
+    assert len(alone) == 3
+    for seed in range(5):
+        some = np.random.default_rng(seed)
+        others = pl.DataFrame(
+            {"unit0": some.integers(8, 50, 300), "key0": some.integers(0, 200, 300), "key1": some.integers(0, 5, 300)}
+        )
+        assert kept(others) == alone

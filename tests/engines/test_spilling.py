@@ -139,3 +139,15 @@ def test_macros_of_the_user_change_nothing():
     found = spilled(FRAME, asked, cursor)
     expected = run_bounded(FRAME.lazy(), asked)
     assert found.select(expected.columns).rows() == expected.rows()
+
+
+def test_a_cap_on_the_first_keys_keeps_all_of_their_groups():
+    frame = FRAME.drop("value").with_columns(key_1=pl.int_range(N) % 4)
+    own = runs_of(frame.to_dicts(), ["unit0"], ["key0"])
+    pairs = runs_of(frame.to_dicts(), ["unit0"], ["key0", "key_1"])
+    asked = replace(request(keys=2, max_groups=2, max_rows=1), capped_keys=1)
+    for unit in list(own)[:5]:
+        table = spilled(frame.filter(pl.col("unit0") == unit[0]), asked).filter(pl.col("units") > 0)
+        assert table["key0"].n_unique() == min(2, len(own[unit]))
+        kept = {key for key in pairs[unit] if key[0] in table["key0"].to_list()}
+        assert set(table.select("key0", "key1").rows()) == kept

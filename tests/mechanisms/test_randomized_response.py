@@ -221,7 +221,8 @@ def test_series_keep_their_name_and_type(series, categories):
     assert out.name == "x"
     assert out.dtype == series.dtype
     assert len(out) == len(many)
-    possible = categories or ([False, True] if series.dtype == pl.Boolean else ["a", "b", "c"])
+    # Null is a category of a Series where none are given: whether there are nulls is private too.
+    possible = categories or ([False, True, None] if series.dtype == pl.Boolean else ["a", "b", "c", None])
     assert set(out.to_list()) == set(possible)
     same = randomized_response(many, epsilon=500, categories=categories)
     assert same.to_list() == many.to_list()  # also: the order of the rows is kept
@@ -294,8 +295,8 @@ def test_a_categorical_is_refused_because_its_codes_follow_the_data(categories):
         (pl.Series(["a", "secret"]), ["a", "b"]),
         (pl.Series(["a", "secret"], dtype=pl.Enum(["a", "b", "secret"])), ["a", "b"]),
         (pl.Series(["a", None]), ["a", "b"]),
-        (pl.Series([True, None]), None),
-        (pl.Series(["a", None], dtype=pl.Enum(["a", "b"])), None),
+        (pl.Series([True, None]), [False, True]),
+        (pl.Series(["a", None], dtype=pl.Enum(["a", "b"])), ["a", "b"]),
         (np.array([0, 4711]), [0, 1]),
     ],
     ids=lambda x: f"{type(x).__name__} {getattr(x, 'dtype', '')}",
@@ -320,6 +321,7 @@ def test_other_values_are_refused_without_naming_them(values, categories):
         ["a", 1],
         [1, 2],
         5,
+        "ab",
     ],
     ids=str,
 )
@@ -480,7 +482,9 @@ def test_estimates_name_the_categories_in_their_order_and_type():
     enum = pl.Enum(["low", "high"])
     estimate = estimate_frequencies(pl.Series(["high", "high", "low"], dtype=enum), epsilon=2)
     assert estimate.schema == {"category": enum, "frequency": pl.Float64, "standard_error": pl.Float64}
-    assert estimate["category"].to_list() == ["low", "high"]
+    assert estimate["category"].to_list() == ["low", "high", None]
+    two = estimate_frequencies(pl.Series(["high", "high", "low"], dtype=enum), epsilon=2, categories=["low", "high"])
+    assert two["category"].to_list() == ["low", "high"]
     assert estimate["frequency"][1] > estimate["frequency"][0]
     with_null = estimate_frequencies(pl.Series(["a", None, None]), epsilon=2, categories=["a", None, "b"])
     assert with_null["category"].to_list() == ["a", None, "b"]
@@ -504,4 +508,4 @@ def test_empty_responses_are_refused(empty):
 def test_the_public_function_takes_no_source_and_no_seed():
     import inspect
 
-    assert set(inspect.signature(public).parameters) == {"values", "epsilon", "categories"}
+    assert set(inspect.signature(public).parameters) == {"values", "epsilon", "resample", "categories"}

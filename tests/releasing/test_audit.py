@@ -100,7 +100,7 @@ def test_a_scale_that_is_too_small_is_caught():
 def test_a_cap_that_is_off_by_one_is_caught(monkeypatch):
     plan = plan_for("count_units")
 
-    monkeypatch.setattr(moments, "kept_runs", lambda block, most: kept_runs(block, most + 1))
+    monkeypatch.setattr(moments, "kept_runs", lambda block, cap: kept_runs(block, replace(cap, most=cap.most + 1)))
     assert audited(plan) > 1
 
 

@@ -25,8 +25,8 @@ the cache; nothing is hashed into tables or joined. The way of the rows:
 The slow reference is `tests/engines/reference.py`.
 """
 
-from dp_polars.engines.bounding.blocks import ORDER_BITS
+from dp_polars.engines.bounding.blocks import ORDER_BITS, GroupCap
 from dp_polars.engines.bounding.bound import Rows
 from dp_polars.engines.bounding.lanes import LaneBounding, LaneResult
 
-__all__ = ["ORDER_BITS", "LaneBounding", "LaneResult", "Rows"]
+__all__ = ["ORDER_BITS", "GroupCap", "LaneBounding", "LaneResult", "Rows"]

@@ -53,10 +53,31 @@ def starts_of(heads: AnyWords) -> Numbers:
     return np.flatnonzero(changes)
 
 
-def kept_runs(block: Block, max_groups: int | None) -> NDArray[np.bool_] | None:
-    """Return which runs are among the first `max_groups` of their unit; None: all."""
-    if max_groups is None or max_groups >= len(block.unit):
+@dataclass(frozen=True)
+class GroupCap:
+    """The most groups of one unit. With `outer`, those count that groups belong to, by the number of a group.
+
+    Groups of the same outer one have the same order, and numbers that stand together.
+    """
+
+    most: int
+    outer: Callable[[Numbers], Numbers] | None = None
+
+
+def kept_runs(block: Block, cap: GroupCap | None) -> NDArray[np.bool_] | None:
+    """Return which runs are among the first groups of their unit; None: all."""
+    if cap is None or cap.most >= len(block.unit):
         return None
-    kept = np.ones(len(block.unit), np.bool_)
-    np.not_equal(block.unit[max_groups:], block.unit[:-max_groups], out=kept[max_groups:])
+    if cap.outer is None:
+        return _first_of_unit(block.unit, cap.most)
+    outer = cap.outer(block.group)
+    changes = np.ones(len(outer), np.bool_)
+    changes[1:] = (block.unit[1:] != block.unit[:-1]) | (outer[1:] != outer[:-1])
+    starts = np.flatnonzero(changes)
+    return np.repeat(_first_of_unit(block.unit[starts], cap.most), np.diff(starts, append=len(outer)))
+
+
+def _first_of_unit(unit: AnyWords, most: int) -> NDArray[np.bool_]:
+    kept = np.ones(len(unit), np.bool_)
+    np.not_equal(unit[most:], unit[:-most], out=kept[most:])
     return kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.engines.bounding.blocks import AnyWords, Block, Numbers, kept_runs, starts_of
+from dp_polars.engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, kept_runs, starts_of
 from dp_polars.engines.bounding.slots import MIXER
 from dp_polars.engines.bounding.store import Pages
 from dp_polars.engines.request import Cells, Profile
@@ -24,8 +24,8 @@ class CellCounts:
     code would depend on other units' rows.
     """
 
-    def __init__(self, cells: Cells, groups: int, value_bits: int, max_groups: int | None, salt: int) -> None:
-        self._cells, self._max_groups, self._salt = cells, max_groups, salt
+    def __init__(self, cells: Cells, groups: int, value_bits: int, cap: GroupCap | None, salt: int) -> None:
+        self._cells, self._cap, self._salt = cells, cap, salt
         self._value_bits = value_bits
         group_bits = (groups - 1).bit_length() if groups else 0
         self._apart = group_bits + value_bits > 64  # too long for one word
@@ -35,7 +35,7 @@ class CellCounts:
 
     def collect(self, block: Block, present: NDArray[np.bool_] | None = None, first: int = 0) -> None:
         """Keep rows and take their values; only those `present`, whose values are counted from `first`."""
-        kept = kept_runs(block, self._max_groups)
+        kept = kept_runs(block, self._cap)
         if block.codes is None:
             raise ValueError("rows without values")
         codes, run = block.codes, np.repeat(np.arange(len(block.rows)), block.rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dp_polars.engines.bounding.blocks import Block, Numbers
+from dp_polars.engines.bounding.blocks import Block, GroupCap, Numbers
 from dp_polars.engines.bounding.bound import Rows, Shape, bounding_of
 from dp_polars.engines.bounding.cells import CellCounts, Profiles
 from dp_polars.engines.bounding.moments import Moments, Values, packed_values, value_range
@@ -30,14 +30,14 @@ def needs_order(lane: Lane, max_groups: int | None) -> bool:
 class LaneBounding:
     """Takes the rows of a lane batch by batch."""
 
-    def __init__(self, lane: Lane, *, unit_bits: int, groups: int, max_groups: int | None, salt: int) -> None:
-        self._lane, self.ordered = lane, needs_order(lane, max_groups)
+    def __init__(self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int) -> None:
+        self._lane, self.ordered = lane, needs_order(lane, None if cap is None else cap.most)
         self._values = value_range(lane.columns, everyone=lane.everyone)
-        self._moments = Moments(lane, groups, max_groups)
+        self._moments = Moments(lane, groups, cap)
         self._cells = None
         if lane.cells is not None and self._values is not None:
             bits = (self._values[1] - lane.everyone).bit_length()
-            self._cells = CellCounts(lane.cells, groups, bits, max_groups, salt)
+            self._cells = CellCounts(lane.cells, groups, bits, cap, salt)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
         shape = Shape(
             unit_bits=unit_bits,

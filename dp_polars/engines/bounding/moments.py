@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.engines.bounding.blocks import Block, Numbers, kept_runs
+from dp_polars.engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs
 from dp_polars.engines.bounding.sums import Sums, run_sums
 from dp_polars.engines.request import Column, Lane, Sum
 
@@ -19,8 +19,8 @@ _MOST_ROWS = 1 << 62  # more than any unit has: a larger cap is the same, and wo
 class Moments:
     """The sums that a lane asks for."""
 
-    def __init__(self, lane: Lane, groups: int, max_groups: int | None) -> None:
-        self._lane, self._max_groups = lane, max_groups
+    def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
+        self._lane, self._cap = lane, cap
         self._added = [one for one in lane.sums if not self._is_runs(one)]
         self._sums = Sums(groups, [one.of not in ("rows", "units") for one in self._added])
 
@@ -30,7 +30,7 @@ class Moments:
 
     def collect(self, block: Block) -> None:
         """Cap runs and add them up."""
-        kept = kept_runs(block, self._max_groups)
+        kept = kept_runs(block, self._cap)
         values = Values(block, self._lane)
         terms = [_term(one, block, values) for one in self._added]
         if kept is None:

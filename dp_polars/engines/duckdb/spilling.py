@@ -126,9 +126,9 @@ def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
         "numbers": "".join(numbers) + f"({present})",
         "rows": source.sql,
         "mine": " AND ".join(mine),
-        "hashed": "".join(f"{name}, " for name in (*units, *keys)),
+        "hashed": "".join(f"{name}, " for name in (*units, *keys[: source.request.leading])),
         "salt": source.salt,
-        "ties": "".join(f", {name} NULLS FIRST" for name in keys),
+        "ties": "".join(f", {name} NULLS FIRST" for name in keys[: source.request.leading]),
     }
 
 

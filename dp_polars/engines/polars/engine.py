@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from dp_polars.engines.bounding import ORDER_BITS, LaneBounding, LaneResult, Rows
+from dp_polars.engines.bounding import ORDER_BITS, GroupCap, LaneBounding, LaneResult, Rows
 from dp_polars.engines.bounding.blocks import Numbers
 from dp_polars.engines.bounding.lanes import needs_order
 from dp_polars.engines.polars.codes import (
@@ -81,12 +81,11 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: boo
         found = collect(frame.select(keys).unique()).sort(keys)
         return _shown(_run(frame, replace(request, domain=found), salt, joined=True))
     frame, units = units_of(frame, unit_names, salt, by_hash=request.hashed_units, joined=joined)
-    lanes = [
-        LaneBounding(lane, unit_bits=units.bits, groups=groups, max_groups=request.max_groups, salt=salt)
-        for lane in request.lanes
-    ]
+    cap = _cap_of(request, codes)
+    lanes = [LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salt) for lane in request.lanes]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
-    for rows, values in _rows(frame, unit_names, keys, units, codes, salt, len(_columns(request)), ordered):
+    leading = keys[: request.leading]
+    for rows, values in _rows(frame, unit_names, keys, leading, units, codes, salt, len(_columns(request)), ordered):
         start = 0
         for lane, bounding in zip(request.lanes, lanes, strict=True):
             bounding.add(rows, values[start : start + len(lane.columns)])
@@ -94,17 +93,34 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: boo
     return _exact([bounding.finish() for bounding in lanes], codes, request)
 
 
+def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
+    """Return the cap on groups; numbers of groups rise with their keys: those of the same first keys are together."""
+    if request.max_groups is None or request.leading == request.keys:
+        return None if request.max_groups is None else GroupCap(request.max_groups)
+    if request.domain is not None:
+        names = [f"key{i}" for i in range(request.leading)]
+        same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in names)
+        numbers = request.domain.select((~same).cum_sum().cast(pl.Int64)).to_series().to_numpy()
+        return GroupCap(request.max_groups, lambda group: numbers[group])
+    inner = math.prod(code.size for code in codes[request.leading :])
+    return GroupCap(request.max_groups, lambda group: group // inner)
+
+
 def _rows(
     frame: pl.LazyFrame,
     unit_names: Sequence[str],
     key_names: Sequence[str],
+    leading: Sequence[str],
     units: Units,
     codes: Sequence[Codes],
     salt: int,
     values: int,
     ordered: bool,
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
-    """Yield the rows that have a unit and a key of the domain, with their values, batch by batch."""
+    """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
+
+    The order in which a unit keeps its groups is by the `leading` keys.
+    """
     schema = frame.collect_schema()
     columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
     columns |= {number_name(place): pl.col(number_name(place)) for place in range(values)}
@@ -113,7 +129,7 @@ def _rows(
     hashes = [hashed(name, schema[name], salt) for name in wanted]
     missing = [pl.col(name).is_null() for name in unit_names]
     selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
-    unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, key_names))
+    unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, leading))
     for whole in batches(selected):
         batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole
         if not batch.height:

@@ -15,6 +15,7 @@ import polars as pl
 from dp_polars.sampling import BitSource
 
 _DRAWN = "dp_polars_drawn"
+_MOST_ROWS = 1 << 62  # no frame has more
 
 
 def kept_rows(
@@ -54,4 +55,4 @@ def _drawn(frame: pl.DataFrame, source: BitSource) -> pl.DataFrame:
 
 def _first(by: Sequence[str], most: int) -> pl.Expr:
     """Whether a row is among the first `most` of its kind, in the order of what was drawn."""
-    return pl.col(_DRAWN).rank("ordinal").over(by) <= most
+    return pl.col(_DRAWN).rank("ordinal").over(by) <= min(most, _MOST_ROWS)

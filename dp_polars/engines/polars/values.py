@@ -10,15 +10,18 @@ import polars as pl
 from dp_polars.engines.request import HASH_BITS, LIMIT, Column
 
 
-def whole_numbers(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
-    """Return a column as 64-bit integers from `low` to `high`; below `low` where there is no value."""
+def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
+    """Return a column as 64-bit integers from `low` to `high`; below `low` where there is no value.
+
+    `own` is the expression of its values, where the frame has no column of them.
+    """
+    own = pl.col(column.name) if own is None else own
     steps = {"number": _steps, "presence": _presence, "hash": _hash, "bin": _bin}[column.kind]
-    return steps(column, dtype, salt).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
+    return steps(column, dtype, salt, own).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
 
 
-def _number(column: Column, dtype: pl.DataType) -> pl.Expr:
+def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
     """Return a column as a number; NaN is none. Times and decimals are the whole numbers that they are stored as."""
-    own = pl.col(column.name)
     if dtype.is_float():
         return own.cast(pl.Float64).fill_nan(None)
     if dtype.is_temporal() or dtype.is_decimal():
@@ -26,8 +29,8 @@ def _number(column: Column, dtype: pl.DataType) -> pl.Expr:
     return own.cast(pl.Int128)
 
 
-def _steps(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
-    number = _number(column, dtype)
+def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    number = _number(dtype, own)
     if dtype.is_float():
         low, high = max(column.low, -LIMIT), min(column.high, LIMIT)
         if column.offset:
@@ -39,14 +42,12 @@ def _steps(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
     return number.clip(column.low, column.high).cast(pl.Int64)
 
 
-def _presence(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
-    own = pl.col(column.name)
+def _presence(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     there = own.is_not_null() & own.is_not_nan() if dtype.is_float() else own.is_not_null()
     return pl.when(there).then(pl.lit(0, dtype=pl.Int64))
 
 
-def _hash(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
-    own = pl.col(column.name)
+def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     if dtype.is_float():
         own = own.fill_nan(None) + 0.0  # the two zeros are one value
     elif dtype == pl.Categorical:
@@ -55,7 +56,7 @@ def _hash(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
     return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
 
 
-def _bin(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
+def _bin(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     """Return the bin of each number; comparisons are exact, on the numbers themselves."""
     edges = np.array(column.edges, np.float64 if dtype.is_float() else np.int64)
 
@@ -66,7 +67,7 @@ def _bin(column: Column, dtype: pl.DataType, salt: int) -> pl.Expr:
         bins[given > edges[-1]] = -1
         return pl.Series(numbers.name, bins, dtype=pl.Int64).set(numbers.is_null(), None)
 
-    number = _number(column, dtype)
+    number = _number(dtype, own)
     if not dtype.is_float():
         number = number.clip(-LIMIT, LIMIT).cast(pl.Int64)
     return number.map_batches(binned, return_dtype=pl.Int64, is_elementwise=True)

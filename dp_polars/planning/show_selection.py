@@ -1,0 +1,49 @@
+"""How the plan of a choice reads in a terminal."""
+
+from __future__ import annotations
+
+from dp_polars.planning.plan import Plan
+from dp_polars.planning.selection import regret
+from dp_polars.planning.show import bounds_texts, price_text, protected_text, steps_text, table_text
+
+
+def selection_text(plan: Plan) -> str:
+    """Return the plan of a choice as an aligned table."""
+    query, selection, choosing = plan.query, plan.query.selection, plan.choosing
+    if selection is None or choosing is None:
+        raise ValueError("a plan without a choice")
+    part, made = plan.parts[0], plan.made[0]
+    rows = [
+        ("query", query.title() + steps_text(query.steps)),
+        ("protects", protected_text(plan.terms, query.unit)),
+    ]
+    if len(query.keys) > 1:
+        rows.append(("groups per unit", f"{plan.bounds.max_groups} ({plan.bounds.max_groups_rule})"))
+    what = "group" if selection.kind == "select_best" else "candidate"
+    rows.append((f"rows per unit and {what}", f"{made.cap.max_rows} ({made.cap.rule})"))
+    rows += [("value bounds", text) for text in bounds_texts(made, plan)]
+    rows.append(("a unit moves a score by", f"{choosing.moves * float(part.grid.step):.6g} at most"))
+    how = "permute-and-flip" if choosing.flips else "exponential mechanism, by its bounded range"
+    each = "each choice" if selection.k * plan.bounds.max_groups > 1 else "the choice"
+    rows.append(("choice", f"{how}, epsilon {float(part.epsilon):.6g} for {each}"))
+    if selection.candidates is not None:
+        rows.append(("candidates", f"{selection.candidates.height} public ({selection.candidates_rule})"))
+    if choosing.limited is not None:
+        limit, gap = choosing.limited, choosing.limited.gap * float(part.grid.step)
+        found = "of groups and candidates" if len(query.keys) > 1 else "of candidates"
+        rows.append(
+            (
+                "discovered",
+                f"those {found} whose score is about {gap:.6g} above that of the {limit.most + 1}th, 0 if there is "
+                f"none (delta {float(limit.delta):.3g})",
+            )
+        )
+    if plan.unit_delta:
+        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
+    rows.append(("price", price_text(plan.terms, plan.cost)))
+    off = regret(plan)
+    if off is not None:
+        rows.append(("expected regret", f"a score within {off:.6g} of the best, for 95 % of choices"))
+    if query.unchecked:
+        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
+    return table_text(rows)

@@ -1,0 +1,65 @@
+"""Randomized responses of units: reserve, choose a row of each unit, randomize, commit. In this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars.accounting.release import Release
+from dp_polars.accounting.session import Session
+from dp_polars.errors import EngineError
+from dp_polars.mechanisms.channel import codes_of
+from dp_polars.planning.responses import ResponsePlan
+from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.sampling import SYSTEM_BITS, BitSource
+
+
+def run_responses(
+    plan: ResponsePlan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool
+) -> Release:
+    """Return the stored responses to a question on a source, or charge the plan's price and make some."""
+    key = name()
+    if not fresh:
+        stored = session.stored(key)
+        if stored is not None:
+            return stored
+    with session.reserve(plan.cost, label=plan.label(), key=key) as reservation:
+        responses = responses_of(plan, rows, SYSTEM_BITS)
+        if name() != key:
+            raise EngineError(
+                "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
+                "writes to it, or ask a copy."
+            )
+        release = reservation.commit(responses)
+        session.remember(release, plan)
+        return release
+
+
+def responses_of(plan: ResponsePlan, rows: pl.LazyFrame, source: BitSource) -> pl.DataFrame:
+    """Return one randomized response of each unit, in random order; `rows` has `unit0`, ... and `value`."""
+    units = [f"unit{i}" for i in range(len(plan.unit))]
+    snapshot = take_snapshot(rows, units, source, max_rows=1)
+
+    def randomized() -> pl.DataFrame:
+        codes = codes_of(snapshot.of_units()["value"], plan.categories)
+        responses = plan.channel.respond_to_any(codes, source)
+        # In the order of the rows, a response could be told to be a certain person's, or rows of one source be joined
+        # to those of another. Shuffled, they are no more than the number of each category.
+        shuffled = responses[permutation(len(responses), source)]
+        return plan.categories.gather(shuffled).alias(plan.name).to_frame()
+
+    return guarded(randomized)
+
+
+def permutation(size: int, source: BitSource) -> NDArray[Any]:
+    """Return the numbers below `size` in an order that is exactly uniform: that of random words, all different."""
+    while True:
+        words = source.words(size, np.uint64)
+        order = np.argsort(words)
+        ranked = words[order]
+        if not (ranked[1:] == ranked[:-1]).any():
+            return order

@@ -1,0 +1,94 @@
+"""A stream that was opened: reserve, read, draw the threshold's noise, commit; then one comparison after another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from fractions import Fraction
+
+import polars as pl
+
+from dp_polars.accounting.exclusive import Exclusive
+from dp_polars.accounting.session import Session
+from dp_polars.engines.polars.stream import StreamRows, exact_answers, stream_rows
+from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms.sparse_vector import SparseVector
+from dp_polars.planning.stream import SENSITIVITY, StreamPlan, StreamQuery
+from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.sampling import BitSource
+
+_MOST = Fraction(10**300)
+
+
+def open_stream(plan: StreamPlan, rows: pl.LazyFrame, session: Session, source: BitSource) -> OpenStream:
+    """Charge the price of a whole stream, then read its rows once. Whatever happens after the charge, it stays."""
+    with session.reserve(plan.cost, label=plan.label()) as reservation:
+        snapshot = take_snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)
+        held = guarded(lambda: stream_rows(snapshot.rows, snapshot.kept, plan.unit, every_row=plan.of == "units"))
+        vector = SparseVector(plan.scales, Fraction(0), SENSITIVITY, source)
+        facts = {
+            "threshold": float(plan.threshold),
+            "hits": plan.hits,
+            "numeric": plan.numeric,
+            "of": plan.of,
+            "epsilon": float(plan.epsilon),
+        }
+        release = reservation.commit(pl.DataFrame([facts]))
+        session.remember(release, plan)
+        return OpenStream(plan, held, vector)
+
+
+class OpenStream:
+    """The rows and the noisy threshold of a stream: asks checked questions until the hits are used up."""
+
+    def __init__(self, plan: StreamPlan, rows: StreamRows, vector: SparseVector) -> None:
+        self._plan, self._vector = plan, vector
+        self._rows: StreamRows | None = rows
+        self._lock = threading.Lock()
+        self._guard = Exclusive(None)  # knows a forked copy
+
+    @property
+    def hits_left(self) -> int:
+        """How many more answers above the threshold there can be."""
+        return self._vector.hits_left
+
+    def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
+        """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
+        if self._guard.inherited():
+            raise InvalidParameterError(
+                "This stream was opened by the process that this one was forked from, which may still ask it: two "
+                "copies would answer for the price of one. Ask it there, or open another one here."
+            )
+        rows = self._rows
+        if rows is None:
+            raise closed()
+        if not queries:
+            return []
+        answers = guarded(lambda: exact_answers(rows, [query.tally for query in queries]))
+        found: list[bool | float | None] = []
+        with self._lock:
+            for query, answer in zip(queries, answers, strict=True):
+                if not self._vector.hits_left:
+                    break
+                found.append(self._compared(query, answer))
+            if not self._vector.hits_left:
+                self._rows = None  # nobody can ask them any more
+        return found
+
+    def _compared(self, query: StreamQuery, answer: int) -> bool | float | None:
+        above = (answer * query.step - self._plan.threshold) / query.sensitivity
+        noisy = self._vector.ask(above)
+        if not self._plan.numeric:
+            return noisy is not None
+        if noisy is None:
+            return None
+        value = Fraction(noisy) * query.sensitivity + self._plan.threshold
+        return round(value) if query.whole else float(max(-_MOST, min(value, _MOST)))
+
+
+def closed() -> InvalidParameterError:
+    """Return what a closed stream says."""
+    return InvalidParameterError(
+        "This stream is closed: all its hits are used up. Open another one, which has a price of its own, or look at "
+        "what this one has told."
+    )
