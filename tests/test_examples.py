@@ -58,6 +58,18 @@ def test_the_price_of_an_auction_earns_nearly_the_most():
     assert best - 210 < chosen <= best
 
 
+def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
+    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
+    example = ROOT / "examples" / "error_laws.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in done.stdout.splitlines() if "┆" in line]
+    shown = {name: [int(cell) for cell in cells] for name, *cells in rows if name != "k ="}
+    assert len(shown) == 7
+    assert shown["Laplace on queries"][0] < 50 < 2000 < shown["Laplace on queries"][-1]
+    assert shown["Gaussian on queries"][-1] < 1000
+    assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
+
+
 def test_a_watched_stream_finds_the_busy_days_and_no_others():
     """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
     example = ROOT / "examples" / "watching_a_stream.py"

@@ -18,6 +18,7 @@ from dp_polars.asking.best import best_question
 from dp_polars.asking.choice import choice_question
 from dp_polars.asking.choices import BestChoice, Choice, Choices
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
+from dp_polars.asking.many import PrivateMany
 from dp_polars.asking.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
@@ -37,7 +38,7 @@ from dp_polars.releasing.source import source_identity
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
+class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.choices import BestChoice, Choice, Choices
+from dp_polars.asking.many import PreviewMany
 from dp_polars.asking.options import By, ChoiceOptions, OpeningOptions, Options
 from dp_polars.asking.question import View
 from dp_polars.asking.questions import Questions
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan]):
+class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan]):
     """The questions of a private frame, answered with their plan."""
 
     def __init__(self, frame: PrivateFrame) -> None:

@@ -73,7 +73,7 @@ def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fracti
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
-    lower, upper = (_stored(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
+    lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
     if not lower < upper:
         raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
     largest = max(abs(lower), abs(upper))
@@ -82,7 +82,7 @@ def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fracti
     return lower, upper
 
 
-def _stored(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
+def stored_number(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
     """Return a bound as the number that a column would store."""
     if dtype.is_temporal():
         try:
@@ -109,7 +109,7 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
             raise InvalidParameterError("A histogram has edges=[...], or bins= over bounds=, not both.")
         if isinstance(asked.edges, str) or len(asked.edges) < 2:
             raise InvalidParameterError("edges= is a list of at least two edges: edges=[0, 10, 100].")
-        edges = [_stored(edge, "edges", value.name, value.dtype) for edge in asked.edges]
+        edges = [stored_number(edge, "edges", value.name, value.dtype) for edge in asked.edges]
     else:
         bins = count_of(10 if asked.bins is None else asked.bins, "bins")
         width = (value.upper - value.lower) / bins
