@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -84,7 +85,7 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
         if item.columns & (set(slots) - {slot}):
             raise InvalidParameterError("score= must use the candidate that it is given, not one of another call.")
         checked.append(item)
-    if len({item.canonical.replace(slot, "") for slot, item in zip(slots, checked, strict=True)}) > 1:
+    if len({item.canonical.replace(json.dumps(slot), "") for slot, item in zip(slots, checked, strict=True)}) > 1:
         raise InvalidParameterError("score= must return the same expression for every candidate but for the candidate.")
     dtype = pl.LazyFrame(schema=schema).select(checked[0].expr.alias("score")).collect_schema()["score"]
     return checked, dtype

@@ -693,10 +693,10 @@ def test_a_lazy_choice_that_does_not_fit_says_so_when_it_is_collected():
 
 
 def test_columns_named_like_our_own_are_refused():
-    rows = ROWS.rename({"n": "dp_polars_n"})
+    rows = ROWS.rename({"n": "\0n"})
     with session(epsilon=1) as paying:
-        with pytest.raises(dp.InvalidParameterError, match="rename yours"):
-            rows.dp.select_best([1], lambda c: pl.col("dp_polars_n") * c, (0, 1), epsilon=0.1)
+        with pytest.raises(dp.InvalidParameterError, match="rename"):
+            rows.dp.select_best([1], lambda c: pl.col("\0n") * c, (0, 1), epsilon=0.1)
         assert not paying.releases
 
 
@@ -731,3 +731,36 @@ def test_no_warning_is_given():
         with dp.Session(epsilon=1, unit="who", max_rows_per_group=5):
             ROWS.dp.noisy_max("kind", KINDS, epsilon=0.1)
             ROWS.dp.select_best([1, 2], lambda c: N * c, (0, 9), epsilon=0.1)
+
+
+# ---------------------------------------------------------------- names and times
+
+
+@pytest.mark.parametrize("name", ["rank", "candidate", "place", "key0", "unit0", "value0", "row", "count", "kept"])
+def test_columns_may_have_any_name(paying, name):
+    frame = pl.DataFrame({"who": range(60), name: ["a"] * 40 + ["b"] * 20, "g": ["x", "y"] * 30})
+    private = dp.private(frame, paying)
+    assert private.noisy_max(name, ["a", "b"], epsilon=HUGE).to_dict(as_series=False) == {name: ["a"]}
+    by = private.noisy_max("g", ["x", "y"], by=name, keys=["a", "b"], epsilon=HUGE)
+    assert by.columns == [name, "g"]
+    if name != "candidate":
+        best = private.select_best([1, 2], lambda c: c, bounds=(0, 2), by=name, keys=["a", "b"], epsilon=HUGE)
+        assert best.to_dict(as_series=False) == {name: ["a", "b"], "candidate": [2, 2]}
+
+
+def test_candidates_that_differ_by_a_nanosecond_are_different_questions(paying):
+    times = pl.Series([1] * 50).cast(pl.Datetime("ns"))
+    frame = pl.DataFrame({"who": range(50), "t": times})
+    private = dp.private(frame, paying)
+    first, second = (pl.Series([one, 2000]).cast(pl.Datetime("ns")) for one in (0, 1))
+    private.noisy_max("t", first, epsilon=HUGE)
+    found = private.noisy_max("t", second, epsilon=HUGE)
+    assert len(paying.releases) == 2
+    assert found["t"].to_physical().to_list() == [1]
+    for wanted in (999, 1999):
+        rows = frame.with_columns(t=pl.lit(wanted).cast(pl.Datetime("ns")))
+        given = pl.Series([999, 1999]).cast(pl.Datetime("ns"))
+        best = dp.private(rows, paying).select_best(
+            given, lambda c: (pl.col("t") == c).cast(pl.Int8), bounds=(0, 1), epsilon=HUGE
+        )
+        assert best["candidate"].to_physical().to_list() == [wanted]
