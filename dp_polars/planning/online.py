@@ -124,7 +124,7 @@ def online_plan(
     unchecked: bool,
 ) -> OnlinePlan:
     """Return the plan of an object that answers many questions; without `max_updates` the bound that theory gives."""
-    updates = most_updates(domain, alpha) if max_updates is None else max_updates
+    updates = min(most_updates(domain, alpha), usual_updates(domain)) if max_updates is None else max_updates
     if updates > _MOST_UPDATES:
         raise InvalidParameterError(
             f"alpha={float(alpha):g} would need up to {updates:,} updates, and the noise grows with them; use a larger "
@@ -153,6 +153,11 @@ def online_plan(
 def most_updates(domain: Domain, alpha: Fraction) -> int:
     """Return how many updates with a gap of alpha there can be: ln|X| / (3/2 alpha**2); see `Hypothesis.learn`."""
     return max(1, math.ceil(math.log(domain.size) / (1.5 * float(alpha) ** 2)))
+
+
+def usual_updates(domain: Domain) -> int:
+    """Return how many updates are usually enough: real data are far from the worst case, and noise grows with them."""
+    return 10 + math.ceil(4 * math.log(domain.size))
 
 
 def _rows(plan: OnlinePlan) -> list[tuple[str, str]]:
