@@ -41,11 +41,11 @@ def _(dp):
 
 
 @app.cell
-def _(file, pl, session):
+def _(dp, file, pl, session):
     visits = pl.scan_parquet(file)
     # The same question of the same file is found again, at no cost.
-    counts = visits.dp.count("region", epsilon=0.3, confidence=0.95, session=session).collect()
-    typical = visits.dp.median("minutes", by="region", bounds=(0, 90), epsilon=0.3, session=session).collect()
+    counts = dp.private(visits).count("region", epsilon=0.3, confidence=0.95, session=session).collect()
+    typical = dp.private(visits).median("minutes", by="region", bounds=(0, 90), epsilon=0.3, session=session).collect()
     return counts, typical
 
 

@@ -18,7 +18,7 @@ COLOURS = ["red", "green", "blue", "white"]
 def ask(ledger: Path, file: Path, colour: str) -> str:
     """Ask in a process of its own for the fans of a colour."""
     session = dp.Session.from_ledger(ledger)
-    fans = pl.scan_parquet(file).dp.filter(pl.col("colour") == colour)
+    fans = dp.private(pl.scan_parquet(file)).filter(pl.col("colour") == colour)
     try:
         answer = fans.count_units(epsilon=0.3, session=session).collect()
     except (dp.BudgetExceeded, pl.exceptions.ComputeError):  # Polars 1 wraps what a lazy frame raises

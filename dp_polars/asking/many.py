@@ -164,13 +164,13 @@ class ManyQueries(Generic[Opened, Made]):
 class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
     """What a private frame does with them: charge, read and release."""
 
-    def _open_queries(self: PrivateFrame, words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
+    def _open_queries(self: PrivateFrame[Any], words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
         view = self._view(options)
         plan = online_plan_of(view, words, options)
         return OnlineQueries(open_online(plan, view.rows, view.session))
 
     def _synthesize(  # type: ignore[misc]
-        self: PrivateFrame, words: SynthesisWords, options: OpeningOptions, fresh: bool
+        self: PrivateFrame[Any], words: SynthesisWords, options: OpeningOptions, fresh: bool
     ) -> Synthesis:
         view, fresh = self._view(options), flag_of(fresh, "fresh")
         plan = synthesis_plan_of(view, words, options)
@@ -185,7 +185,7 @@ class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
 class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
     """What a preview does with them: plan."""
 
-    _frame: PrivateFrame
+    _frame: PrivateFrame[Any]
 
     def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
         return online_plan_of(self._frame._view(options), words, options)

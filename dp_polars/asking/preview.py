@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.choices import BestChoice, Choice, Choices
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan]):
     """The questions of a private frame, answered with their plan."""
 
-    def __init__(self, frame: PrivateFrame) -> None:
+    def __init__(self, frame: PrivateFrame[Any]) -> None:
         self._frame = frame
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
