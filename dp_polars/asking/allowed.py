@@ -322,6 +322,18 @@ LITERALS: dict[str, str] = {
 }
 """The kinds of literals by the name that Polars writes."""
 
+TELLS_ZEROS = frozenset({"Pow.Generic", "Atan2", "Trigonometry.Cot"})
+"""Functions that tell 0.0 from -0.0; so do division and texts."""
+
+GROWS = frozenset(
+    f"StringExpr.{name}"
+    for name in (
+        *("Replace", "ReplaceMany", "ConcatHorizontal", "Format", "HexEncode", "Base64Encode", "EscapeRegex"),
+        *("Normalize", "Lowercase", "Uppercase", "Titlecase", "Split", "ExtractAll"),
+    )
+) | {"ListExpr.Join"}
+"""Functions that make texts longer, or lists that can be joined to longer ones."""
+
 ZONE_SENSITIVE = frozenset({"Truncate", "Round", "OffsetBy", "MonthStart", "MonthEnd", "Combine"})
 """Functions of `dt` that raise where their result does not exist in the local time of a zone with summer time."""
 

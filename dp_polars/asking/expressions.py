@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -222,6 +222,7 @@ def _rehearse_each(root: Node, question: Question) -> None:
     """
     columns: dict[str, pl.DataType] = {}
     exprs: list[pl.Expr] = []
+    types: list[pl.DataType | None] = []
     for node in root.walk():
         if node.constant or node.form in ("Column", "Literal", "Name") or node.path == "AsStruct":
             continue
@@ -235,19 +236,29 @@ def _rehearse_each(root: Node, question: Question) -> None:
             parts.append(Node("Column", name, (), None, {"Column": name}, part.dtype))
         alone = Node(node.form, node.path, tuple(parts), node.options, node.tree, node.dtype)
         exprs.append(_read(settle(alone, question), question).alias(str(len(exprs))))
+        types.append(node.dtype)
     if exprs:
-        _run(hostile_frame(columns), exprs, question)
+        found = _run(hostile_frame(columns).lazy(), exprs, question)
+        if any(dtype != wanted for dtype, wanted in zip(found.dtypes, types, strict=True)):
+            raise question.refuse("an expression", _OTHER_TYPE)
 
 
 def _rehearse(expr: pl.Expr, frame: pl.DataFrame, dtype: pl.DataType, question: Question) -> None:
     """Refuse what fails on hostile public values, or gives another type than Polars announced."""
-    if _run(frame, [expr], question).to_series().dtype != dtype:
-        raise question.refuse("an expression", _OTHER_TYPE)
+    for height in (frame.height, 1, 0):  # a single row is one value for all rows, which Polars treats otherwise
+        if _run(frame.lazy().head(height), [expr], question).to_series().dtype != dtype:
+            raise question.refuse("an expression", _OTHER_TYPE)
+    _run(frame.lazy(), [expr], question, engine="streaming")
 
 
-def _run(frame: pl.DataFrame, exprs: list[pl.Expr], question: Question) -> pl.DataFrame:
+def _run(
+    frame: pl.LazyFrame,
+    exprs: list[pl.Expr],
+    question: Question,
+    engine: Literal["in-memory", "streaming"] = "in-memory",
+) -> pl.DataFrame:
     try:
-        return frame.lazy().select(exprs).collect(engine="in-memory")
+        return frame.select(exprs).collect(engine=engine)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ExpressionNotAllowed(
             f"The {question.what} expression fails on some values that its columns could hold (tried on made-up rows: "

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-HEIGHT = 64
+HEIGHT = 192
 """Rows of the rehearsal; every list of hostile values below is shorter."""
 
 _TEXTS = (
@@ -63,8 +63,10 @@ def hostile_frame(columns: dict[str, pl.DataType]) -> pl.DataFrame:
 @lru_cache(maxsize=512)
 def _rotated(dtype: pl.DataType, column: int) -> pl.Series:
     values = hostile(dtype)
-    start = (5 * column) % len(values)
-    return values.gather([(start + row) % len(values) for row in range(HEIGHT)])
+    first = [(5 * column + row) % len(values) for row in range(len(values))]  # each value at least once,
+    # then mixed, so that values of two columns meet in many ways: by the middle bits of multiples of odd numbers.
+    more = [(row * 2654435761 * (2 * column + 3) >> 16) % len(values) for row in range(HEIGHT - len(values))]
+    return values.gather(first + more)
 
 
 @lru_cache(maxsize=512)
@@ -80,7 +82,7 @@ def hostile(dtype: pl.DataType) -> pl.Series:
         case pl.Binary():
             return pl.Series([*(text.encode() for text in _TEXTS), b"\xff\xfe", b"\x80", None], dtype=dtype)
         case pl.Enum():
-            return pl.Series([*dtype.categories.head(HEIGHT - 1), None], dtype=dtype)
+            return pl.Series([*dtype.categories.head(63), None], dtype=dtype)
         case pl.Categorical():
             # Two values only: a cast adds them to the categories that the user's own columns share.
             return pl.Series(["", "a", None], dtype=pl.String()).cast(dtype)

@@ -6,6 +6,8 @@ Three rewrites go beyond turning `strict` off:
 - The divisor of a float division is spread over all rows first. Polars multiplies by the reciprocal where the divisor
   is one value for many rows and divides where it is not, so the last bit (for `//` and `%`: the whole result) would
   depend on how many rows there are, and for a divisor from `when`/`then` on the values of other rows.
+- Where the sign of a zero shows (a divisor, a text), floats have one zero; constants that meet get one type; texts are
+  cut before they are made longer: each for a way in which Polars looks at other rows, or fails on one.
 - Time zones: a local time that does not exist, or exists twice, becomes null.
 """
 
@@ -22,12 +24,14 @@ from dp_polars.asking.allowed import (
     DIVISIONS,
     EVERY,
     FUNCTIONS,
+    GROWS,
     KEEPS_RANGE,
     NUMBER,
     NUMERIC,
     OPERATORS,
     SAME,
     STRING,
+    TELLS_ZEROS,
     TRUTH,
     ZONE_SENSITIVE,
 )
@@ -38,6 +42,8 @@ _NULL: Tree = {"Literal": {"Scalar": {"Null": "Null"}}}
 _UNITS = {"ms": ("Milliseconds", 10**3), "us": ("Microseconds", 10**6), "ns": ("Nanoseconds", 10**9)}
 _FIRST_DAY, _LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, counted from 1970-01-01
 _LONGEST_PADDING = 1000
+_LONGEST_TEXT = 1 << 14
+_LONGEST_GROWTH = 100
 _LONGEST_OFFSET = 1000  # years: 120 of them, the deepest expression, are far from the end of Polars' calendar, 262143
 _DAYS_OF = {"w": 7, "mo": 31, "q": 92, "y": 366}  # of a unit, at least; of shorter ones than a day one at most counts
 
@@ -45,6 +51,11 @@ _MIXED_TYPES = Reason(
     "mixes types that Polars converts with a cast that can fail",
     "Whether a query fails would then tell something about a person's value.",
     "Cast them to one type first, for example `pl.col(...).cast(pl.Float64)`.",
+)
+_OF_NOTHING = Reason(
+    "is given a constant without a value",
+    "On a single row Polars fails on it, so whether a query fails would tell whether there is one.",
+    "Write None itself in its place.",
 )
 _WRONG_KIND = "is not known never to fail on"
 
@@ -58,8 +69,11 @@ def settle(node: Node, question: Question) -> Tree:
         case "Ternary":
             _agree(node.parts[1:], SAME, "when/then/otherwise", question)
             _wanted(node.parts[0], TRUTH, "when", question)
+            parts[1:] = _of_one_type(node, node.parts[1:], parts[1:])
         case "Operator":
             parts[1] = _operator(node, parts[1], question)
+            if node.kind == "string":  # texts one after another
+                parts = [_cut(part, tree) for part, tree in zip(node.parts, parts, strict=True)]
         case "Function":
             return _function(node, parts, question)
     return node.rebuilt(parts, node.options)
@@ -87,7 +101,9 @@ def _cast(node: Node, part: Tree, question: Question) -> Tree:
             f"cast from {source.dtype} to {node.dtype}",
             fails("Keep the floats, or go through pl.String." if target == "decimal" else "Use `bin.encode`."),
         )
-    return _cast_to(node.options, _in_calendar(source, part) if target == "string" else part)
+    if target == "string":
+        part = _without_sign_of_zero(source, _in_calendar(source, part))
+    return _cast_to(node.options, part)
 
 
 def _cast_to(dtype: Any, tree: Tree) -> Tree:
@@ -106,8 +122,10 @@ def _operator(node: Node, divisor: Tree, question: Question) -> Tree:
     if left.kind == right.kind and left.kind in SAME - NUMERIC - {"string", *CALENDAR, "duration", "time", "binary"}:
         _agree(node.parts, SAME, symbol, question)
     # A duration is divided by a float in the same two ways as a float is.
-    if node.path in DIVISIONS and not left.constant and "float" in (node.kind, right.kind):
-        return _spread(divisor, right, left, node.dtype if node.kind == "float" else right.dtype)
+    if node.path in DIVISIONS and "float" in (node.kind, right.kind):
+        divisor = _without_sign_of_zero(right, divisor)
+        if not left.constant:
+            return _spread(divisor, right, left, node.dtype if node.kind == "float" else right.dtype)
     return divisor
 
 
@@ -116,9 +134,19 @@ def _function(node: Node, parts: list[Tree], question: Question) -> Tree:
     operands = node.parts if rule.operands == EVERY else node.parts[: rule.operands]
     for part in operands:
         _wanted(part, rule.kinds, rule.name, question)
+    if node.constant and any(part.kind == "null" for part in node.parts):
+        raise question.refuse(rule.name, _OF_NOTHING)
     options = _options(node, parts, question)
-    if node.path.startswith("TemporalExpr.") or node.path in ("StringExpr.ConcatHorizontal", "StringExpr.Format"):
+    writes = node.path in ("StringExpr.ConcatHorizontal", "StringExpr.Format")
+    if node.path.startswith("TemporalExpr.") or writes:
         parts = [_in_calendar(part, tree) for part, tree in zip(node.parts, parts, strict=True)]
+    if writes or node.path in TELLS_ZEROS:
+        parts = [_without_sign_of_zero(part, tree) for part, tree in zip(node.parts, parts, strict=True)]
+    if node.path in GROWS:
+        replacement = node.parts[-1].options if node.path in ("StringExpr.Replace", "ListExpr.Join") else ""
+        if len(str(replacement)) > _LONGEST_GROWTH or any(len(str(part.options)) > 10_000 for part in node.parts[1:]):
+            raise question.refuse(rule.name, fails(f"Put in texts of up to {_LONGEST_GROWTH} characters."))
+        parts = [_cut(part, tree) for part, tree in zip(node.parts, parts, strict=True)]
     if node.path == "TemporalExpr.CastTimeUnit":
         return _time_unit(node, parts[0])
     return node.rebuilt(parts, options)
@@ -128,7 +156,10 @@ def _options(node: Node, parts: list[Tree], question: Question) -> Any:
     """Return the parameters of a function in their null-returning form, after what only this function must meet."""
     rule, options, first = FUNCTIONS[node.path], node.options, node.parts[0]
     match node.path.rpartition(".")[2]:
-        case "Coalesce" | "FillNull" | "MinHorizontal" | "MaxHorizontal" | "IsBetween" | "SumHorizontal":
+        case "Coalesce" | "FillNull" | "MinHorizontal" | "MaxHorizontal":
+            _agree(node.parts, rule.kinds, rule.name, question)
+            parts[:] = _of_one_type(node, node.parts, parts)
+        case "IsBetween" | "SumHorizontal":
             _agree(node.parts, rule.kinds, rule.name, question)
         case "IsIn":
             parts[1] = _haystack(node, parts[1], question)
@@ -271,6 +302,46 @@ def _wrong_pair(symbol: str, left: Node, right: Node, question: Question) -> Exc
     return question.refuse(
         symbol, Reason(f"{_WRONG_KIND} {shown}", "A failure would tell something about a person.", fix)
     )
+
+
+def _of_one_type(node: Node, parts: tuple[Node, ...], trees: list[Tree]) -> list[Tree]:
+    """Return numbers of the type that Polars announced, where they meet.
+
+    A constant without a type gets one from the constants that it meets in the rows at hand, and some of them Polars
+    casts in the form that fails.
+    """
+    if node.kind not in NUMBER or node.dtype is None:
+        return trees
+    whole = {"Literal": str(node.dtype)}
+    return [
+        _cast_to(whole, tree) if part.kind in NUMERIC and (part.constant or part.dtype != node.dtype) else tree
+        for part, tree in zip(parts, trees, strict=True)
+    ]
+
+
+def _without_sign_of_zero(part: Node, tree: Tree) -> Tree:
+    """Return floats with one zero, for functions that tell 0.0 from -0.0.
+
+    Polars takes x + 0.0 for x and 0.0 - x for -x where 0.0 is one value for many rows, and computes it where it is not:
+    the sign of a zero, and of what is divided by it, would depend on other rows.
+    """
+    if part.kind != "float" or part.form == "Literal":
+        return tree  # a column may come from an earlier step
+    zero = _cast_to({"Literal": str(part.dtype)}, {"Literal": {"Scalar": {"Float64": 0.0}}})
+    is_zero = {"BinaryExpr": {"left": tree, "op": "Eq", "right": zero}}
+    return {"Ternary": {"predicate": is_zero, "truthy": zero, "falsy": tree}}
+
+
+def _cut(part: Node, tree: Tree) -> Tree:
+    """Return texts cut to a length, before a function that makes them longer.
+
+    Nested, or step after step, such functions would make the text of one row fill all memory: the process would fail if
+    a person is there.
+    """
+    if part.kind != "string" or part.constant:
+        return tree
+    length = {"Literal": {"Scalar": {"Int64": _LONGEST_TEXT}}}
+    return {"Function": {"input": [tree, length], "function": {"StringExpr": "Head"}}}
 
 
 def _in_calendar(part: Node, tree: Tree) -> Tree:

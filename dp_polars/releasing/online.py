@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
@@ -96,6 +97,7 @@ class OnlineStream:
         self._vector = SparseVector(plan.scales, plan.alpha * self.size, Fraction(plan.sensitivity), source)
         self._measured: list[tuple[Partition, float]] = []
         self._lock = threading.Lock()
+        self._guard = Exclusive(None)  # knows a forked copy
 
     @property
     def updates_left(self) -> int:
@@ -109,6 +111,11 @@ class OnlineStream:
 
     def ask(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
         """Answer how many rows lie in the cells where a predicate over `axes` is true."""
+        if self._guard.inherited():
+            raise InvalidParameterError(
+                "These online queries were opened by the process that this one was forked from, which may still ask "
+                "them: two copies would answer for the price of one. Ask there, or open others here."
+            )
         with self._lock:
             guess = self._hypothesis.share(axes, mask) * self.size
             if not self._vector.hits_left:

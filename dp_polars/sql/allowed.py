@@ -41,6 +41,13 @@ ROWWISE = _words(
 )
 """Scalar functions that look at their arguments and nothing else."""
 
+GROWING = _words(
+    """
+    || concat concat_ws replace regexp_replace hex to_hex base64 to_base64
+    """
+)
+"""Scalar functions that make texts longer: what they give is cut."""
+
 ORDINARY = ROWWISE | _words(
     """
     count count_star sum sum_no_overflow fsum avg mean min max median mode quantile quantile_cont quantile_disc

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dp_polars.errors import StatementNotAllowed
-from dp_polars.sql.allowed import AGGREGATES, EXPRESSIONS, OPERATORS, ROWWISE
-from dp_polars.sql.tree import Node, arguments, children, fold, place
+from dp_polars.sql.allowed import AGGREGATES, EXPRESSIONS, GROWING, OPERATORS, ROWWISE
+from dp_polars.sql.tree import Node, arguments, children, fold, place, walk
 
 Macro = Callable[[str], "tuple[Sequence[str], Node] | None"]
 
 
 _MOST_MACROS = 8
+_LONGEST = 100
+_MARGIN = 300  # of a constant as a node, with all that is beside its text
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,12 @@ def _check_function(node: Node, scope: Scope) -> None:
         raise scope.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
     if node.get("schema") not in ("", "main", None) or node.get("catalog"):
         raise scope.refuse(node, f"{name} is called by a qualified name; only built-in functions and macros are known.")
+    if name in GROWING and scope.depth:
+        raise scope.refuse(node, f"{name} makes texts longer, which is not bounded inside a macro; write it out.")
+    if name in ("replace", "regexp_replace") and not _short(arguments(node)[2:3]):
+        raise scope.refuse(node, f"{name} puts in a constant text of up to {_LONGEST} characters: others may grow.")
+    if name == "list_value" and any(item["class"] == "COLUMN_REF" for item in walk(node)):
+        raise scope.refuse(node, "A list that is made of columns can grow without bounds; list constants only.")
     if name in ROWWISE and not scope.depth:
         return  # it is called by its full name, so that no macro takes its place; inside a macro it isn't
     macro = scope.macro(name)
@@ -101,6 +109,11 @@ def _check_function(node: Node, scope: Scope) -> None:
             f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: "
             "use dp_count, dp_count_units, dp_sum or dp_avg.",
         )
+
+
+def _short(given: list[tuple[str, Node]]) -> bool:
+    """Whether an argument is a constant that is short."""
+    return all(item["class"] == "CONSTANT" and len(str(item.get("literal") or item)) < _MARGIN for _, item in given)
 
 
 def check_macro(node: Node, macro: tuple[Sequence[str], Node], scope: Scope) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import duckdb
 
 from dp_polars.errors import StatementNotAllowed
+from dp_polars.sql.allowed import GROWING
 
 Node = dict[str, Any]
 
 _PLACES = ("query_location", "query_location_length")
+_LONGEST = 1 << 14
 
 
 _LITERALS: dict[str, Callable[[str], Any]] = {
@@ -261,9 +263,27 @@ def column(*names: str) -> Node:
 
 
 def tried(node: Node) -> Node:
-    """Return an expression that is null for a row where it would fail."""
-    inner = {**node, "alias": ""}
+    """Return an expression that is null for a row where it would fail, and whose texts stay short.
+
+    No TRY catches that memory is exhausted: what makes texts longer is cut each time, also from query to query.
+    """
+    inner = {**replaced(node, _cut), "alias": ""}
     return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": node.get("alias", ""), "children": [inner]}
+
+
+def _cut(node: Node) -> Node | None:
+    if node.get("class") != "FUNCTION" or fold(node["function_name"]) not in GROWING:
+        return None
+    inner = with_arguments(node, [replaced(child, _cut) for _, child in arguments(node)])
+    cut = _slice()
+    return with_arguments(cut, [{**inner, "alias": ""}, *(own for _, own in arguments(cut)[1:])])
+
+
+@lru_cache(maxsize=1)
+def _slice() -> Node:
+    """Return a call that cuts a text or a list to a length."""
+    node: Node = without_places(Parser().expression(f"array_slice(x, 1, {_LONGEST})"))
+    return node
 
 
 def both(nodes: list[Node]) -> Node | None:

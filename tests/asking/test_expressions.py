@@ -789,3 +789,98 @@ def test_a_duration_is_divided_row_by_row(dtype, unit):
     for engine in ("in-memory", "streaming"):
         alone, beside = (one.lazy().select(checked).collect(engine=engine).to_series() for one in (frame, more))
         assert (alone == beside.head(n)).all()
+
+
+# ---------------------------------------------------------------- ways in which Polars looks at other rows
+
+
+def same_bits(left, right):
+    """Whether two columns are equal to the last bit: 0.0 and -0.0 are not."""
+    if left.dtype.is_float():
+        left, right = left.to_numpy().view(np.uint64), right.to_numpy().view(np.uint64)
+        return bool((left == right).all())
+    return bool(left.equals(right, null_equal=True))
+
+
+ZERO = pl.when("f").then(0.0).otherwise(2.0)
+X = pl.col("x")
+SIGNS = {
+    "divisor": 1.0 / (ZERO - X),
+    "sum as divisor": 1.0 / (X + ZERO),
+    "less minus zero": 1.0 / (X - pl.when("f").then(-0.0).otherwise(1.0)),
+    "power": (ZERO - X) ** -1,
+    "angle": pl.arctan2(ZERO - X, pl.lit(-1.0)),
+    "cotangent": (ZERO - X).cot(),
+    "text": (ZERO - X).cast(pl.String),
+    "texts": pl.concat_str(ZERO - X, pl.lit("!")),
+    "format": pl.format("{}", X + ZERO),
+    "horizontal": 1.0 / pl.sum_horizontal(X, ZERO),
+    "literal": 1.0 / (X + 0.0),
+    "literal first": 1.0 / (0.0 - X),
+}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_sign_of_a_zero_depends_on_no_other_row(name, steps):
+    """A zero that is the same in all rows is added otherwise by Polars than one that differs in another's row."""
+    n = 300
+    frame = pl.DataFrame({"f": [True] * n, "x": [0.0, -0.0, 1.5] * (n // 3)})
+    more = pl.concat([frame, frame.head(1).with_columns(f=pl.lit(False))])
+
+    def found(rows, engine):
+        checked = check_expression(SIGNS[name], schema=frame.schema, what="by").expr
+        if steps == 2:  # the zero is made in a step of its own
+            first = check_expression(ZERO - X, schema=frame.schema, what="by").expr
+            schema = pl.Schema({**frame.schema, "z": pl.Float64()})
+            second = check_expression(1.0 / pl.col("z"), schema=schema, what="by").expr
+            return rows.lazy().with_columns(z=first).select(second).collect(engine=engine).to_series().head(n)
+        return rows.lazy().select(checked).collect(engine=engine).to_series().head(n)
+
+    for engine in ("in-memory", "streaming"):
+        alone, beside = found(frame, engine), found(more, engine)
+        single = pl.concat([found(frame.slice(i, 1), engine) for i in range(3)])
+        assert same_bits(alone, beside)
+        assert same_bits(single, alone.head(3))
+
+
+def test_constants_without_a_type_get_one():
+    """Else Polars' streaming engine panics when both branches occur, which tells whether one person is there."""
+    frame = pl.DataFrame({"name": ["a", "b", "bob"], "u": pl.Series([1, 2, 2**63], dtype=pl.UInt64)})
+    is_bob = pl.col("name") == "bob"
+    exprs = {
+        "mixed": pl.when(is_bob).then(2**40).otherwise(-1).replace_strict([1, 2], [3, 4], default=None),
+        "unsigned": pl.when(is_bob).then(pl.col("u")).otherwise(pl.when(is_bob).then(-1).otherwise(-2)).is_in([1, 2]),
+    }
+    for expr in exprs.values():
+        checked = check_expression(expr, schema=frame.schema, what="by").expr
+        for rows in (frame, frame.head(2), frame.head(1), frame.clear()):
+            for engine in ("in-memory", "streaming"):
+                rows.lazy().select(checked).collect(engine=engine)
+    large = check_expression(pl.when(is_bob).then(2**40).otherwise(-1), schema=frame.schema, what="by").expr
+    assert frame.select(large).to_series().to_list() == [-1, -1, 2**40]
+
+
+def test_a_function_of_nothing_is_refused():
+    """On a single row Polars fails on it: a filter that leaves one person would tell."""
+    with pytest.raises(dp.ExpressionNotAllowed, match="without a value"):
+        check_expression(
+            pl.when(pl.col("s") == "").then(pl.lit(None).str.to_uppercase()).otherwise(pl.col("s")),
+            schema=pl.Schema({"s": pl.String}),
+            what="by",
+        )
+
+
+def test_texts_do_not_grow_without_bounds():
+    frame = pl.DataFrame({"s": ["a", ""]})
+    grown = pl.col("s")
+    for _ in range(6):
+        grown = grown.str.replace_all("a", "a" * 100, literal=True)
+    checked = check_expression(grown.str.len_chars(), schema=frame.schema, what="by").expr
+    assert frame.select(checked).to_series().max() <= 100 * (1 << 14)
+    private = dp.private(frame.with_columns(u=1), dp.Session(epsilon=1.0, unit="u", max_rows_per_group=1))
+    for _ in range(60):
+        private = private.with_columns(s=pl.col("s") + pl.col("s"))
+    assert private.filter(pl.col("s").str.len_chars() > 5).count(epsilon=0.5).height == 1
+    with pytest.raises(dp.ExpressionNotAllowed, match="up to 100"):
+        check_expression(pl.col("s").str.replace_all("a", "a" * 200), schema=frame.schema, what="by")

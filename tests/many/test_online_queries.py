@@ -379,3 +379,13 @@ def test_two_thousand_marginals_are_closer_than_with_laplace_or_gaussian_noise()
     off, off_laplace, off_gaussian = (np.abs(one - np.array(true)).max() for one in (answered, laplace, gaussian))
     assert off < 0.7 * off_gaussian < off_laplace
     assert off < 0.4 * np.abs(np.array(true) - rows / 8).max()  # and than the hypothesis was at first
+
+
+def test_a_forked_copy_does_not_answer(monkeypatch):
+    """Two copies would answer for the price of one; a fork is told by the process number."""
+    session = dp.Session(epsilon=1, unit="user", max_rows_per_group=2)
+    online = dp.private(members(), session=session).online_queries(["member"], alpha=0.1, epsilon=0.5)
+    online.ask(pl.col("member"))
+    monkeypatch.setattr("dp_polars.accounting.exclusive.Exclusive.inherited", lambda _: True)
+    with pytest.raises(dp.InvalidParameterError, match="forked"):
+        online.ask(pl.col("member"))

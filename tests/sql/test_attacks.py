@@ -4,6 +4,7 @@ import itertools
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 
 import dp_polars as dp
@@ -310,3 +311,23 @@ def test_no_allowed_function_fails_inside_try():
                     failures.append((name, [list(HOSTILE)[kind] for kind in kinds], str(error)[:80]))
     assert calls > 500
     assert sorted({name for name, *_ in failures}) == [], failures
+
+
+def test_texts_do_not_grow_without_bounds(session):
+    """No TRY catches that memory is exhausted by the text of one person: what grows is cut."""
+    frame = pl.DataFrame({"user_id": range(200), "s": ["a", ""] * 100})
+    con = dp.connect(None, session)
+    con.register("growing", frame)
+    grown = "s"
+    for _ in range(6):
+        grown = f"replace({grown}, 'a', '{'a' * 100}')"
+    assert len(con.sql(f"SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE length({grown}) > 5").fetchall()) == 1
+    levels = "WITH l0 AS (SELECT user_id, s FROM growing)"
+    for level in range(8):
+        levels += f", l{level + 1} AS (SELECT user_id, s || s || s || s AS s FROM l{level})"
+    query = f"{levels} SELECT dp_count(*, epsilon := 0.1) FROM l8 WHERE length(s) > 5"
+    assert len(con.sql(query).fetchall()) == 1
+    with pytest.raises(dp.StatementNotAllowed, match="grow"):
+        con.sql(f"SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE replace(s, 'a', '{'b' * 1000}') = ''")
+    with pytest.raises(dp.StatementNotAllowed, match="grow"):
+        con.sql("SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE len([s, s]) > 1")
