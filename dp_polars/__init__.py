@@ -36,7 +36,7 @@ from dp_polars.asking.domain import Bins, bins
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.online_queries import OnlineQueries
-from dp_polars.asking.options import OpeningOptions, Options
+from dp_polars.asking.options import ChoiceOptions, OpeningOptions, Options
 from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
@@ -68,6 +68,7 @@ __all__ = [
     "Bins",
     "Budget",
     "BudgetExceeded",
+    "ChoiceOptions",
     "Cost",
     "DPError",
     "DPWarning",
