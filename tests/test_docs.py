@@ -100,6 +100,15 @@ def test_every_name_of_the_api_exists(page):
     assert not unknown_names(prose(page))
 
 
+@by_name(sorted((ROOT / "dp_polars").rglob("*.py")))
+def test_every_name_of_the_api_in_a_docstring_exists(page):
+    """Functions in the schema `dp` of DuckDB are called `dp.dp_count` and so on."""
+    nodes = ast.walk(ast.parse(page.read_text()))
+    documented = [node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    text = "\n".join(ast.get_docstring(node) or "" for node in documented)
+    assert not [name for name in unknown_names(text) if not name.startswith("dp.dp_")]
+
+
 def test_guarantees_and_literature_name_their_tests():
     """Each bullet of a guarantee (limits and the model of trust aside) and each row of a table has a pointer."""
     bullets = re.findall(r"^(?:- |\| ).*?(?=^- |^\| |^#|\Z)", (ROOT / "docs/guarantees.md").read_text(), re.M | re.S)

@@ -140,7 +140,7 @@ class Questions(Generic[Answer]):
         --------
         >>> import dp_polars as dp, polars as pl
         >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
-        >>> round(trips.var("km", bounds=(0, 10), epsilon=0.5).item())
+        >>> round(trips.var("km", bounds=(0, 10), epsilon=1.0).item())
         1
         """
         return self._ask(aggregates.var(column, bounds=bounds, ddof=ddof), by, options)
@@ -205,8 +205,8 @@ class Questions(Generic[Answer]):
         --------
         >>> import dp_polars as dp, polars as pl
         >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
-        >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item()
-        2
+        >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
+        True
         """
         return self._ask(aggregates.min(column, bounds=bounds), by, options)
 
@@ -219,8 +219,8 @@ class Questions(Generic[Answer]):
         --------
         >>> import dp_polars as dp, polars as pl
         >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
-        >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item()
-        4
+        >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
+        True
         """
         return self._ask(aggregates.max(column, bounds=bounds), by, options)
 
