@@ -37,6 +37,7 @@ from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
 from dp_polars.asking.online_queries import OnlineQueries
 from dp_polars.asking.options import ChoiceOptions, OpeningOptions, Options
+from dp_polars.asking.responses import ResponseOptions
 from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
@@ -88,6 +89,7 @@ __all__ = [
     "PrivateFrame",
     "Release",
     "Reservation",
+    "ResponseOptions",
     "Session",
     "StatementNotAllowed",
     "Stream",

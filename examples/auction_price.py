@@ -16,7 +16,7 @@ def paid(price: pl.Expr) -> pl.Expr:
 
 def revenue(bids: pl.DataFrame, price: float) -> float:
     """Return what a price earns, exactly: for the reader, not for release."""
-    return bids.select(paid(pl.lit(price)).sum()).item()
+    return float(bids.select(paid(pl.lit(price)).sum()).item())
 
 
 four = pl.DataFrame({"bidder": range(4), "bid": [1.00, 1.00, 1.00, 3.01]})
@@ -32,8 +32,8 @@ bids = pl.DataFrame({"bidder": range(600)}).with_columns(
 prices = [cents / 100 for cents in range(5, 501, 5)]
 
 with dp.Session(epsilon=1.0, unit="bidder", max_rows_per_group=1):  # one bid of each bidder counts
-    print(bids.dp.preview.select_best(prices, paid, bounds=(0, 5), epsilon=0.5))
-    chosen = bids.dp.select_best(prices, paid, bounds=(0, 5), epsilon=0.5).item()
+    print(dp.private(bids).preview.select_best(prices, paid, bounds=(0, 5), epsilon=0.5))
+    chosen = dp.private(bids).select_best(prices, paid, bounds=(0, 5), epsilon=0.5).item()
 
 best = max(prices, key=lambda price: revenue(bids, price))
 print(f"\nchosen price {chosen:.2f}: earns {revenue(bids, chosen):.2f}")

@@ -37,9 +37,9 @@ def counts(frame: pl.DataFrame, queries: list[pl.Expr], weight: str | None = Non
     return np.array(frame.select(one.alias(str(i)) for i, one in enumerate(of)).row(0), dtype=float)
 
 
-def session(**words: float) -> dp.Session:
+def session() -> dp.Session:
     """Return a session for one way of answering."""
-    return dp.Session(epsilon=EPSILON, unit=dp.ROW, **words)
+    return dp.Session(epsilon=EPSILON, unit=dp.ROW)
 
 
 def answers(frame: pl.DataFrame, queries: list[pl.Expr], true: np.ndarray) -> dict[str, np.ndarray]:
@@ -50,13 +50,13 @@ def answers(frame: pl.DataFrame, queries: list[pl.Expr], true: np.ndarray) -> di
         "Gaussian on queries": dp.mechanisms.gaussian(exact, sensitivity=math.sqrt(k), epsilon=EPSILON, delta=DELTA),
     }
     with session():
-        cells = frame.dp.group_by(*NAMES).agg(n=dp.count(), keys=domain_frame(), epsilon=EPSILON)
+        cells = dp.private(frame).group_by(*NAMES).agg(n=dp.count(), keys=domain_frame(), epsilon=EPSILON)
     found["Laplace on the table"] = counts(cells, queries, "n")
     with session():
-        online = frame.dp.online_queries(NAMES, alpha=0.15, max_updates=20, epsilon=EPSILON)
+        online = dp.private(frame).online_queries(NAMES, alpha=0.15, max_updates=20, epsilon=EPSILON)
         found["multiplicative weights"] = np.array([one.count for one in online.ask_many(queries)])
     with session():
-        made = frame.dp.synthesize(NAMES, queries=queries[:300], rounds=20, epsilon=EPSILON)
+        made = dp.private(frame).synthesize(NAMES, queries=queries[:300], rounds=20, epsilon=EPSILON)
     found["MWEM"] = counts(made.distribution, queries, "probability") * made.size
     found["local model"] = local(frame, queries)
     return {name: np.clip(one, 0, ROWS) for name, one in found.items()}

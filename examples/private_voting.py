@@ -25,13 +25,13 @@ ballots = [party for party, number in VOTES.items() for _ in range(number)]
 town = pl.DataFrame({"voter": range(2000), "vote": ballots})
 
 with dp.Session(epsilon=1.0, unit="voter", max_groups=1, max_rows_per_group=1):
-    counts = town.dp.preview.count("vote", keys=PARTIES, epsilon=0.1)
-    choice = town.dp.preview.noisy_max("vote", PARTIES, epsilon=0.1)
+    counts = dp.private(town).preview.count("vote", keys=PARTIES, epsilon=0.1)
+    choice = dp.private(town).preview.noisy_max("vote", PARTIES, epsilon=0.1)
     print("A town of 2,000, one vote each, epsilon 0.1 for either question:")
     print(f"  each count is within {counts.expected_error():.0f} of the truth (95 %)")
     print(f"  the winner is within {choice.expected_regret():.0f} votes of the best (95 %)")
-    print("  noisy counts:", dict(town.dp.count("vote", keys=PARTIES, epsilon=0.1).rows()))
-    print("  noisy max:   ", town.dp.noisy_max("vote", PARTIES, epsilon=0.1).item())
+    print("  noisy counts:", dict(dp.private(town).count("vote", keys=PARTIES, epsilon=0.1).rows()))
+    print("  noisy max:   ", dp.private(town).noisy_max("vote", PARTIES, epsilon=0.1).item())
 
 # Approval voting: everyone approves of as many of 200 films as they like. Each next film is liked by 4 people less.
 FILMS = [f"film {number:03}" for number in range(200)]
@@ -42,15 +42,15 @@ approvals = people.join(films, how="cross").filter(place < 1000 - 4 * pl.col("nu
 likes = dict(approvals.group_by("film").len().rows())
 
 with dp.Session(epsilon=1.0, unit="voter"):
-    counts = approvals.dp.preview.count_units("film", keys=FILMS, epsilon=0.1)
-    choice = approvals.dp.preview.noisy_max("film", FILMS, score="units", epsilon=0.1)
-    duel = approvals.dp.preview.noisy_max("film", FILMS[:2], score="units", epsilon=0.1)
+    counts = dp.private(approvals).preview.count_units("film", keys=FILMS, epsilon=0.1)
+    choice = dp.private(approvals).preview.noisy_max("film", FILMS, score="units", epsilon=0.1)
+    duel = dp.private(approvals).preview.noisy_max("film", FILMS[:2], score="units", epsilon=0.1)
     print(f"\n{approvals.height:,} approvals of 200 films by 2,000 people, epsilon 0.1 for either question:")
     print(f"  each count is within {counts.expected_error():,.0f} (95 %): a person may approve of every film")
     print(f"  the winner is within {choice.expected_regret():.0f} approvals of the best (95 %)")
     print(f"  the choice has the same noise as one between two films: {choice.choosing.rate == duel.choosing.rate}")
-    noisy = approvals.dp.count_units("film", keys=FILMS, epsilon=0.1)
+    noisy = dp.private(approvals).count_units("film", keys=FILMS, epsilon=0.1)
     by_counts = noisy.sort(noisy.columns[-1])["film"][-1]
-    by_choice = approvals.dp.noisy_max("film", FILMS, score="units", epsilon=0.1).item()
+    by_choice = dp.private(approvals).noisy_max("film", FILMS, score="units", epsilon=0.1).item()
     for what, film in (("largest noisy count", by_counts), ("noisy max", by_choice)):
         print(f"  {what}: {film}, liked by {likes[film]:,}; the best is liked by {max(likes.values()):,}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import polars as pl
 
@@ -38,7 +38,10 @@ from dp_polars.releasing.source import source_identity
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
+Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
+
+
+class PrivateFrame(PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], Generic[Frame]):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -59,15 +62,15 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
 
     def __init__(
         self,
-        frame: pl.DataFrame | pl.LazyFrame,
+        frame: Frame,
         *,
         session: Session | None = None,
         unit: str | Sequence[str] | _Row | None = None,
         name: str | None = None,
         data_version: str | None = None,
     ) -> None:
-        self._origin = frame
-        self._rows = frame.lazy()
+        self._origin: pl.DataFrame | pl.LazyFrame = frame
+        self._rows: pl.LazyFrame = frame.lazy()
         self._session = session
         self._unit = None if unit is None else read_unit(unit)
         self._name, self._data_version = name, data_version
@@ -77,7 +80,7 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
 
     # ------------------------------------------------------------------ transformations
 
-    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame:
+    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
         equal = [pl.col(name) == value for name, value in constraints.items()]
         checked = [one for item in (*predicates, *equal) for one in self._check_all(item, "filter", unchecked)]
@@ -87,7 +90,7 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
         rows = self._rows.filter([item.expr for item in checked])
         return self._after(rows, "filter", [item.canonical for item in checked], unchecked)
 
-    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Add or replace columns; the unit column can't be replaced."""
         checked = self._checked_columns(expressions, named, "with_columns", unchecked)
         self._keep_unit(set(checked), "replace")
@@ -95,7 +98,7 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "with_columns", texts, unchecked, made=checked)
 
-    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Keep these columns; the unit column stays in any case."""
         checked = self._checked_columns(expressions, named, "select", unchecked)
         known = self._schema()
@@ -106,13 +109,13 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "select", texts, unchecked, made=changed)
 
-    def drop(self, *columns: str) -> PrivateFrame:
+    def drop(self, *columns: str) -> PrivateFrame[Frame]:
         """Leave these columns out; the unit column can't be."""
         self._known(columns)
         self._keep_unit(set(columns), "drop")
         return self._after(self._rows.drop(columns), "drop", list(columns), False)
 
-    def rename(self, mapping: dict[str, str]) -> PrivateFrame:
+    def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
         """Rename columns; the unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
@@ -120,7 +123,7 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
 
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
-    ) -> PrivateFrame:
+    ) -> PrivateFrame[Frame]:
         """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
@@ -274,8 +277,8 @@ class PrivateFrame(PrivateMany, Questions[Any], Choices[Any], Streams[Stream], R
 
     def _after(
         self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool, made: Iterable[str] = ()
-    ) -> PrivateFrame:
-        after = PrivateFrame.__new__(PrivateFrame)
+    ) -> PrivateFrame[Frame]:
+        after: PrivateFrame[Frame] = PrivateFrame.__new__(PrivateFrame)
         after.__dict__.update(self.__dict__)
         after._rows = rows
         after._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))

@@ -66,7 +66,7 @@ class ManyQueries(Generic[Opened, Made]):
         self,
         domain: DomainLike,
         *,
-        alpha: Number,
+        alpha: Number | None = None,
         max_updates: int | None = None,
         **options: Unpack[OpeningOptions],
     ) -> Opened:
@@ -81,8 +81,9 @@ class ManyQueries(Generic[Opened, Made]):
         alpha
             How far off an answer may be before it is measured, as a part of all rows.
         max_updates
-            How many answers are measured at most. The noise grows with them; without it the bound of theory,
-            ln(cells) / (1.5 alpha**2).
+            How many answers are measured at most; the noise grows with them. Without it 10 + 4 ln(cells), enough for
+            most data, or if that is less the number that is enough for any data, ln(cells) / (1.5 alpha**2). Once they
+            are used up the hypothesis answers unchecked.
         **options
             The spend and the most rows of one unit: see `dp.OpeningOptions`.
 
@@ -163,13 +164,13 @@ class ManyQueries(Generic[Opened, Made]):
 class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
     """What a private frame does with them: charge, read and release."""
 
-    def _open_queries(self: PrivateFrame, words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
+    def _open_queries(self: PrivateFrame[Any], words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
         view = self._view(options)
         plan = online_plan_of(view, words, options)
         return OnlineQueries(open_online(plan, view.rows, view.session))
 
     def _synthesize(  # type: ignore[misc]
-        self: PrivateFrame, words: SynthesisWords, options: OpeningOptions, fresh: bool
+        self: PrivateFrame[Any], words: SynthesisWords, options: OpeningOptions, fresh: bool
     ) -> Synthesis:
         view, fresh = self._view(options), flag_of(fresh, "fresh")
         plan = synthesis_plan_of(view, words, options)
@@ -184,7 +185,7 @@ class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
 class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
     """What a preview does with them: plan."""
 
-    _frame: PrivateFrame
+    _frame: PrivateFrame[Any]
 
     def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
         return online_plan_of(self._frame._view(options), words, options)
@@ -196,8 +197,12 @@ class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
 
 def online_plan_of(view: View, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
     """Return the plan that the words mean, or say what is missing."""
-    check_options(options, "online_queries", OpeningOptions)
+    check_options(options, "online_queries", OpeningOptions, ("domain", "alpha", "max_updates"))
     domain = _domain(view, words.domain, (WEIGHT,))
+    if words.alpha is None:
+        raise InvalidParameterError(
+            "How far off may an answer be before it is measured? Say alpha=0.05, a part of all rows."
+        )
     probability_of(words.alpha, "alpha")
     updates = None if words.max_updates is None else count_of(words.max_updates, "max_updates")
     return online_plan(
@@ -215,7 +220,7 @@ def online_plan_of(view: View, words: OnlineWords, options: OpeningOptions) -> O
 
 def synthesis_plan_of(view: View, words: SynthesisWords, options: OpeningOptions) -> SynthesisPlan:
     """Return the plan that the words mean, or say what is missing."""
-    check_options(options, "synthesize", OpeningOptions)
+    check_options(options, "synthesize", OpeningOptions, ("columns", "queries", "method", "rounds", "alpha", "fresh"))
     if words.method not in ("mwem", "small_database"):
         raise InvalidParameterError(f"method must be 'mwem' or 'small_database', got {words.method!r}.")
     small = words.method == "small_database"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.choices import BestChoice, Choice, Choices
@@ -34,7 +34,7 @@ class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], 
     (12.0, 0.0)
     """
 
-    def __init__(self, frame: PrivateFrame) -> None:
+    def __init__(self, frame: PrivateFrame[Any]) -> None:
         self._frame = frame
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:

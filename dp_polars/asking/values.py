@@ -31,7 +31,9 @@ AUTO_RANGE = (-(10**12), 10**12)
 """Where bounds are looked for, if they are estimated."""
 
 
-def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bounds: Bounds) -> Value:
+def value_of(
+    checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bounds: Bounds, *, can_estimate: bool = True
+) -> Value:
     """Return a value column of an aggregate, with its bounds."""
     name, kind = checked.name, asked.kind
     if kind in ("count", "count_units", "n_unique"):
@@ -60,16 +62,18 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
         scale = 10**dtype.scale if isinstance(dtype, pl.Decimal) else 1
         wide = (Fraction(AUTO_RANGE[0] * scale), Fraction(AUTO_RANGE[1] * scale))
         return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=wide, auto=True)
-    return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=_bounds(bounds, name, dtype))
+    return Value(
+        name=name, expression=checked.canonical, dtype=dtype, bounds=_bounds(bounds, name, dtype, can_estimate)
+    )
 
 
-def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fraction]:
+def _bounds(given: Any, name: str, dtype: pl.DataType, can_estimate: bool) -> tuple[Fraction, Fraction]:
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
         raise InvalidParameterError(
             f"Which values of {name} count at most? Say bounds={example}: values beyond are clipped, and "
             "the bounds decide the noise. They must not be read off the data"
-            + ("." if dtype.is_temporal() else " (bounds='auto' estimates them privately).")
+            + ("." if dtype.is_temporal() or not can_estimate else " (bounds='auto' estimates them privately).")
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")

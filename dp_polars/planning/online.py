@@ -44,9 +44,9 @@ class OnlinePlan:
     --------
     >>> import dp_polars as dp, polars as pl
     >>> people = dp.private(pl.DataFrame({"member": [True, False]}), dp.Session(epsilon=1.0, unit=dp.ROW))
-    >>> plan = people.preview.online_queries(["member"], alpha=0.1, epsilon=0.5)
+    >>> plan = people.preview.online_queries(["member"], alpha=0.1, max_updates=10, epsilon=0.5)
     >>> plan.max_updates, round(plan.margin(1_000))
-    (47, 3451)
+    (10, 839)
     """
 
     terms: Terms
@@ -133,7 +133,7 @@ def online_plan(
     unchecked: bool,
 ) -> OnlinePlan:
     """Return the plan of an object that answers many questions; without `max_updates` the bound that theory gives."""
-    updates = most_updates(domain, alpha) if max_updates is None else max_updates
+    updates = min(most_updates(domain, alpha), usual_updates(domain)) if max_updates is None else max_updates
     if updates > _MOST_UPDATES:
         raise InvalidParameterError(
             f"alpha={float(alpha):g} would need up to {updates:,} updates, and the noise grows with them; use a larger "
@@ -162,6 +162,11 @@ def online_plan(
 def most_updates(domain: Domain, alpha: Fraction) -> int:
     """Return how many updates with a gap of alpha there can be: ln|X| / (3/2 alpha**2); see `Hypothesis.learn`."""
     return max(1, math.ceil(math.log(domain.size) / (1.5 * float(alpha) ** 2)))
+
+
+def usual_updates(domain: Domain) -> int:
+    """Return how many updates are usually enough: real data are far from the worst case, and noise grows with them."""
+    return 10 + math.ceil(4 * math.log(domain.size))
 
 
 def _rows(plan: OnlinePlan) -> list[tuple[str, str]]:

@@ -421,7 +421,7 @@ def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
     with session(epsilon=1) as paying:
         found = str(ROWS.dp.preview.noisy_max("text", epsilon=0.1))
         assert "discovered" in found
-        assert "above that of number 101" in found
+        assert "the one of rank 101" in found
         assert "delta" in found
         assert not paying.releases
 
@@ -538,7 +538,7 @@ REFUSED = {
     "unknown column": (private("nothing", [1]), "nothing"),
     "no column": (private(None, [1]), "can't be"),
     "unknown option": (private("kind", KINDS, max_group=3), "Did you mean max_groups"),
-    "far option": (private("kind", KINDS, seed=3), "noisy_max has no option seed. There are delta, epsilon"),
+    "far option": (private("kind", KINDS, seed=3), "noisy_max has no option seed. There are by, candidates"),
     "k of 0": (private("kind", 0, KINDS, ask="top_k"), "k must be"),
     "k below 0": (private("kind", -1, KINDS, ask="top_k"), "k must be"),
     "a fraction for k": (private("kind", 1.5, KINDS, ask="top_k"), "k must be"),
@@ -597,8 +597,9 @@ REFUSED = {
     "best twice": (best([1, 1]), "lists a value twice"),
     "no function": (best(score=N), "score= is a function"),
     "a text as score": (best(score="n"), "score= is a function"),
-    "no expression": (best(score=lambda c: 3), "must return an expression, got int"),
-    "nothing": (best(score=lambda c: None), "must return an expression, got NoneType"),
+    "no expression": (best(score=lambda c: 3), "must return an expression"),
+    "an if": (best(score=lambda c: c if c > 1 else 0), "instead of `if`"),
+    "nothing": (best(score=lambda c: None), "must return an expression"),
     "sum": (best(score=lambda c: N.sum() * c), "row"),
     "less the mean": (best(score=lambda c: N - N.mean() + c), "row"),
     "shift": (best(score=lambda c: N.shift() * c), "row"),
