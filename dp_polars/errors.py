@@ -26,6 +26,15 @@ class BudgetExceeded(DPError):  # noqa: N818 - the contract's name
     ----------
     requested, remaining, largest_affordable
         Short texts for the message: what was asked, what is left, and the largest spend that would fit.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> try:
+    ...     dp.Session(epsilon=1.0, unit="user").reserve(dp.pure_cost(2.0), label="too much")
+    ... except dp.BudgetExceeded as refused:
+    ...     print(refused.requested, "|", refused.largest_affordable)
+    epsilon 2 | epsilon 1 (laplace)
     """
 
     def __init__(self, *, requested: str, remaining: str, largest_affordable: str) -> None:

@@ -2,11 +2,14 @@
 
 import ast
 import inspect
+import itertools
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import dp_polars as dp
@@ -50,7 +53,7 @@ def test_no_public_function_takes_a_seed_or_a_source_of_bits():
         *(member for _, member in inspect.getmembers(dp.Session, inspect.isfunction)),
     ]
     forbidden = {"seed", "source", "bits", "rng", "random_state", "generator", "debug", "noise_off", "no_noise"}
-    dictionaries = (dp.Options, dp.OpeningOptions)  # by type
+    dictionaries = (dp.Options, dp.OpeningOptions, dp.ChoiceOptions, dp.ResponseOptions)  # by type
     for options in dictionaries:
         assert not forbidden & set(options.__annotations__)
     for thing in public:
@@ -73,6 +76,73 @@ def test_every_public_name_has_a_docstring_with_an_example():
             or "regret" in name
             or name.endswith(("epsilon", "rho", "frequencies"))
         )
+
+
+NEEDS_NO_EXAMPLE = {
+    # What Python's database API asks for, as everywhere.
+    "GuardedConnection": {
+        "arrow",
+        "close",
+        "commit",
+        "cursor",
+        "description",
+        "df",
+        "fetchmany",
+        "fetchone",
+        "rollback",
+    },
+    # `close` says it all; the others are for the package's own use or shown by what they return.
+    "Session": {"check", "close", "defaults", "describe", "plan", "releases", "remember", "terms"},
+    "Release": {"finished_at", "id", "label", "reserved_at"},
+    "Reservation": {"fail"},
+    "Stream": {"plan"},
+    "OnlineQueries": {"plan", "size"},
+}
+CLASSES = (
+    dp.PrivateFrame, type(dp.private(pl.DataFrame()).preview), dp.Session, dp.Stream, dp.OnlineQueries, dp.Synthesis,
+    dp.Release, dp.Reservation, dp.GuardedConnection,
+)  # fmt: skip
+
+
+def examples_in(thing):
+    """Return the lines of code in a docstring."""
+    return "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.)(.*)$", inspect.getdoc(thing) or "", flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", sorted(dp.__all__))
+def test_every_name_of_the_package_has_a_docstring_with_an_example(name):
+    thing = getattr(dp, name)
+    documentation = inspect.getdoc(thing) or ""
+    assert documentation
+    plain_error = inspect.isclass(thing) and issubclass(thing, Exception) and thing is not dp.BudgetExceeded
+    if callable(thing) and not plain_error:
+        assert examples_in(thing)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_public_member_has_an_example_or_its_class_shows_it(kind):
+    """A member that takes the arguments of another one points there."""
+    shown = examples_in(kind)
+    for name, member in inspect.getmembers(kind, lambda member: not inspect.isclass(member)):
+        documentation = inspect.getdoc(member) or ""
+        if name.startswith("_") or name in NEEDS_NO_EXAMPLE.get(kind.__name__, ()):
+            continue
+        refers = re.search(r"(Arguments are those of|another name for) `\w+`", documentation)
+        assert documentation, name
+        assert examples_in(member) or refers or re.search(rf"\.{name}\b", shown), name
+
+
+def test_docstrings_have_numpydoc_sections():
+    """A section has a line of dashes as long as its title; a class or function with an example has it in one."""
+    titles = "Parameters|Returns|Yields|Attributes|Notes|Examples"
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                continue
+            lines = (ast.get_docstring(node) or "").splitlines()
+            for line, following in itertools.pairwise(lines):
+                if re.fullmatch(titles, line):
+                    assert following == "-" * len(line), (path, node.name)
 
 
 def test_no_module_is_longer_than_a_few_screens():

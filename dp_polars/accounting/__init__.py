@@ -5,10 +5,11 @@ that accepts or refuses, `ledger` the record (SQLite, in memory or in a file), `
 Nothing here reads data or draws noise.
 """
 
+from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import Reservation
-from dp_polars.accounting.session import Budget, Session
+from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import ROW, Terms
 
 __all__ = ["ROW", "Budget", "Cost", "Release", "Reservation", "Session", "Terms"]

@@ -32,6 +32,12 @@ class Cost:
         The probability of the bad events that key discovery or an (epsilon, delta) mechanism allows itself.
     gaussian_delta
         The delta at which `epsilon` holds for a Gaussian; 0 for pure mechanisms.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.pure_cost(0.1) + dp.exponential_cost(0.1) * 2
+    <dp.Cost epsilon 0.3, rho 0.00749584>
     """
 
     epsilon: Amount

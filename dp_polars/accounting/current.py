@@ -26,7 +26,15 @@ def set_session(session: Session | None) -> None:
 
 
 def current_session() -> Session | None:
-    """Return the current session: of the innermost `with session:`, or what `set_session` set."""
+    """Return the current session: of the innermost `with session:`, or what `set_session` set.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> with dp.Session(epsilon=1.0, unit="user_id") as session:
+    ...     dp.current_session() is session
+    True
+    """
     stack = _STACK.get()
     return stack[-1] if stack else None
 

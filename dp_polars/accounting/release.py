@@ -24,6 +24,15 @@ class Release:
         Whether it was found again, which cost nothing.
     plan
         What was done, from the unit to the noise; None if another process did it.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit=dp.ROW)
+    >>> counted = dp.private(pl.DataFrame({"km": [2, 4] * 50}), session).count(epsilon=0.5)
+    >>> release = session.releases[0]
+    >>> release.frame.equals(counted), release.state, release.cost, release.error
+    (True, 'committed', <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
     """
 
     def __init__(

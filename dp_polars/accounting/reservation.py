@@ -18,6 +18,16 @@ class Reservation:
     """A charge in the ledger that waits for its release. It can be finished once and never given back.
 
     Use it in a `with` block: if the block ends without `commit`, the charge is marked as failed. `id` is its number.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user")
+    >>> with session.reserve(dp.pure_cost(0.5), label="people") as reservation:
+    ...     noisy = dp.mechanisms.laplace(1_000, sensitivity=1, epsilon=0.5)
+    ...     release = reservation.commit(pl.DataFrame({"people": [noisy]}))
+    >>> release.id, release.frame.columns
+    (1, ['people'])
     """
 
     def __init__(self, ledger: Ledger, identifier: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars.accounting.affordable import Mechanism, affordable_count, largest_affordable
+from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.current import enter, leave
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
@@ -21,25 +21,6 @@ from dp_polars.accounting.reservation import Reservation, from_ipc
 from dp_polars.accounting.terms import Adjacency, Terms, _Row, agree
 from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
 from dp_polars.quantities import Number
-
-
-@dataclass(frozen=True)
-class Budget:
-    """An amount of privacy in every measure that a session accounts.
-
-    Attributes
-    ----------
-    epsilon, rho, delta
-        In each measure, as floats; None where the session has no bound in it. `delta` is the part for keys.
-    share
-        As a part of the whole budget, by the measure in which it is least.
-    """
-
-    epsilon: float | None
-    rho: float | None
-    delta: float
-    share: float
-
 
 _PLANS = 100  # of the last releases are kept to be shown
 
@@ -78,11 +59,15 @@ class Session:
     >>> import dp_polars as dp
     >>> import polars as pl
     >>> session = dp.Session(epsilon=1.0, unit="user_id")
-    >>> with session.reserve(dp.pure_cost(0.1), label="my own mechanism") as reservation:
+    >>> with session.reserve(dp.pure_cost(0.1), label="my own mechanism", key=b"mine") as reservation:
     ...     noisy = dp.mechanisms.laplace(1_000, sensitivity=1, epsilon=0.1)
     ...     release = reservation.commit(pl.DataFrame({"count": [noisy]}))
     >>> session.spent.epsilon, session.remaining.epsilon
     (0.1, 0.9)
+    >>> session.can_afford(dp.pure_cost(1.0)), session.largest_affordable()
+    (False, 0.9)
+    >>> session.stored(b"mine").frame.equals(release.frame), session.release(1).state, session.export().height
+    (True, 'committed', 1)
     """
 
     def __init__(
@@ -127,7 +112,18 @@ class Session:
 
     @classmethod
     def from_ledger(cls, path: str | Path) -> Session:
-        """Open the session kept in a ledger file, with its own terms and defaults."""
+        """Open the session kept in a ledger file, with its own terms and defaults.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dp.Session(epsilon=1.0, unit="user_id", ledger=f"{folder}/budget.db").close()
+        ...     session = dp.Session.from_ledger(f"{folder}/budget.db")
+        ...     print(session)
+        ...     session.close()
+        <dp.Session epsilon=1, unit=user_id, 0.0% used>
+        """
         ledger = Ledger.open(Path(path))
         terms, defaults = ledger.agreement()
         session = cls.__new__(cls)

@@ -44,6 +44,13 @@ class Terms:
     `delta` is spent in three parts, fixed at opening: `conversion_delta` for concentrated accounting,
     `native_delta` for key discovery and (epsilon, delta) mechanisms, `gaussian_delta` for Gaussian releases counted by
     their epsilon.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> terms = dp.Session(epsilon=1.0, delta=1e-6, unit="user").terms
+    >>> terms.measure, float(terms.native_delta), round(float(terms.rho_allowed), 4)
+    ('approximate', 2.5e-07, 0.0229)
     """
 
     measure: Measure

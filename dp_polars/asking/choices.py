@@ -91,7 +91,16 @@ class Choices(Generic[Answer]):
         score: Score = "rows",
         **options: Unpack[ChoiceOptions],
     ) -> Answer:
-        """Return the candidate with the lowest score, or nearly so. Candidates must be public."""
+        """Return the candidate with the lowest score, or nearly so. Candidates must be public.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> votes = pl.DataFrame({"voter": range(500), "party": ["left"] * 400 + ["right"] * 100})
+        >>> with dp.Session(epsilon=1.0, unit="voter"):
+        ...     votes.dp.noisy_min("party", ["left", "right"], score="units", epsilon=0.5)["party"].to_list()
+        ['right']
+        """
         return self._choose(Choice(kind="noisy_min", column=column, score=score, candidates=candidates), by, options)
 
     def top_k(
@@ -108,6 +117,14 @@ class Choices(Generic[Answer]):
 
         Fewer than `k` where candidates are discovered and no more of them stand out. Arguments are those of
         `noisy_max`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> votes = pl.DataFrame({"voter": range(900), "party": ["a"] * 600 + ["b"] * 300})
+        >>> with dp.Session(epsilon=1.0, unit="voter"):
+        ...     votes.dp.top_k("party", 2, ["a", "b", "c"], score="units", epsilon=0.5).rows()
+        [(1, 'a'), (2, 'b')]
         """
         return self._choose(Choice(kind="top_k", column=column, score=score, candidates=candidates, k=k), by, options)
 

@@ -20,7 +20,14 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class Bins:
-    """Half-open bins between rising edges; the last one has both edges. Made by `dp.bins`."""
+    """Half-open bins between rising edges; the last one has both edges. Made by `dp.bins`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.bins([0, 18, 65, 120])
+    Bins(edges=(0, 18, 65, 120))
+    """
 
     edges: tuple[Any, ...]
 

@@ -46,6 +46,18 @@ class PrivateFrame(PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
     business. Transformations are checked: each row of the result depends on one row of the frame.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> visits = pl.DataFrame({"user": range(4_000), "km": [1, 2, 3, 40] * 1_000, "city": ["a", "b"] * 2_000})
+    >>> cities = pl.DataFrame({"city": ["a", "b"], "land": ["x", "y"]})
+    >>> far = dp.private(visits, session).filter(pl.col("km") > 2).join(cities, on="city")
+    >>> far.with_columns(miles=pl.col("km") / 1.6).drop("city").rename({"land": "country"}).select("miles", "country")
+    <dp.PrivateFrame with user, miles, country>
+    >>> round(far.count(epsilon=0.5).item(), -3), far.preview.count(epsilon=0.5).cost
+    (2000, <dp.Cost epsilon 0.5, rho 0.122459>)
     """
 
     def __init__(

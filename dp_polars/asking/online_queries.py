@@ -21,6 +21,18 @@ class OnlineQueries:
 
     Most answers come from a public hypothesis and are free; the data are compared with it each time, and where it is
     far off it learns a noisy count, at most `max_updates` times.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = pl.DataFrame({"user": range(1000), "member": [True, False] * 500, "region": ["n", "s"] * 500})
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> domain = {"member": None, "region": ["n", "s"]}
+    >>> online = dp.private(people, session).online_queries(domain, alpha=0.1, max_updates=5, epsilon=0.5)
+    >>> first = online.ask(pl.col("member"))
+    >>> others = online.ask_many([pl.col("region") == "n", pl.col("member") & (pl.col("region") == "s")])
+    >>> len(others), online.updates_left <= 5, online.distribution().columns
+    (2, True, ['member', 'region', 'weight'])
     """
 
     def __init__(self, stream: OnlineStream) -> None:

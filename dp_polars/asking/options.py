@@ -51,6 +51,15 @@ class Options(TypedDict, total=False):
         Pays for new noise although the same release is stored.
     session
         The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"]})
+    >>> usual: dp.Options = {"keys": ["a", "b"], "max_rows_per_group": 1, "epsilon": 0.2}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     visits.dp.count("region", confidence=0.95, **usual).columns
+    ['region', 'count', 'count_low', 'count_high']
     """
 
     epsilon: Number | None
@@ -81,6 +90,14 @@ class OpeningOptions(TypedDict, total=False):
         The most rows that one unit counts with.
     session
         The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.OpeningOptions = {"share": 0.1, "max_rows_per_group": 1}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     float(pl.DataFrame({"user": [1, 2]}).dp.preview.above_threshold(10, **usual).epsilon)
+    0.1
     """
 
     epsilon: Number | None
@@ -109,6 +126,14 @@ class ChoiceOptions(TypedDict, total=False):
         Pays for a new choice although the same release is stored.
     session
         The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ChoiceOptions = {"share": 0.1, "max_rows_per_group": 1}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     pl.DataFrame({"user": [1, 2], "vote": ["a", "b"]}).dp.noisy_max("vote", ["a", "b"], **usual).columns
+    ['vote']
     """
 
     epsilon: Number | None

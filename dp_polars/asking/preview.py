@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 
 class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan]):
-    """The questions of a private frame, answered with their plan."""
+    """The questions of a private frame, answered with their plan.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": [1, 2], "region": ["a", "b"]})
+    >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1) as session:
+    ...     plan = visits.dp.preview.count("region", keys=["a", "b"], epsilon=0.5)
+    >>> plan.expected_error(), session.spent.epsilon
+    (12.0, 0.0)
+    """
 
     def __init__(self, frame: PrivateFrame[Any]) -> None:
         self._frame = frame

@@ -53,13 +53,28 @@ class Questions(Generic[Answer]):
         return self.count(by, **options)
 
     def count_units(self, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`."""
+        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)]})
+        >>> round(dp.private(visits, dp.Session(epsilon=1.0, unit="user")).count_units(epsilon=0.5).item(), -3)
+        3000
+        """
         return self._ask(aggregates.count_units(), by, options)
 
     def n_unique(self, column: ExpressionLike, by: By = None, **options: Unpack[Options]) -> Answer:
         """Count the different values of a column, of any type. Null is not a value.
 
         Of a unit with more than `max_rows_per_group` different values in a group, that many chosen at random count.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.n_unique("km", epsilon=0.5).columns
+        ['km']
         """
         return self._ask(aggregates.n_unique(column), by, options)
 
@@ -86,13 +101,28 @@ class Questions(Generic[Answer]):
             "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
         **options
             The spend and the bounds: see `dp.Options`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.sum("km", bounds=(0, 10), epsilon=0.5).item(), -4)
+        30000
         """
         return self._ask(aggregates.sum(column, bounds=bounds, per=per), by, options)
 
     def mean(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`."""
+        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.mean("km", bounds=(0, 10), epsilon=0.5).item(), 1)
+        3.0
+        """
         return self._ask(aggregates.mean(column, bounds=bounds), by, options)
 
     def var(
@@ -104,7 +134,15 @@ class Questions(Generic[Answer]):
         ddof: int = 1,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the variance of a column whose values are clipped to `bounds`; the divisor is the rows less `ddof`."""
+        """Return the variance of a column whose values are clipped to `bounds`; the divisor is the rows less `ddof`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.var("km", bounds=(0, 10), epsilon=1.0).item())
+        1
+        """
         return self._ask(aggregates.var(column, bounds=bounds, ddof=ddof), by, options)
 
     def std(
@@ -142,6 +180,13 @@ class Questions(Generic[Answer]):
             Where the answer lies in any case, fixed without looking at the data.
         **options
             The spend and the bounds: see `dp.Options`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.quantile("km", [0.25, 0.75], bounds=(0, 10), epsilon=0.5).item().to_list()
+        [2, 4]
         """
         return self._ask(aggregates.quantile(column, quantile, bounds=bounds), by, options)
 
@@ -154,13 +199,29 @@ class Questions(Generic[Answer]):
     def min(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it."""
+        """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
+        True
+        """
         return self._ask(aggregates.min(column, bounds=bounds), by, options)
 
     def max(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it."""
+        """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
+        True
+        """
         return self._ask(aggregates.max(column, bounds=bounds), by, options)
 
     def histogram(
@@ -177,6 +238,13 @@ class Questions(Generic[Answer]):
 
         The answer has a row for each group and bin, with `bin_low`, `bin_high` and `count`. A bin has its lower edge,
         the last one both; values outside are left out.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.histogram("km", edges=[0, 3, 6], epsilon=0.5).columns
+        ['bin_low', 'bin_high', 'count']
         """
         return self._ask(aggregates.histogram(column, edges=edges, bins=bins, bounds=bounds), by, options)
 
@@ -190,7 +258,16 @@ class Questions(Generic[Answer]):
         ddof: int = 1,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the covariance of two columns over rows that have both; `bounds` is a pair for each."""
+        """Return the covariance of two columns over rows that have both; `bounds` is a pair for each.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(pairs.cov("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
+        0.5
+        """
         return self._ask(aggregates.cov(first, second, bounds=bounds, ddof=ddof), by, options)
 
     def corr(
@@ -202,7 +279,16 @@ class Questions(Generic[Answer]):
         bounds: tuple[Bounds, Bounds] | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the correlation (Pearson's) of two columns over rows that have both; `bounds` is a pair for each."""
+        """Return the correlation (Pearson's) of two columns over rows that have both; `bounds` is a pair for each.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(pairs.corr("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
+        1.0
+        """
         return self._ask(aggregates.corr(first, second, bounds=bounds), by, options)
 
     def linear_regression(
@@ -214,11 +300,28 @@ class Questions(Generic[Answer]):
         bounds: tuple[Bounds, Bounds] | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return `slope` and `intercept` of the line that fits y best by x; `bounds` is a pair for x and one for y."""
+        """Return `slope` and `intercept` of the line that fits y best by x; `bounds` is a pair for x and one for y.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> [round(x) for x in pairs.linear_regression("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).row(0)]
+        [2, 1]
+        """
         return self._ask(aggregates.linear_regression(x, y, bounds=bounds), by, options)
 
     def group_by(self, *keys: ExpressionLike) -> Grouped[Answer]:
-        """Return the frame by groups, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`."""
+        """Return the frame by groups, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.group_by("km").agg(n=dp.count(), keys=[2, 3, 4], epsilon=0.5).columns
+        ['km', 'n']
+        """
         return Grouped(self, list(keys))
 
 

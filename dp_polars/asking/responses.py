@@ -35,6 +35,14 @@ class ResponseOptions(TypedDict, total=False):
         Pays for new responses although the same release is stored.
     session
         The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ResponseOptions = {"epsilon": 1.0, "fresh": True}
+    >>> with dp.Session(epsilon=1.0, unit="user", adjacency="replace"):
+    ...     pl.DataFrame({"user": [1, 2], "vote": [True, False]}).dp.randomized_response("vote", **usual).height
+    2
     """
 
     epsilon: Number | None

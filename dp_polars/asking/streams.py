@@ -40,6 +40,8 @@ class Stream:
     [False, True]
     >>> stream
     <dp.Stream above 4,000, 0 of 1 hits left, epsilon 1, closed>
+    >>> stream.hits_left, stream.closed
+    (0, True)
     """
 
     def __init__(self, plan: StreamPlan, opened: OpenStream, schema: pl.Schema) -> None:
@@ -69,6 +71,14 @@ class Stream:
             A condition (a row-wise expression that is true or false, or the name of a Boolean column), which counts
             the rows or units for which it is true; or `dp.count()`, `dp.count("x")`, `dp.count_units()`,
             `dp.sum("x", bounds=(0, 100))`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> stream = visits.sparse_vector(6_000, epsilon=1.0)
+        >>> stream.ask(pl.col("km") > 3), stream.ask(dp.sum("km", bounds=(0, 10)))
+        (False, True)
         """
         found = self._ask([query])
         if not found:  # another thread had the last hit
@@ -79,6 +89,13 @@ class Stream:
         """Ask questions in their order, in one pass over the rows; the answers end with the last hit.
 
         All are checked first: if one is refused, none is asked.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> visits.above_threshold(6_000, epsilon=1.0).ask_many([pl.col("km") > 3, pl.col("km") > 1, pl.col("km") > 0])
+        [False, True]
         """
         if isinstance(queries, str | bytes | pl.Expr | Asked | dict) or not isinstance(queries, Iterable):
             raise InvalidParameterError("ask_many takes a list of questions; for a single one there is ask.")

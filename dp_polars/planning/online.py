@@ -38,7 +38,16 @@ _MOST_UPDATES = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class OnlinePlan:
-    """What an object that answers many questions will do and cost. Prints as a table."""
+    """What an object that answers many questions will do and cost. Prints as a table.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = dp.private(pl.DataFrame({"member": [True, False]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> plan = people.preview.online_queries(["member"], alpha=0.1, max_updates=10, epsilon=0.5)
+    >>> plan.max_updates, round(plan.margin(1_000))
+    (10, 839)
+    """
 
     terms: Terms
     unit: tuple[str, ...]

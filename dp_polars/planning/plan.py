@@ -124,7 +124,16 @@ class Choosing:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a query will do and cost. Prints as a table; made by `preview` without spending anything."""
+    """What a query will do and cost. Prints as a table; made by `preview` without spending anything.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = dp.private(pl.DataFrame({"km": [2, 4]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> plan = visits.preview.count(epsilon=0.5)
+    >>> plan.cost, plan.expected_error()
+    (<dp.Cost epsilon 0.5, rho 0.122459>, 6.0)
+    """
 
     query: Query
     terms: Terms

@@ -86,6 +86,14 @@ class StreamPlan:
         What the whole stream costs.
     scales
         The noise of answers that one unit moves by 1.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = dp.private(pl.DataFrame({"km": [2, 4]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> plan = visits.preview.sparse_vector(100, hits=2, epsilon=0.5)
+    >>> round(plan.expected_error(questions=100).margin)
+    119
     """
 
     terms: Terms

@@ -57,7 +57,15 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisPlan:
-    """What making synthetic rows will do and cost. Prints as a table."""
+    """What making synthetic rows will do and cost. Prints as a table.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = dp.private(pl.DataFrame({"member": [True, False]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> people.preview.synthesize(["member"], epsilon=0.5).cost
+    <dp.Cost epsilon 0.5, rho 0.122459>
+    """
 
     terms: Terms
     spend: Spend

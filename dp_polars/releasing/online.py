@@ -47,6 +47,14 @@ class OnlineAnswer:
         Whether the data were compared with the hypothesis: no longer when the updates are used up.
     updates_left
         How many updates are left after it.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = dp.private(pl.DataFrame({"member": [True] * 9_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> answer = people.online_queries(["member"], alpha=0.1, max_updates=1, epsilon=1.0).ask(pl.col("member"))
+    >>> answer.count > 8_000, answer.free, answer.updates_left
+    (True, False, 0)
     """
 
     count: int

@@ -27,7 +27,16 @@ MAX_ROWS = 10**7
 
 
 class Synthesis:
-    """Synthetic rows and the distribution behind them. Made by `synthesize`."""
+    """Synthetic rows and the distribution behind them. Made by `synthesize`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = dp.private(pl.DataFrame({"member": [True, False] * 500}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> made = people.synthesize(["member"], epsilon=0.5)
+    >>> made.frame.height == made.size, made.distribution.columns, made.entry.cost, made.stored
+    (True, ['member', 'probability'], <dp.Cost epsilon 0.5, rho 0.122459>, False)
+    """
 
     def __init__(self, domain: Domain, release: Release) -> None:
         self._domain, self._release = domain, release

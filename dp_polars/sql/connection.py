@@ -52,6 +52,18 @@ class GuardedConnection:
     `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement of its own: a randomized response of
     each unit, in a session with adjacency "replace". So is `FROM dp_estimate_frequencies('responses', 'vote',
     epsilon := 1.0)`, of a public table; it costs nothing.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1))
+    >>> visits = pl.DataFrame({"user_id": range(2_000), "region": ["a", "b"] * 1_000})
+    >>> con = con.register("visits", visits).register("names", pl.DataFrame({"region": ["a"]})).public("names")
+    >>> query = "SELECT dp_count(*, epsilon := 0.5) AS n FROM visits JOIN names USING (region)"
+    >>> con.preview(query).expected_error()
+    6.0
+    >>> round(con.execute(query).fetchall()[0][0], -3), con.pl().columns
+    (1000, ['n'])
     """
 
     def __init__(self, database: Any, session: Session) -> None:
@@ -109,6 +121,15 @@ class GuardedConnection:
         """Declare whose a row of a table or view is, where that isn't the session's unit column.
 
         For a view this is the owner's word: that each of its rows is made of one unit's rows.
+
+        Examples
+        --------
+        >>> import duckdb, dp_polars as dp
+        >>> raw = duckdb.connect()
+        >>> raw = raw.execute("CREATE TABLE sales AS SELECT i AS customer, 5 AS amount FROM range(900) t(i)")
+        >>> con = dp.connect(raw, dp.Session(epsilon=1.0, unit="user_id")).private("sales", unit="customer")
+        >>> round(con.sql("SELECT dp_count_units(epsilon := 0.5) FROM sales").fetchall()[0][0], -2)
+        900
         """
         names = (unit,) if isinstance(unit, str) else tuple(unit)
         if not names or not all(isinstance(one, str) for one in names):

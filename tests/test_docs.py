@@ -1,0 +1,135 @@
+"""The documentation points at what is there: tests, files, places in them, names of the API."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import dp_polars as dp
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+
+POINTER = re.compile(r"`(tests/[\w/]+\.py)(?:::([^`]+))?`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`]+)`")
+NAME = re.compile(r"(?<![\w.])(df\.dp|lf\.dp|dp)((?:\.[A-Za-z_]\w*)+)")
+
+
+def by_name(paths):
+    return pytest.mark.parametrize("page", paths, ids=lambda path: path.name)
+
+
+def prose(page):
+    """Return a page without its blocks of code, which run as doctests or show other languages."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@cache
+def names_in(path):
+    """Return the tests of a file by name, those of a class as Class::name."""
+    found = set()
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return {name for name in found if name.split("::")[-1].startswith("test_")}
+
+
+def missing_pointers(text):
+    """Return the pointers to tests that are not there; of a parametrised test the case is left off."""
+    return [
+        f"{path}::{name}" if name else path
+        for path, name in POINTER.findall(text)
+        if not (ROOT / path).is_file() or (name and name.split("[")[0] not in names_in(path))
+    ]
+
+
+@cache
+def anchors_of(path):
+    """Return the places in a page that a link can name: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ +(.+)$", prose(path), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+def broken_links(page, text):
+    """Return the relative links of a page that lead nowhere."""
+    broken = []
+    for target in LINK.findall(text):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors_of(file)):
+            broken.append(target)
+    return broken
+
+
+def unknown_names(text):
+    """Return the names of the API in code that don't exist, such as `dp.mechanisms.gaussian` or `df.dp.count`."""
+    frame = pl.DataFrame({"user": [1]}).dp
+    unknown = []
+    for code in CODE.findall(text):
+        for start, path in NAME.findall(code):
+            thing = dp if start == "dp" else frame
+            for name in path.strip(".").split("."):
+                thing = getattr(thing, name, None)
+            if thing is None:
+                unknown.append(start + path)
+    return unknown
+
+
+@by_name(DOCS)
+def test_every_test_that_a_page_points_at_is_there(page):
+    assert not missing_pointers(page.read_text())
+
+
+@by_name(PAGES)
+def test_every_link_leads_to_a_file_and_a_place_in_it(page):
+    assert not broken_links(page, prose(page))
+
+
+@by_name(PAGES)
+def test_every_name_of_the_api_exists(page):
+    assert not unknown_names(prose(page))
+
+
+@by_name(sorted((ROOT / "dp_polars").rglob("*.py")))
+def test_every_name_of_the_api_in_a_docstring_exists(page):
+    """Functions in the schema `dp` of DuckDB are called `dp.dp_count` and so on."""
+    nodes = ast.walk(ast.parse(page.read_text()))
+    documented = [node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    text = "\n".join(ast.get_docstring(node) or "" for node in documented)
+    assert not [name for name in unknown_names(text) if not name.startswith("dp.dp_")]
+
+
+def test_guarantees_and_literature_name_their_tests():
+    """Each bullet of a guarantee (limits and the model of trust aside) and each row of a table has a pointer."""
+    bullets = re.findall(r"^(?:- |\| ).*?(?=^- |^\| |^#|\Z)", (ROOT / "docs/guarantees.md").read_text(), re.M | re.S)
+    assert sum("`tests/" in one for one in bullets) >= 50
+    for line in (ROOT / "docs/literature.md").read_text().splitlines():
+        if line.startswith("| ") and "|---" not in line and not line.endswith("| test |"):
+            assert POINTER.search(line), line[:60]
+
+
+def test_the_source_distribution_has_the_documentation():
+    project = (ROOT / "pyproject.toml").read_text()
+    assert '"docs"' in project
+    assert '"CHANGELOG.md"' in project
+
+
+def test_what_is_not_there_is_noticed():
+    pointers = "`tests/test_docs.py::test_of_nothing[1]`, `tests/test_docs.py`, `tests/nowhere.py::test_a`"
+    assert missing_pointers(pointers) == ["tests/test_docs.py::test_of_nothing[1]", "tests/nowhere.py::test_a"]
+    assert unknown_names("`dp.sums`, `dp.sum`, `df.dp.counts()`, `df.dp.count`") == ["dp.sums", "df.dp.counts"]
+    page = ROOT / "docs" / "guarantees.md"
+    links = (
+        "[a](nowhere.md), [b](#errors), [c](#no-such-place), [d](../README.md#compared), [e](https://nowhere.example)"
+    )
+    assert broken_links(page, links) == ["nowhere.md", "#no-such-place"]
