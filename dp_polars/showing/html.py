@@ -30,8 +30,8 @@ def _where(places: Iterable[str]) -> str:
 # Notebooks style every table they show; what would break ours is overruled. Values stand in fixed-width figures.
 STYLE = f"""
 .dp-polars{{{_LIGHT};color:var(--dp-text);background:var(--dp-ground);border:1px solid var(--dp-line);
-border-radius:6px;padding:12px 14px;margin:4px 0;max-width:56rem;box-sizing:border-box;font:13px/1.5 system-ui,sans-serif;
-overflow-wrap:anywhere;font-variant-numeric:tabular-nums}}
+border-radius:6px;padding:12px 14px;margin:4px 0;max-width:56rem;box-sizing:border-box;
+font:13px/1.5 system-ui,sans-serif;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}}
 @media (prefers-color-scheme:dark){{.dp-polars{{{_DARK}}}}}
 {_where(_SAYS_LIGHT)}{{{_LIGHT}}}
 {_where(_SAYS_DARK)}{{{_DARK}}}
@@ -49,9 +49,9 @@ color:inherit;vertical-align:top;max-width:none}}
 .dp-polars .dp-polars-table tr:last-child>th,.dp-polars .dp-polars-table tr:last-child>td{{border-bottom:0}}
 .dp-polars .dp-polars-table th{{font-weight:400;color:var(--dp-quiet)}}
 .dp-polars .dp-polars-facts th{{width:11.5rem}}
-.dp-polars .dp-polars-scroll th,.dp-polars .dp-polars-scroll td{{overflow-wrap:normal}}
-.dp-polars .dp-polars-meters{{display:grid;grid-template-columns:max-content minmax(60px,1fr) minmax(0,max-content);gap:4px 12px;
-align-items:center;margin:0 0 8px}}
+.dp-polars .dataframe th,.dp-polars .dataframe td{{overflow-wrap:normal}}
+.dp-polars .dp-polars-meters{{display:grid;grid-template-columns:max-content minmax(60px,1fr) minmax(0,max-content);
+gap:4px 12px;align-items:center;margin:0 0 8px}}
 .dp-polars .dp-polars-meter{{height:8px;border-radius:4px;background:var(--dp-line);overflow:hidden}}
 .dp-polars .dp-polars-meter>div{{height:100%;background:var(--dp-bar)}}
 .dp-polars .dp-polars-table .dp-polars-line{{white-space:nowrap;overflow-wrap:normal}}
@@ -81,7 +81,13 @@ def columns(names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     """Return a table with a header; its cells are HTML already, as `cell` and `lines` make them."""
     header = "".join(f'<th scope="col" class="dp-polars-line">{escape(name)}</th>' for name in names)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
-    return f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
+    return scrolling(table)
+
+
+def scrolling(block: str) -> str:
+    """Return a block that scrolls in itself where it is too wide, by the keyboard too."""
+    return f'<div class="dp-polars-scroll" tabindex="0">{block}</div>'
 
 
 def cell(text: str) -> str:

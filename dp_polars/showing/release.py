@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dp_polars.accounting.filters import share_of
-from dp_polars.showing.html import facts, folded, heading, whole
+from dp_polars.showing.html import facts, folded, heading, scrolling, whole
 from dp_polars.showing.table import AsTable, table_text
 from dp_polars.showing.words import moment, one_line, percent
 
@@ -44,7 +44,7 @@ def release_html(release: Release) -> str:
     (_, _), *rows = release_rows(release)
     shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
     if release.state == "committed":
-        shown = f'<div class="dp-polars-scroll" tabindex="0">{release.frame._repr_html_()}</div>'
+        shown = scrolling(release.frame._repr_html_())
     blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
     if isinstance(release.plan, AsTable):
         blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))

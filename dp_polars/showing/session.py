@@ -86,7 +86,7 @@ def session_text(session: Session) -> str:
     said += [f"  {one.name:<{width}}  {bar_text(one.share)} {percent(one.share):>6}  {one.text()}" for one in shown]
     if releases:
         said.append(f"  {_last_words(releases, _LAST['text'])}:")
-        said += [f"    {text}" for text in _release_said(releases[-_LAST["text"] :])]
+        said += [f"    {text}" for text in _release_lines(releases[-_LAST["text"] :])]
     return "\n".join(said)
 
 

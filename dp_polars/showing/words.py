@@ -32,9 +32,9 @@ def moment(stamp: str | None) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Return a text in one line of a terminal, without control characters, cut if it is too long.
+    r"""Return a text in one line of a terminal, without control characters, cut if it is too long.
 
-    >>> one_line("count by\\nregion", 80), one_line("abcdefgh", 6)
+    >>> one_line("count by\nregion", 80), one_line("abcdefgh", 6)
     ('count by region', 'abc...')
     """
     clean = "".join(sign if sign.isprintable() else " " for sign in text)

@@ -15,8 +15,9 @@ BROWSER = next((found for name in _NAMES if (found := shutil.which(name))), None
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install chromium to look at the views")
 
 _FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
 
 # What the page measures: boxes wider than the page, and the contrast of every text with what it stands on.
