@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -12,45 +10,19 @@ from dp_polars.accounting.release import Release
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
-from dp_polars.planning.stream import StreamPlan
-from dp_polars.planning.totals import LEVEL
 from dp_polars.releasing.present import BIN
 from dp_polars.releasing.selection import RANK
+from dp_polars.showing.charts.answer import Answer, answer_of, kind_of, texts_of, unit_of
 from dp_polars.showing.charts.base import BLUE, GREY, WIDTH, Row, altair, inline, label, number, title
 
 _NO_KEY = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A released frame and what is known of it: its title, its keys, its values, and their expected errors."""
-
-    frame: pl.DataFrame
-    name: str
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    errors: dict[str, float]
-    below: str
-    plan: Any = None
-
-    def interval(self, value: str) -> tuple[list[Any], list[Any]] | None:
-        """Return the ends of the noise's interval of a value: released with it, or by its expected error."""
-        low, high = f"{value}_low", f"{value}_high"
-        if {low, high} <= set(self.frame.columns):
-            return self.frame[low].to_list(), self.frame[high].to_list()
-        if value not in self.errors or not self.frame[value].dtype.is_numeric():
-            return None
-        shown, error = self.frame[value].cast(pl.Float64), self.errors[value]
-        lower = shown - error
-        if isinstance(self.plan, Plan) and self.plan.query.nonnegative:
-            lower = lower.clip(0)
-        return lower.to_list(), (shown + error).to_list()
+_FEW = 6  # bars that need no slanted names and no whole width
 
 
 def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
     """Return the chart of a release, or of a released frame."""
     altair()  # says so first if it is missing
-    answer = _answer(released, x, y)
+    answer = answer_of(released, x, y)
     frame = answer.frame
     if not frame.height:
         raise InvalidParameterError("Nothing to draw: the released frame has no rows.")
@@ -67,88 +39,6 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
     return charts[0].properties(title=shown) if len(charts) == 1 else altair().vconcat(*charts).properties(title=shown)
 
 
-# ---------------------------------------------------------------------- what is there
-
-
-def _answer(released: Release | pl.DataFrame, x: str | None, y: str | None) -> Answer:
-    if isinstance(released, pl.LazyFrame):
-        raise InvalidParameterError("A LazyFrame is not released yet: draw dp.plot(lf.collect()).")
-    if not isinstance(released, Release | pl.DataFrame):
-        raise InvalidParameterError(
-            f"dp.plot draws a release (session.releases[-1]) or a released DataFrame, got {type(released).__name__}."
-        )
-    plan = released.plan if isinstance(released, Release) else None
-    frame = released.frame if isinstance(released, Release) else released
-    below = []
-    if isinstance(plan, StreamPlan):
-        raise InvalidParameterError(
-            "What a stream releases are its answers, as they are asked; here are only its terms. Print it, or draw "
-            "dp.plot.privacy_loss(release)."
-        )
-    if isinstance(plan, Plan) and plan.query.rollup:
-        frame = frame.filter(pl.col(LEVEL) == pl.col(LEVEL).max()).drop(LEVEL)
-        below.append("without the totals")
-    for wanted in (x, y):
-        if wanted is not None and wanted not in frame.columns:
-            raise InvalidParameterError(f"The frame has no column {wanted}; it has {', '.join(frame.columns)}.")
-    keys, values = _columns(frame, plan)
-    keys = [x, *(key for key in keys if key != x)] if x is not None else keys
-    values = [y] if y is not None else [value for value in values if value != x]
-    keys = [key for key in keys if key not in values]
-    errors = released.error if isinstance(released, Release) else {}
-    confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
-    if any(f"{value}_low" in frame.columns or value in errors for value in [*values, "count"]):
-        of = "" if confidence is None else f" of {confidence:.0%} of answers"
-        below.append(f"with the interval of the privacy noise{of}")
-    name = released.label if isinstance(released, Release) else _title(keys, values)
-    return Answer(frame, name, tuple(keys), tuple(values), errors, "; ".join(below), plan)
-
-
-def _title(keys: Sequence[str], values: Sequence[str]) -> str:
-    by = f" by {', '.join(keys)}" if keys and values else ""
-    return (", ".join(values) or ", ".join(keys)) + by
-
-
-def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
-    """Return the keys and the values: as the plan says, else by what the columns look like."""
-    names = frame.columns
-    ends = {f"{name}{end}" for name in names for end in ("_low", "_high")}
-    rest = [name for name in names if name not in ends and name not in BIN]
-    if isinstance(plan, Plan) and plan.choosing is None:
-        keys = [key.name for key in plan.query.keys]
-        return keys, [name for name in rest if name not in keys and _drawable(frame[name])]
-    with_ends = [name for name in rest if f"{name}_low" in names and f"{name}_high" in names]
-    if with_ends:
-        first = rest.index(with_ends[0])
-        return rest[:first], [name for name in rest[first:] if _drawable(frame[name])]
-    numbers = [name for name in rest if _drawable(frame[name]) and name != RANK and not frame[name].dtype.is_temporal()]
-    keys = [name for name in rest if name not in numbers]
-    if not keys and len(numbers) > 1 and frame.height > 1:
-        return numbers[:1], numbers[1:]
-    return keys, numbers
-
-
-def _drawable(column: pl.Series) -> bool:
-    return column.dtype.is_numeric() or column.dtype.is_temporal()
-
-
-def _kind(column: pl.Series) -> str:
-    if column.dtype in (pl.Date, pl.Datetime):
-        return "temporal"
-    return "quantitative" if column.dtype.is_numeric() or column.dtype == pl.Duration else "nominal"
-
-
-def _texts_of(column: pl.Series) -> list[str]:
-    return ["null" if value is None else str(value) for value in column.to_list()]
-
-
-def _unit(column: pl.Series) -> str:
-    return " (seconds)" if column.dtype == pl.Duration else ""
-
-
-# ---------------------------------------------------------------------- charts
-
-
 def _rows(answer: Answer, value: str) -> list[Row]:
     frame, (low, high) = answer.frame, answer.interval(value) or (None, None)
     rows: list[Row] = [{"value": one} for one in frame[value].to_list()]
@@ -157,10 +47,10 @@ def _rows(answer: Answer, value: str) -> list[Row]:
             row |= {"low": lower, "high": upper}
     if answer.keys:
         first = frame[answer.keys[0]]
-        keys = first.to_list() if _kind(first) != "nominal" else _texts_of(first)
+        keys = first.to_list() if kind_of(first) != "nominal" else texts_of(first)
         for row, key in zip(rows, keys, strict=True):
             row["key"] = key
-    others = [_texts_of(frame[name]) for name in answer.keys[1:]]
+    others = [texts_of(frame[name]) for name in answer.keys[1:]]
     for row, *parts in zip(rows, *others, strict=True) if others else ():
         row["series"] = " / ".join(parts)
     return rows
@@ -170,20 +60,21 @@ def _one(answer: Answer, value: str) -> Any:
     """Return the chart of one value by its keys: bars, or lines where the first key is a number or a date."""
     alt, column = altair(), answer.frame[value]
     rows = _rows(answer, value)
-    kind = _kind(answer.frame[answer.keys[0]]) if answer.keys else "nominal"
+    kind = kind_of(answer.frame[answer.keys[0]]) if answer.keys else "nominal"
     on_line = kind != "nominal" and answer.frame.height > 1
     if not answer.keys:
         rows = [{**row, "key": _NO_KEY if len(rows) == 1 else str(place)} for place, row in enumerate(rows)]
     if on_line:
         rows = [row for row in rows if row["key"] is not None]
     series = "series" in rows[0] if rows else False
-    name = answer.keys[0] + _unit(answer.frame[answer.keys[0]]) if answer.keys else None
+    name = answer.keys[0] + unit_of(answer.frame[answer.keys[0]]) if answer.keys else None
     base = alt.Chart(inline(rows))
-    axis = {"labelLimit": 160, **({"labelAngle": -40} if kind == "nominal" and len(rows) > 8 else {})}
-    x = alt.X(field="key", type=kind, title=name, axis=alt.Axis(**axis))
+    x = alt.X(field="key", type=kind, title=name)
     if not on_line:
-        x = alt.X(field="key", type="nominal", title=name, sort=None, axis=alt.Axis(**axis))
-    y_kind, y_name = _kind(column), value + _unit(column)
+        places = len({row["key"] for row in rows})
+        axis = alt.Axis(labelLimit=160, labelAngle=0 if places <= _FEW else -40)
+        x = alt.X(field="key", type="nominal", title=name, sort=None, axis=axis)
+    y_kind, y_name = kind_of(column), value + unit_of(column)
     y = alt.Y(field="value", type=y_kind, title=y_name)
     ends = {"y": alt.Y(field="low", type=y_kind, title=y_name), "y2": alt.Y2(field="high")}
     tooltip = _tooltip(answer, value, rows, kind)
@@ -196,11 +87,12 @@ def _one(answer: Answer, value: str) -> Any:
             layers.append(base.mark_area(opacity=0.2, **own).encode(x=x, **ends, **colour))
         layers.append(base.mark_line(point=True, **own).encode(x=x, y=y, tooltip=tooltip, **colour))
     else:
-        bars = {"opacity": 0.75, **own, **({} if answer.keys else {"width": 60})}
+        bars = {"opacity": 0.75, **own}
         layers.append(base.mark_bar(**bars).encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
         if "low" in rows[0]:
             layers.append(base.mark_rule(color="#30363d", strokeWidth=2).encode(x=x, **ends, tooltip=tooltip, **beside))
-    return alt.layer(*layers).properties(width=WIDTH if answer.keys else 120)
+    few = not on_line and not series and len(rows) <= _FEW
+    return alt.layer(*layers).properties(width=alt.Step(64) if few else WIDTH, height=240)
 
 
 def _tooltip(answer: Answer, value: str, rows: list[Row], kind: str) -> list[Any]:
@@ -210,7 +102,7 @@ def _tooltip(answer: Answer, value: str, rows: list[Row], kind: str) -> list[Any
         found.append(alt.Tooltip(field="key", type=kind, title=answer.keys[0]))
     if rows and "series" in rows[0]:
         found.append(label("series", " / ".join(answer.keys[1:])))
-    if _kind(answer.frame[value]) == "temporal":
+    if kind_of(answer.frame[value]) == "temporal":
         return [*found, alt.Tooltip(field="value", type="temporal", title=value)]
     found.append(number("value", value))
     if rows and "low" in rows[0]:
@@ -221,7 +113,7 @@ def _tooltip(answer: Answer, value: str, rows: list[Row], kind: str) -> list[Any
 def _histogram(answer: Answer) -> Any:
     alt, frame = altair(), answer.frame
     keys = [key for key in answer.keys if key not in BIN]
-    kind = _kind(frame[BIN[0]])
+    kind = kind_of(frame[BIN[0]])
     bins = frame.with_columns(middle=pl.col(BIN[0]) + (pl.col(BIN[1]) - pl.col(BIN[0])) / 2)
     low, high = answer.interval("count") or (None, None)
     errors = list(answer.errors.values())
@@ -235,7 +127,7 @@ def _histogram(answer: Answer) -> Any:
     if low is not None and high is not None:
         for row, lower, upper in zip(rows, low, high, strict=True):
             row |= {"low": lower, "high": upper}
-    for row, *parts in zip(rows, *(_texts_of(frame[key]) for key in keys), strict=True) if keys else ():
+    for row, *parts in zip(rows, *(texts_of(frame[key]) for key in keys), strict=True) if keys else ():
         row["series"] = " / ".join(parts)
     edges = [alt.Tooltip(field=name, type=kind, title=words) for name, words in zip(BIN, ("from", "to"), strict=True)]
     tooltip = [*edges, number("count", "count")]
@@ -243,9 +135,8 @@ def _histogram(answer: Answer) -> Any:
     base = alt.Chart()
     x = alt.X(field=BIN[0], type=kind, title=_binned(answer), scale=alt.Scale(zero=False))
     y = alt.Y(field="count", type="quantitative", title="count")
-    bars = base.mark_bar(color=BLUE, opacity=0.75, stroke="white").encode(
-        x=x, x2=alt.X2(field=BIN[1]), y=y, tooltip=tooltip
-    )
+    marks = base.mark_bar(color=BLUE, opacity=0.75, stroke="white")
+    bars = marks.encode(x=x, x2=alt.X2(field=BIN[1]), y=y, y2=alt.Y2(datum=0), tooltip=tooltip)
     layers = [bars]
     if "low" in rows[0]:
         ends = {"y": alt.Y(field="low", type="quantitative", title="count"), "y2": alt.Y2(field="high")}
@@ -279,7 +170,7 @@ def _texts(answer: Answer) -> Any:
     """Return what was chosen, written: there is no number to draw."""
     names = [name for name in answer.keys if name != RANK]
     ranks = answer.frame[RANK].to_list() if RANK in answer.frame.columns else [None] * answer.frame.height
-    columns = [_texts_of(answer.frame[name]) for name in names]
+    columns = [texts_of(answer.frame[name]) for name in names]
     if any(answer.frame[name].dtype.is_nested() for name in names) or not names:
         raise InvalidParameterError(
             "Answers that are lists or structs can't be drawn as they are: draw their parts, for example "
@@ -306,7 +197,7 @@ def _written(rows: list[Row], answer: Answer) -> Any:
 def _responses(answer: Answer) -> Any:
     alt, (name,) = altair(), answer.frame.columns[:1]
     counted = answer.frame[name].value_counts(sort=True)
-    categories = _texts_of(counted[name])
+    categories = texts_of(counted[name])
     rows = [{"key": one, "value": n} for one, n in zip(categories, counted["count"].to_list(), strict=True)]
     bars = alt.Chart(inline(rows)).mark_bar(color=GREY, opacity=0.75)
     chart = bars.encode(

@@ -34,7 +34,7 @@ def privacy_loss_chart(of: Any, epsilon: float | None) -> Any:
         layers.append(words.encode(x=x, y=alt.value(2), text=alt.Text(field="text", type="nominal")))
         # Sums of floats may lie a hair above what they stand for.
         beyond = loss.tail(epsilon * (1 + 1e-9))
-        below.insert(0, f"mean {loss.mean:.3g}; beyond epsilon with probability {beyond:.3g}")
+        below.insert(0, f"mean loss {loss.mean:.3g}; beyond epsilon with probability {beyond:.3g}")
     if loss.infinite:
         below.append(f"infinite with probability {loss.infinite:.3g}")
     named = title(f"Privacy loss: {found.name}", "; ".join(below))

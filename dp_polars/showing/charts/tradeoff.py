@@ -46,7 +46,8 @@ def tradeoff_chart(
     y = alt.Y(field="error", type="quantitative", title=what, scale=alt.Scale(type="log"))
     tooltip = [number("epsilon", "epsilon"), number("error", what), *([label("answer", "answer")] if several else [])]
     lines = alt.Chart(inline(rows)).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **colour)
-    asked = plan.rows()[0][1]
+    (kind, text), *_ = plan.rows()
+    asked = text if kind == "query" else f"{kind} {text}"
     below = "the privacy noise of one answer at 95 %; nothing was spent"
     return lines.properties(width=WIDTH, height=240, title=title(f"What epsilon buys: {asked}", below))
 
