@@ -33,11 +33,12 @@ from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.responses import run_responses
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
+from dp_polars.showing.names import PublicNames
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]):
+class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any], PublicNames):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's

@@ -98,7 +98,8 @@ def _last_words(releases: Sequence[Release], most: int) -> str:
 
 def _release_lines(releases: Sequence[Release]) -> list[str]:
     cells = [
-        (str(one.id), one_line(one.label, 60), str(one.cost), one.state, moment(one.reserved_at)) for one in releases
+        (str(one.id), one_line(one.label, 44), ", ".join(_prices(one.cost)), one.state, moment(one.reserved_at))
+        for one in releases
     ]
     widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
     return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
