@@ -54,6 +54,8 @@ color:inherit;vertical-align:top;max-width:none}}
 gap:4px 12px;align-items:center;margin:0 0 8px}}
 .dp-polars .dp-polars-meter{{height:8px;border-radius:4px;background:var(--dp-line);overflow:hidden}}
 .dp-polars .dp-polars-meter>div{{height:100%;background:var(--dp-bar)}}
+.dp-polars .dp-polars-pale>div{{opacity:.45}}
+.dp-polars .dp-polars-table .dp-polars-text{{min-width:8rem}}
 .dp-polars .dp-polars-table .dp-polars-line{{white-space:nowrap;overflow-wrap:normal}}
 .dp-polars details{{margin:6px 0 0}}
 .dp-polars summary{{cursor:pointer;color:var(--dp-quiet)}}
@@ -77,22 +79,22 @@ def facts(rows: Rows) -> str:
     return f'<table class="dp-polars-table dp-polars-facts"><tbody>{"".join(filled)}</tbody></table>'
 
 
-def columns(names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """Return a table with a header; its cells are HTML already, as `cell` and `lines` make them."""
-    header = "".join(f'<th scope="col" class="dp-polars-line">{escape(name)}</th>' for name in names)
+def columns(name: str, names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    """Return a named table with a header; its cells are HTML already, as `cell` and `lines` make them."""
+    header = "".join(f'<th scope="col" class="dp-polars-line">{escape(one)}</th>' for one in names)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
     table = f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
-    return scrolling(table)
+    return scrolling(table, name)
 
 
-def scrolling(block: str) -> str:
+def scrolling(block: str, name: str) -> str:
     """Return a block that scrolls in itself where it is too wide, by the keyboard too."""
-    return f'<div class="dp-polars-scroll" tabindex="0">{block}</div>'
+    return f'<div class="dp-polars-scroll" role="region" aria-label="{escape(name)}" tabindex="0">{block}</div>'
 
 
 def cell(text: str) -> str:
     """Return a cell of a table whose text may wrap anywhere."""
-    return f"<td>{escape(text)}</td>"
+    return f'<td class="dp-polars-text">{escape(text)}</td>'
 
 
 def lines(*texts: str, bad: bool = False) -> str:
@@ -101,12 +103,13 @@ def lines(*texts: str, bad: bool = False) -> str:
     return f'<td class="{kind}">{"<br>".join(map(escape, texts))}</td>'
 
 
-def meter(name: str, share: float, text: str) -> str:
-    """Return a bar with its name and its text: three cells of a grid."""
+def meter(name: str, share: float, text: str, *, quiet: bool = False) -> str:
+    """Return a bar with its name and its text, three cells of a grid; a quiet one is pale."""
+    kind = "dp-polars-meter dp-polars-pale" if quiet else "dp-polars-meter"
     percent = f"{100 * min(max(share, 0.0), 1.0):.1f}"
     return (
         f"<div>{escape(name)}</div>"
-        f'<div class="dp-polars-meter" role="meter" aria-label="{escape(name)}" aria-valuemin="0" aria-valuemax="100" '
+        f'<div class="{kind}" role="meter" aria-label="{escape(name)}" aria-valuemin="0" aria-valuemax="100" '
         f'aria-valuenow="{percent}" aria-valuetext="{escape(text)}"><div style="width:{percent}%"></div></div>'
         f"<div>{escape(text)}</div>"
     )

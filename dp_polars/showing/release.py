@@ -44,7 +44,7 @@ def release_html(release: Release) -> str:
     (_, _), *rows = release_rows(release)
     shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
     if release.state == "committed":
-        shown = scrolling(release.frame._repr_html_())
+        shown = scrolling(release.frame._repr_html_(), "released frame")
     blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
     if isinstance(release.plan, AsTable):
         blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))

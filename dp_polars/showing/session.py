@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CELLS = 20  # of a bar of text
 _LAST = {"text": 5, "html": 10}  # releases that are shown
+_ACCOUNTS = ("epsilon", "rho")
 _BETTER = "two accounts, of which the better one counts"
 
 
@@ -116,7 +117,12 @@ def session_html(session: Session) -> str:
     title = f"Privacy budget: {percent(used)} used"
     about = f"{_agreed(session)}; protects {unit}, {change}{together}; {where}"
     bars = [meter_html("budget", used, f"{percent(used)} used, {percent(session.remaining.share)} left")]
-    bars += [meter_html(one.name, one.share, one.text()) for one in meters_of(session)]
+    measured = meters_of(session)
+    better = any(one.counts for one in measured)
+    bars += [
+        meter_html(one.name, one.share, one.text(), quiet=better and not one.counts and one.name in _ACCOUNTS)
+        for one in measured
+    ]
     note = f'<div class="dp-polars-quiet">{_BETTER[0].upper()}{_BETTER[1:]}.</div>'
     blocks = [heading(title, about), meters_html(bars), note if terms.measure == "approximate" else ""]
     blocks.append(_releases_html(releases))
@@ -149,5 +155,5 @@ def _releases_html(releases: Sequence[Release]) -> str:
         )
         for one in last
     ]
-    table = columns(("no.", "release", "price", "state", "charged (UTC)"), cells)
+    table = columns("releases", ("no.", "release", "price", "state", "charged (UTC)"), cells)
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'

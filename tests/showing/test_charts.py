@@ -199,6 +199,13 @@ def test_the_budget_steps_up_release_by_release():
     assert text_of(a_session().plot())[0] == "Budget: 0.0 % used"
 
 
+def test_a_release_without_an_epsilon_steps_up_in_rho():
+    session = a_session()
+    with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
+        reservation.commit(pl.DataFrame({"n": [1]}))
+    assert rows_of(session.plot())[0]["after"] == 1
+
+
 # ---------------------------------------------------------------------- error against epsilon
 
 

@@ -261,6 +261,19 @@ def test_a_session_in_a_terminal(session):
     assert "releases so far" not in empty
 
 
+def test_a_measure_without_a_bound_is_full():
+    """Of a Gaussian that is too much for the basic account only the rho counts."""
+    session = a_session()
+    with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
+        release = reservation.commit(pl.DataFrame({"n": [1]}))
+    text = session.describe()
+    assert re.search(r"  epsilon +\[####################\] no bound  spent inf, left 0\n", text)
+    assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
+    assert "spent inf, left 0" in session._repr_html_()
+    assert "epsilon inf" in str(release)
+    assert "epsilon inf" in release._repr_html_()
+
+
 def test_labels_cannot_move_the_cursor():
     session = dp.Session(epsilon=1.0, unit="user")
     with session.reserve(dp.pure_cost(0.1), label="red\x1b[31m\nnext line") as reservation:
