@@ -143,8 +143,28 @@ def test_odd_names_and_values_do_not_break_a_chart():
         {"value": 1.5, "key": "a.b"}, {"value": None, "key": "null"}, {"value": None, "key": "[c]"}
     ]  # fmt: skip
     long = pl.DataFrame({"wait": [dt.timedelta(minutes=1)], "price": pl.Series(["1.25"]).str.to_decimal(scale=2)})
-    assert {row.get("text") for row in rows_of(dp.plot(long.select("price")))} | {1.25}
-    assert rows_of(dp.plot(long.select("price")))[0]["value"] == 1.25
+    assert rows_of(dp.plot(long.select("price"))) == [{"value": 1.25, "key": ""}]
+    assert rows_of(dp.plot(long.select("wait"))) == [{"value": 60.0, "key": ""}]
+
+
+def test_times_are_points_and_durations_are_seconds_without_an_interval():
+    with a_session() as session:
+        DATED.dp.min("day", by="region", keys=REGIONS, bounds=(DAYS[0], DAYS[-1]), epsilon=0.2)
+        assert marks(dp.plot(session.releases[-1]).to_dict()) == ["point"]
+        waits = DATED.with_columns(wait=pl.duration(seconds=pl.col("value")))
+        ends = (dt.timedelta(0), dt.timedelta(seconds=40))
+        waits.dp.sum("wait", by="region", keys=REGIONS, bounds=ends, epsilon=0.2)
+    chart = dp.plot(session.releases[-1])
+    assert chart.to_dict()["layer"][0]["encoding"]["y"]["title"] == "wait (seconds)"
+    assert text_of(chart)[1] == ""
+    assert "low" not in rows_of(chart)[0]
+
+
+def test_totals_are_left_out():
+    release = asked(a_session(), lambda: DATED.dp.count(["day", "region"], keys=BOTH, rollup=True, epsilon=0.2))
+    assert release.frame.height == 17
+    assert len(rows_of(dp.plot(release))) == 12
+    assert text_of(dp.plot(release))[1] == "without the totals"
 
 
 def test_what_cannot_be_drawn_says_what_to_do():
@@ -154,6 +174,7 @@ def test_what_cannot_be_drawn_says_what_to_do():
         ("count", "session.releases"),
         (frame.clear(), "no rows"),
         (pl.DataFrame({"q": [[1, 2]]}), "explode"),
+        (pl.DataFrame({"region": ["north"], "q": [[1, 2]]}), "explode"),
     ):
         with pytest.raises(dp.InvalidParameterError, match=said):
             dp.plot(wrong)
@@ -272,6 +293,7 @@ def test_the_loss_of_a_plan_is_what_it_is_charged_for(adjacency, group_size):
             preview.sum("value", by="region", bounds=(-3, 1000.5), keys=REGIONS, epsilon=0.3),
             preview.noisy_max("region", REGIONS, epsilon=0.3),
             preview.group_by("region").agg(n=dp.count(), m=dp.mean("value", bounds=(0, 40)), keys=REGIONS, epsilon=0.3),
+            preview.corr("user", "value", bounds=((0, 900), (0, 40)), epsilon=0.3),
             preview.sparse_vector(700, hits=2, of="units", epsilon=0.3),
         ]
         if adjacency == "replace":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -71,14 +71,13 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     keys = [key for key in keys if key not in values]
     errors = released.error if isinstance(released, Release) else {}
     confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
-    answers = [*values] or ["count"]
-    known = [f"{value}_low" in frame.columns or value in errors for value in answers]
+    name = released.label if isinstance(released, Release) else _title(keys, values)
+    answer = Answer(frame, name, tuple(keys), tuple(values), errors, "", plan)
+    known = [answer.interval(value) is not None for value in values]
     if any(known):
         of = "" if confidence is None else f" of {confidence:.0%} of answers"
-        where = "" if all(known) else ", where it is known"
-        below.append(f"with the interval of the privacy noise{of}{where}")
-    name = released.label if isinstance(released, Release) else _title(keys, values)
-    return Answer(frame, name, tuple(keys), tuple(values), errors, "; ".join(below), plan)
+        below.append(f"with the interval of the privacy noise{of}{'' if all(known) else ', where it is known'}")
+    return replace(answer, below="; ".join(below))
 
 
 def _title(keys: Sequence[str], values: Sequence[str]) -> str:
@@ -98,8 +97,9 @@ def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
     if with_ends:
         first = rest.index(with_ends[0])
         return rest[:first], [name for name in rest[first:] if _drawable(frame[name])]
-    numbers = [name for name in rest if _drawable(frame[name]) and name != RANK and not frame[name].dtype.is_temporal()]
-    keys = [name for name in rest if name not in numbers]
+    measured = [name for name in rest if frame[name].dtype.is_numeric() or frame[name].dtype == pl.Duration]
+    numbers = [name for name in measured if name != RANK]
+    keys = [name for name in rest if name not in numbers and not frame[name].dtype.is_nested()]
     if not keys and len(numbers) > 1 and frame.height > 1:
         return numbers[:1], numbers[1:]
     return keys, numbers

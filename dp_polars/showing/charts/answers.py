@@ -88,7 +88,9 @@ def _one(answer: Answer, value: str) -> Any:
         layers.append(base.mark_line(point=True, **own).encode(x=x, y=y, tooltip=tooltip, **colour))
     else:
         bars = {"opacity": 0.75, **own}
-        layers.append(base.mark_bar(**bars).encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
+        # A date has no zero that a bar could start from.
+        marks = base.mark_point(filled=True, size=80, **own) if y_kind == "temporal" else base.mark_bar(**bars)
+        layers.append(marks.encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
         if "low" in rows[0]:
             layers.append(base.mark_rule(color="#30363d", strokeWidth=2).encode(x=x, **ends, tooltip=tooltip, **beside))
     few = not on_line and not series and len(rows) <= _FEW
@@ -171,7 +173,7 @@ def _texts(answer: Answer) -> Any:
     names = [name for name in answer.keys if name != RANK]
     ranks = answer.frame[RANK].to_list() if RANK in answer.frame.columns else [None] * answer.frame.height
     columns = [texts_of(answer.frame[name]) for name in names]
-    if any(answer.frame[name].dtype.is_nested() for name in names) or not names:
+    if any(dtype.is_nested() for dtype in answer.frame.dtypes) or not names:
         raise InvalidParameterError(
             "Answers that are lists or structs can't be drawn as they are: draw their parts, for example "
             "dp.plot(frame.explode(...)) or dp.plot(frame.unnest(...))."

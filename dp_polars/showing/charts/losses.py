@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from dp_polars.accounting.cost import Cost
@@ -19,8 +20,9 @@ from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.stream import StreamPlan
 
-_FINE = 20_000  # atoms of a whole plan
+_FINE = 2**17  # atoms of a whole plan, below those that `PrivacyLoss` gathers on a grid
 _EACH = 1_000  # atoms of one answer: a larger sensitivity is drawn in coarser steps
+_MOST = 20_000  # atoms of a part
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Loss:
     cost: Cost | None
     name: str
     notes: tuple[str, ...] = ()
+    exact: bool = True
+    """Whether it was not rounded up to a grid, which puts losses a little beyond epsilon."""
 
 
 def loss_of(plan: Any) -> Loss:
@@ -62,14 +66,12 @@ def _of_plan(plan: Plan) -> Loss:
             "What is 'auto' is not known before the release, and neither is the privacy loss. Draw it after: "
             "dp.plot.privacy_loss(session.releases[-1])."
         )
-    whole: PrivacyLoss | None = None
-    bounded = False
-    for part in plan.parts:
-        own = _of_part(part, len(plan.parts))
-        whole = own if whole is None else whole.compose(own)
-        bounded = bounded or part.noise is None
-    if whole is None:
+    losses = [_of_part(part, len(plan.parts)) for part in plan.parts]
+    if not losses:
         raise InvalidParameterError("This plan has no part with noise.")
+    whole = reduce(PrivacyLoss.compose, losses)
+    exact = whole.losses[-1] <= (1 + 1e-9) * sum(loss.losses[-1] for loss in losses)
+    bounded = any(part.noise is None for part in plan.parts)
     notes = [f"{len(plan.parts)} parts composed"] if len(plan.parts) > 1 else []
     if bounded:
         notes.append("choices by an upper bound: the worst of their epsilon")
@@ -79,7 +81,9 @@ def _of_plan(plan: Plan) -> Loss:
         notes.append("without the estimates before it")
     if plan.cost.delta:
         notes.append(f"a further delta of {float(plan.cost.delta):.3g}, for keys and units, is not drawn")
-    return Loss(whole, plan.cost, plan.query.label(), tuple(notes))
+    if not exact:
+        notes.append("rounded up to a grid")
+    return Loss(whole, plan.cost, plan.query.label(), tuple(notes), exact=bool(exact))
 
 
 def _of_part(part: Part, parts: int) -> PrivacyLoss:
@@ -90,7 +94,8 @@ def _of_part(part: Part, parts: int) -> PrivacyLoss:
         return PrivacyLoss.gaussian(math.sqrt(part.noise.parameter), math.sqrt(moved.l2_squared))
     # As few answers as possible, each moved as far as possible: the first norm is what the noise is made for.
     answers, rest = divmod(moved.l1, moved.each)
-    scale, atoms = part.noise.parameter, max(1, min(_EACH, _FINE // (answers * parts)))
+    # Losses of several parts have as many sums as there are pairs, triples, ... of them.
+    scale, atoms = part.noise.parameter, max(1, min(_EACH, int(min(_MOST, _FINE ** (1 / parts))) // answers))
     loss = _laplace(scale, moved.each, atoms)
     loss = loss.self_compose(answers) if answers > 1 else loss
     return loss.compose(_laplace(scale, rest, atoms)) if rest else loss

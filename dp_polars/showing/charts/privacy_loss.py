@@ -33,8 +33,8 @@ def privacy_loss_chart(of: Any, epsilon: float | None) -> Any:
         words = line.mark_text(color=RED, align="right", dx=-4, baseline="top")
         layers.append(words.encode(x=x, y=alt.value(2), text=alt.Text(field="text", type="nominal")))
         # Sums of floats may lie a hair above what they stand for.
-        beyond = loss.tail(epsilon * (1 + 1e-9))
-        below.insert(0, f"mean loss {loss.mean:.3g}; beyond epsilon with probability {beyond:.3g}")
+        beyond = f"; beyond epsilon with probability {loss.tail(epsilon * (1 + 1e-9)):.3g}" if found.exact else ""
+        below.insert(0, f"mean loss {loss.mean:.3g}{beyond}")
     if loss.infinite:
         below.append(f"infinite with probability {loss.infinite:.3g}")
     named = title(f"Privacy loss: {found.name}", "; ".join(below))
