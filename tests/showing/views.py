@@ -4,7 +4,7 @@ import polars as pl
 
 import dp_polars as dp
 
-HOSTILE = "<script>alert('x')</script>&\"'"
+HOSTILE = "<script>window.name='x'</script>&\"'"
 REGIONS = ["north", "south", "west"]
 VISITS = pl.DataFrame(
     {
