@@ -32,9 +32,12 @@ from dp_polars.asking.aggregates import (
     sum,
     var,
 )
+from dp_polars.asking.domain import Bins, bins
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.asking.namespace import private, put_namespace
-from dp_polars.asking.options import Options
+from dp_polars.asking.online_queries import OnlineQueries
+from dp_polars.asking.options import ChoiceOptions, OpeningOptions, Options
+from dp_polars.asking.responses import ResponseOptions
 from dp_polars.asking.streams import Stream
 from dp_polars.errors import (
     BudgetExceeded,
@@ -49,8 +52,12 @@ from dp_polars.errors import (
     StatementNotAllowed,
 )
 from dp_polars.mechanisms.frequencies import estimate_frequencies
+from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.stream import StreamPlan
+from dp_polars.planning.synthesis import SynthesisPlan
+from dp_polars.releasing.online import OnlineAnswer
+from dp_polars.releasing.synthesis import Synthesis
 
 if TYPE_CHECKING:
     from dp_polars.showing.charts.plot import plot
@@ -60,8 +67,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ROW",
     "Asked",
+    "Bins",
     "Budget",
     "BudgetExceeded",
+    "ChoiceOptions",
     "Cost",
     "DPError",
     "DPWarning",
@@ -72,16 +81,24 @@ __all__ = [
     "InvalidParameterError",
     "LedgerError",
     "LedgerMismatch",
+    "OnlineAnswer",
+    "OnlinePlan",
+    "OnlineQueries",
+    "OpeningOptions",
     "Options",
     "Plan",
     "PrivateFrame",
     "Release",
     "Reservation",
+    "ResponseOptions",
     "Session",
     "StatementNotAllowed",
     "Stream",
     "StreamPlan",
+    "Synthesis",
+    "SynthesisPlan",
     "Terms",
+    "bins",
     "composition",
     "connect",
     "corr",

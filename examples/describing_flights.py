@@ -21,7 +21,7 @@ with session:
         "typical": dp.median("dep_delay", bounds=(-20, 120)),
         "spread": dp.std("dep_delay", bounds=(-20, 120)),
     }
-    found = frame.dp.group_by("origin").agg(**asked, keys=airports, max_rows_per_group=30, epsilon=1.5)
+    found = dp.private(frame).group_by("origin").agg(**asked, keys=airports, max_rows_per_group=30, epsilon=1.5)
     delay = pl.col("dep_delay").clip(-20, 120)
     true = planes.group_by("origin").agg(
         pl.len(), delay.mean(), delay.median().alias("median"), delay.std().alias("std")
@@ -29,13 +29,15 @@ with session:
     print("Delays by airport, private", found, "and true", true.sort("origin"), sep="\n")
 
     # Nobody knows how often a plane flies, nor how far: caps and bounds are estimated from a part of the spend.
-    far = frame.dp.sum("distance", by="origin", keys=airports, bounds="auto", max_rows_per_group="auto", epsilon=1.0)
+    far = dp.private(frame).sum(
+        "distance", by="origin", keys=airports, bounds="auto", max_rows_per_group="auto", epsilon=1.0
+    )
     true = planes.group_by("origin").agg(true=pl.col("distance").sum())
     print("Miles flown by airport", far.join(true, on="origin"), session.plan(), sep="\n")
 
     # A table and its totals, which add up.
     months = pl.DataFrame({"origin": airports}).join(pl.DataFrame({"month": range(1, 13)}), how="cross")
-    table = frame.dp.count(["origin", "month"], keys=months, rollup=True, max_rows_per_group=20, epsilon=1.0)
+    table = dp.private(frame).count(["origin", "month"], keys=months, rollup=True, max_rows_per_group=20, epsilon=1.0)
     print("Flights by airport and month", table.filter(pl.col("level") < 2), sep="\n")
     by_month = table.filter(level=2)["count"].sum()
     print(f"The months add up to {by_month}, as the total says: {table.filter(level=0)['count'].item()}")

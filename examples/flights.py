@@ -32,20 +32,29 @@ def main() -> None:
 
     with session:
         # The airports are no secret. A plane may count in all three, with up to 200 flights from each.
-        left = frame.dp.count(
+        left = dp.private(frame).count(
             "origin", keys=["EWR", "JFK", "LGA"], max_rows_per_group=200, epsilon=0.2, confidence=0.95
         )
         true = planes.group_by("origin").agg(true=pl.len())
         print("Flights by airport", left.join(true, on="origin").sort("origin"), sep="\n")
 
         # Which airlines there are comes from the data. A plane has one (per_unit), so it counts in one group.
-        fleets = frame.dp.count_units("carrier", epsilon=0.2, nonnegative=True)
+        fleets = dp.private(frame).count_units("carrier", epsilon=0.2, nonnegative=True)
         true = planes.group_by("carrier").agg(true=pl.col("tailnum").n_unique())
         print("Planes by airline", fleets.join(true, on="carrier").sort("count_units", descending=True), sep="\n")
 
         # One plane can pull a mean only as far as its caps and the bounds let it.
-        delay = frame.dp.filter(pl.col("month") <= 6).mean(
-            "dep_delay", by="origin", keys=["EWR", "JFK", "LGA"], bounds=(-20, 120), max_rows_per_group=20, epsilon=0.4
+        delay = (
+            dp.private(frame)
+            .filter(pl.col("month") <= 6)
+            .mean(
+                "dep_delay",
+                by="origin",
+                keys=["EWR", "JFK", "LGA"],
+                bounds=(-20, 120),
+                max_rows_per_group=20,
+                epsilon=0.4,
+            )
         )
         early = planes.filter(pl.col("month") <= 6)
         true = early.group_by("origin").agg(true=pl.col("dep_delay").clip(-20, 120).mean())

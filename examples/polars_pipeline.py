@@ -30,9 +30,9 @@ def report() -> None:
     )
     visits = pl.scan_parquet(folder / "visits.parquet")
     with session:
-        people = visits.dp.count_units("city", epsilon=0.2, confidence=0.95)
-        large = visits.dp.filter(pl.col("spent") > 100).count("city", keys=cities, within=200)
-        typical = visits.dp.mean("spent", by="city", keys=cities, bounds=(0, 120), epsilon=0.3)
+        people = dp.private(visits).count_units("city", epsilon=0.2, confidence=0.95)
+        large = dp.private(visits).filter(pl.col("spent") > 100).count("city", keys=cities, within=200)
+        typical = dp.private(visits).mean("spent", by="city", keys=cities, bounds=(0, 120), epsilon=0.3)
         # What comes back are ordinary lazy frames; they are released once, when they are collected.
         table = people.join(large, on="city", how="left").join(typical, on="city", how="left").sort("city")
         print(table.collect())

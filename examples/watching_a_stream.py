@@ -25,8 +25,8 @@ session = dp.Session(epsilon=1.0, unit="user_id")
 opening = {"hits": 5, "of": "units", "monotone": True, "epsilon": 0.5}
 
 with session:
-    print(visits.dp.preview.sparse_vector(900, **opening))
-    stream = visits.dp.sparse_vector(900, **opening)
+    print(dp.private(visits).preview.sparse_vector(900, **opening))
+    stream = dp.private(visits).sparse_vector(900, **opening)
 
 year = pl.date_range(dt.date(2026, 1, 1), dt.date(2026, 12, 31), eager=True)
 print()

@@ -1,17 +1,20 @@
 """Every example runs as a person would run it, and says what it promises."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import dp_polars as dp
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_the_example_runs(example):
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=ROOT)
+def test_the_example_runs(example, tmp_path):
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 
@@ -35,6 +38,38 @@ def test_the_flights_are_counted_near_the_truth():
         # A cap of 200 flights cuts a plane off that flew more often: at most a tenth of an airport's flights.
         assert abs(private - true) < (90_000 if len(name) == 3 else 150), name
     assert "releases: 3" in done.stdout
+
+
+def test_the_winners_of_private_votes():
+    """Blue leads by 220 at a rate of 0.1; of 200 films one that is 215 behind is chosen with a chance below 1e-7."""
+    example = ROOT / "examples" / "private_voting.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Both men voted red" in done.stdout
+    assert "noisy max:    blue" in done.stdout
+    assert "as one between two films: True" in done.stdout
+    liked = re.findall(r"noisy max: film \d+, liked by ([\d,]+)", done.stdout)
+    assert int(liked[0].replace(",", "")) > 1000 - 215
+
+
+def test_the_price_of_an_auction_earns_nearly_the_most():
+    """Of 100 prices one that earns 210 less than the best is chosen with a chance below 1e-7, at a rate of 0.1."""
+    example = ROOT / "examples" / "auction_price.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "1.00: 4.00\n  1.01: 1.01\n  3.01: 3.01\n  3.02: 0.00" in done.stdout
+    chosen, best = (float(earned) for earned in re.findall(r"price +[\d.]+: earns ([\d.]+)", done.stdout))
+    assert best - 210 < chosen <= best
+
+
+def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
+    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
+    example = ROOT / "examples" / "error_laws.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in done.stdout.splitlines() if "┆" in line]
+    shown = {name: [int(cell) for cell in cells] for name, *cells in rows if name != "k ="}
+    assert len(shown) == 7
+    assert shown["Laplace on queries"][0] < 50 < 2000 < shown["Laplace on queries"][-1]
+    assert shown["Gaussian on queries"][-1] < 1000
+    assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
 
 
 def test_a_watched_stream_finds_the_busy_days_and_no_others():
@@ -76,3 +111,47 @@ def test_the_averaging_attack_works_without_a_session_and_not_with_one():
     assert "100 answers, 1 different, epsilon 0.1 spent" in done.stdout
     assert "after 9 more answers: " in done.stdout
     assert "does not fit the session's budget" in done.stdout
+
+
+def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
+    """All cells, and all of them again in the same kernel; then the whole notebook in a new one."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    notebook = nbformat.read(ROOT / "examples" / "exploring_flights.ipynb", as_version=4)
+    once = len(notebook.cells)
+    notebook.cells = [*notebook.cells, *(cell.copy() for cell in notebook.cells)]
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"run-{number}"
+    for _ in range(2):
+        client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+        client.execute()
+        last, before = notebook.cells[-1], notebook.cells[once - 1]
+        texts = [cell["outputs"][0]["text"] for cell in (last, before)]
+        assert texts[0] == texts[1]
+        assert "releases: 2" in texts[0]
+    session = dp.Session.from_ledger(tmp_path / "flights_budget.db")
+    assert [release.state for release in session.releases] == ["committed", "committed"]
+
+
+def test_a_marimo_notebook_run_twice_costs_once(tmp_path):
+    example = ROOT / "examples" / "exploring_marimo.py"
+    outputs = [
+        subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+        for _ in range(2)
+    ]
+    assert outputs[0] == outputs[1]
+    assert "releases: 2" in outputs[1]
+
+
+def test_four_processes_share_a_budget_for_three():
+    example = ROOT / "examples" / "sharing_a_budget.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.count("refused") == 1
+    assert done.stdout.count("about ") == 3
+    assert "spent 0.9, left 0.1" in done.stdout
+
+
+def test_choosing_shows_errors_before_anything_is_spent():
+    example = ROOT / "examples" / "choosing_epsilon_and_bounds.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "epsilon  0.5:     18 with  1 visits each" in done.stdout
+    assert "estimated (8% of the spend)" in done.stdout

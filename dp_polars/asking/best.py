@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +29,9 @@ _MOST = 1_000_000
 
 def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions) -> Question:
     """Return the question that a choice by a score means, or say what is missing."""
-    check_options(options, "select_best", ChoiceOptions)
+    check_options(options, "select_best", ChoiceOptions, ("candidates", "score", "bounds", "by"))
     schema = view.rows.collect_schema()
     check_unit(view.unit, schema)
-    if any(name.startswith(OWN) for name in schema):
-        raise InvalidParameterError(f"Columns whose names begin with {OWN} are select_best's own; rename yours.")
     candidates = _candidates(choice.candidates)
     groups, group_columns = keys_of(by, view)
     if CANDIDATE in {key.name for key in groups}:
@@ -40,7 +39,7 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     checked, dtype = _score(choice, candidates, view)
     asked = Asked(kind="sum", columns=(checked[0].expr,), bounds=(choice.bounds,))
     # The canonical text names the candidate by its slot: one score for all of them.
-    value = value_of(replace(checked[0], name="score"), dtype, asked, choice.bounds)
+    value = value_of(replace(checked[0], name="score"), dtype, asked, choice.bounds, can_estimate=False)
     if value.auto:
         raise InvalidParameterError("The bounds of a score can't be estimated; give them.")
     public, _ = domain_of(options, groups)
@@ -79,21 +78,27 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
     schema = pl.Schema({**view.rows.collect_schema(), **dict.fromkeys(slots, candidates.dtype)})
     checked: list[CheckedExpression] = []
     for slot in slots:
-        given = choice.score(pl.col(slot))
+        try:
+            given = choice.score(pl.col(slot))
+        except TypeError:
+            given = None
         if not isinstance(given, pl.Expr):
-            raise InvalidParameterError(f"score= must return an expression, got {type(given).__name__}.")
+            raise InvalidParameterError(
+                "score= is called with the candidate as an expression, and must return an expression: write "
+                "pl.when(pl.col('bid') >= price).then(price).otherwise(0) instead of `if`, arithmetic for look-ups."
+            )
         item = check_expression(given, schema=schema, what="score")
         if item.columns & (set(slots) - {slot}):
             raise InvalidParameterError("score= must use the candidate that it is given, not one of another call.")
         checked.append(item)
-    if len({item.canonical.replace(slot, "") for slot, item in zip(slots, checked, strict=True)}) > 1:
+    if len({item.canonical.replace(json.dumps(slot), "") for slot, item in zip(slots, checked, strict=True)}) > 1:
         raise InvalidParameterError("score= must return the same expression for every candidate but for the candidate.")
     dtype = pl.LazyFrame(schema=schema).select(checked[0].expr.alias("score")).collect_schema()["score"]
     return checked, dtype
 
 
 def _candidates(given: Any) -> pl.Series:
-    if isinstance(given, str | bytes | dict) or not isinstance(given, Sequence | pl.Series):
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
         raise InvalidParameterError("candidates= is a list of what may be chosen: candidates=[1, 2, 5].")
     try:
         series = given.alias(CANDIDATE) if isinstance(given, pl.Series) else pl.Series(CANDIDATE, list(given))

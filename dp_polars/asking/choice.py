@@ -23,10 +23,10 @@ _SCORES = ("count", "count_units", "sum")
 
 def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, *, unfolded: bool = True) -> Question:
     """Return the question that a choice means, or say what is missing."""
-    check_options(options, choice.kind, ChoiceOptions)
+    check_options(options, choice.kind, ChoiceOptions, ("column", "candidates", "by", "score", "k"))
     check_unit(view.unit, view.rows.collect_schema())
     groups, group_columns = keys_of(by, view)
-    (column,), (candidate,) = keys_of([choice.column], view)
+    (column,), (candidate,) = keys_of([choice.column], view, choice.kind)
     _check_names(groups, column, choice.kind)
     expressions: dict[str, pl.Expr] = {}
     score = aggregate_of(None, _score(choice.score), view, expressions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from dp_polars.asking.best import best_question
 from dp_polars.asking.choice import choice_question
 from dp_polars.asking.choices import BestChoice, Choice, Choices
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
+from dp_polars.asking.many import PrivateMany
 from dp_polars.asking.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
@@ -38,7 +39,12 @@ from dp_polars.showing.names import PublicNames
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
 
-class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any], PublicNames):
+Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
+
+
+class PrivateFrame(
+    PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], PublicNames, Generic[Frame]
+):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
@@ -47,15 +53,15 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
 
     def __init__(
         self,
-        frame: pl.DataFrame | pl.LazyFrame,
+        frame: Frame,
         *,
         session: Session | None = None,
         unit: str | Sequence[str] | _Row | None = None,
         name: str | None = None,
         data_version: str | None = None,
     ) -> None:
-        self._origin = frame
-        self._rows = frame.lazy()
+        self._origin: pl.DataFrame | pl.LazyFrame = frame
+        self._rows: pl.LazyFrame = frame.lazy()
         self._session = session
         self._unit = None if unit is None else read_unit(unit)
         self._name, self._data_version = name, data_version
@@ -65,7 +71,7 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
 
     # ------------------------------------------------------------------ transformations
 
-    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame:
+    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
         equal = [pl.col(name) == value for name, value in constraints.items()]
         checked = [one for item in (*predicates, *equal) for one in self._check_all(item, "filter", unchecked)]
@@ -75,7 +81,7 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
         rows = self._rows.filter([item.expr for item in checked])
         return self._after(rows, "filter", [item.canonical for item in checked], unchecked)
 
-    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Add or replace columns; the unit column can't be replaced."""
         checked = self._checked_columns(expressions, named, "with_columns", unchecked)
         self._keep_unit(set(checked), "replace")
@@ -83,7 +89,7 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "with_columns", texts, unchecked, made=checked)
 
-    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame:
+    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Keep these columns; the unit column stays in any case."""
         checked = self._checked_columns(expressions, named, "select", unchecked)
         known = self._schema()
@@ -94,13 +100,13 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "select", texts, unchecked, made=changed)
 
-    def drop(self, *columns: str) -> PrivateFrame:
+    def drop(self, *columns: str) -> PrivateFrame[Frame]:
         """Leave these columns out; the unit column can't be."""
         self._known(columns)
         self._keep_unit(set(columns), "drop")
         return self._after(self._rows.drop(columns), "drop", list(columns), False)
 
-    def rename(self, mapping: dict[str, str]) -> PrivateFrame:
+    def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
         """Rename columns; the unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
@@ -108,7 +114,7 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
 
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
-    ) -> PrivateFrame:
+    ) -> PrivateFrame[Frame]:
         """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
@@ -154,6 +160,8 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
         unit = self._unit_of(session)
         self._known(unit)
         self._own_unit(unit)
+        if any(name.startswith("\0") for name in self._schema()):
+            raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
         return View(self._rows, self._steps, self._unchecked, unit, session)
 
     def _stream(self, plan: StreamPlan, view: View) -> Stream:
@@ -260,8 +268,8 @@ class PrivateFrame(Questions[Any], Choices[Any], Streams[Stream], Responses[Any]
 
     def _after(
         self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool, made: Iterable[str] = ()
-    ) -> PrivateFrame:
-        after = PrivateFrame.__new__(PrivateFrame)
+    ) -> PrivateFrame[Frame]:
+        after: PrivateFrame[Frame] = PrivateFrame.__new__(PrivateFrame)
         after.__dict__.update(self.__dict__)
         after._rows = rows
         after._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))

@@ -8,16 +8,16 @@ import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import _Row
-from dp_polars.asking.frame import PrivateFrame
+from dp_polars.asking.frame import Frame, PrivateFrame
 
 
 def private(
-    frame: pl.DataFrame | pl.LazyFrame,
+    frame: Frame,
     session: Session | None = None,
     unit: str | Sequence[str] | _Row | None = None,
     name: str | None = None,
     data_version: str | None = None,
-) -> PrivateFrame:
+) -> PrivateFrame[Frame]:
     """Return the private form of a frame: `df.dp` for editors and type checkers, with options.
 
     Parameters

@@ -125,9 +125,9 @@ class ChoiceOptions(TypedDict, total=False):
 AnyOptions = Options | OpeningOptions | ChoiceOptions
 
 
-def check_options(options: AnyOptions, aggregate: str, kind: type = Options) -> None:
-    """Refuse options that no aggregate has."""
-    known = sorted(kind.__annotations__)
+def check_options(options: AnyOptions, aggregate: str, kind: type = Options, also: Sequence[str] = ()) -> None:
+    """Refuse options that no aggregate has; `also` is what else can be said by name."""
+    known = sorted({*kind.__annotations__, *also})
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -135,7 +135,7 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options) -> 
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 
-def spend_of(given_options: AnyOptions, session: Session) -> Spend:
+def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = False) -> Spend:
     """Return the one way in which the spend was said, or the session's default."""
     options: dict[str, Any] = dict(given_options)
     epsilon, share, rho, within = (
@@ -154,8 +154,9 @@ def spend_of(given_options: AnyOptions, session: Session) -> Spend:
     if not said:
         if session.defaults.queries is None:
             raise InvalidParameterError(
-                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session), "
-                "within=50 (a wanted error) or rho=; or open the session with queries=20 for equal shares."
+                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
+                + (", within=50 (a wanted error)" if with_error else "")
+                + " or rho=; or open the session with queries=20 for equal shares."
             )
         share = Fraction(1, session.defaults.queries)
     return Spend(
@@ -211,7 +212,7 @@ def _own_domain(key: Key) -> pl.Series | None:
     return None
 
 
-_WORDS = (pl.String, pl.Enum, pl.Binary)
+_WORDS = (pl.String, pl.Enum, pl.Categorical, pl.Binary)
 
 
 def _listed(values: list[Any], key: Key, what: str) -> pl.DataFrame:
@@ -257,7 +258,7 @@ def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.D
     else:
         frame = _listed(list(given), keys[0], what)
     try:
-        if any((kind == pl.String) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
+        if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
     except pl.exceptions.PolarsError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.choices import BestChoice, Choice, Choices
+from dp_polars.asking.many import PreviewMany
 from dp_polars.asking.options import By, ChoiceOptions, OpeningOptions, Options
 from dp_polars.asking.question import View
 from dp_polars.asking.questions import Questions
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan], PublicNames):
+class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan], PublicNames):
     """The questions of a private frame, answered with their plan."""
 
-    def __init__(self, frame: PrivateFrame) -> None:
+    def __init__(self, frame: PrivateFrame[Any]) -> None:
         self._frame = frame
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:

@@ -73,7 +73,7 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
         min_units=count_of(options.get("min_units", 1), "min_units"),
         interval=interval,
         nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
-        spend=spend_of(options, session),
+        spend=spend_of(options, session, with_error=True),
         steps=view.steps,
         unchecked=view.unchecked,
         integer_unit=is_integer(unit, schema),
@@ -162,11 +162,11 @@ def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None
     return probability_of(confidence, "confidence")
 
 
-def keys_of(by: By, view: View) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
+def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list[CheckedExpression]]:
     """Return grouping keys, checked."""
     listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
     schema = view.rows.collect_schema()
-    checked = [check_expression(item, schema=schema, what="by") for item in listed]
+    checked = [check_expression(item, schema=schema, what=what) for item in listed]
     types = view.rows.select([item.expr for item in checked]).collect_schema() if checked else pl.Schema()
     keys: list[Key] = []
     columns: list[CheckedExpression] = []

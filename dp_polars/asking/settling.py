@@ -11,6 +11,7 @@ Three rewrites go beyond turning `strict` off:
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
@@ -37,6 +38,8 @@ _NULL: Tree = {"Literal": {"Scalar": {"Null": "Null"}}}
 _UNITS = {"ms": ("Milliseconds", 10**3), "us": ("Microseconds", 10**6), "ns": ("Nanoseconds", 10**9)}
 _FIRST_DAY, _LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, counted from 1970-01-01
 _LONGEST_PADDING = 1000
+_LONGEST_OFFSET = 1000  # years: 120 of them, the deepest expression, are far from the end of Polars' calendar, 262143
+_DAYS_OF = {"w": 7, "mo": 31, "q": 92, "y": 366}  # of a unit, at least; of shorter ones than a day one at most counts
 
 _MIXED_TYPES = Reason(
     "mixes types that Polars converts with a cast that can fail",
@@ -102,8 +105,9 @@ def _operator(node: Node, divisor: Tree, question: Question) -> Tree:
             raise _wrong_pair(symbol, left, right, question)
     if left.kind == right.kind and left.kind in SAME - NUMERIC - {"string", *CALENDAR, "duration", "time", "binary"}:
         _agree(node.parts, SAME, symbol, question)
-    if node.path in DIVISIONS and not left.constant and node.kind == "float":
-        return _spread(divisor, right, left, node.dtype)
+    # A duration is divided by a float in the same two ways as a float is.
+    if node.path in DIVISIONS and not left.constant and "float" in (node.kind, right.kind):
+        return _spread(divisor, right, left, node.dtype if node.kind == "float" else right.dtype)
     return divisor
 
 
@@ -175,9 +179,22 @@ def _options(node: Node, parts: list[Tree], question: Question) -> Any:
                 raise question.refuse(rule.name, UNKNOWN)
             parts[1] = _null_if_ambiguous(node.parts[1])
             return [options[0], "Null"]
+        case "OffsetBy" if not _short_offset(node.parts[1]):
+            raise question.refuse(
+                rule.name, fails(f"Offset by a text such as '3mo', of up to {_LONGEST_OFFSET} years.")
+            )
         case name if node.path == f"TemporalExpr.{name}" and name in ZONE_SENSITIVE:
             _zone(node, question)
     return options
+
+
+def _short_offset(part: Node) -> bool:
+    """Whether an offset is a constant so short that a long chain of them stays within Polars' calendar."""
+    if part.form != "Literal" or not isinstance(part.options, str):
+        return False
+    steps = re.findall(r"(\d+)(ns|us|ms|mo|[smhdwqy])", part.options)
+    whole = re.fullmatch(r"-?(\d+(ns|us|ms|mo|[smhdwqy]))+", part.options)
+    return whole is not None and sum(int(n) * _DAYS_OF.get(unit, 1) for n, unit in steps) <= 366 * _LONGEST_OFFSET
 
 
 def _parsing(node: Node, parts: list[Tree], question: Question) -> Any:

@@ -176,7 +176,7 @@ class Streams(Generic[Opened]):
         >>> stream.hits_left
         2
         """
-        check_options(options, "A stream", OpeningOptions)
+        check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
         view = self._view(options)
         check_unit(view.unit, view.rows.collect_schema())
         cap, rule = cap_of(options, "max_rows_per_group", view.session)

@@ -31,7 +31,9 @@ AUTO_RANGE = (-(10**12), 10**12)
 """Where bounds are looked for, if they are estimated."""
 
 
-def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bounds: Bounds) -> Value:
+def value_of(
+    checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bounds: Bounds, *, can_estimate: bool = True
+) -> Value:
     """Return a value column of an aggregate, with its bounds."""
     name, kind = checked.name, asked.kind
     if kind in ("count", "count_units", "n_unique"):
@@ -60,20 +62,22 @@ def value_of(checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bound
         scale = 10**dtype.scale if isinstance(dtype, pl.Decimal) else 1
         wide = (Fraction(AUTO_RANGE[0] * scale), Fraction(AUTO_RANGE[1] * scale))
         return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=wide, auto=True)
-    return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=_bounds(bounds, name, dtype))
+    return Value(
+        name=name, expression=checked.canonical, dtype=dtype, bounds=_bounds(bounds, name, dtype, can_estimate)
+    )
 
 
-def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fraction]:
+def _bounds(given: Any, name: str, dtype: pl.DataType, can_estimate: bool) -> tuple[Fraction, Fraction]:
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
         raise InvalidParameterError(
             f"Which values of {name} count at most? Say bounds={example}: values beyond are clipped, and "
             "the bounds decide the noise. They must not be read off the data"
-            + ("." if dtype.is_temporal() else " (bounds='auto' estimates them privately).")
+            + ("." if dtype.is_temporal() or not can_estimate else " (bounds='auto' estimates them privately).")
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
-    lower, upper = (_stored(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
+    lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
     if not lower < upper:
         raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
     largest = max(abs(lower), abs(upper))
@@ -82,7 +86,7 @@ def _bounds(given: Any, name: str, dtype: pl.DataType) -> tuple[Fraction, Fracti
     return lower, upper
 
 
-def _stored(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
+def stored_number(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
     """Return a bound as the number that a column would store."""
     if dtype.is_temporal():
         try:
@@ -109,7 +113,7 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
             raise InvalidParameterError("A histogram has edges=[...], or bins= over bounds=, not both.")
         if isinstance(asked.edges, str) or len(asked.edges) < 2:
             raise InvalidParameterError("edges= is a list of at least two edges: edges=[0, 10, 100].")
-        edges = [_stored(edge, "edges", value.name, value.dtype) for edge in asked.edges]
+        edges = [stored_number(edge, "edges", value.name, value.dtype) for edge in asked.edges]
     else:
         bins = count_of(10 if asked.bins is None else asked.bins, "bins")
         width = (value.upper - value.lower) / bins

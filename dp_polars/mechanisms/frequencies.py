@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
@@ -10,13 +11,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars.errors import InvalidDataError, InvalidParameterError
+from dp_polars.errors import DPWarning, InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, categories_of, channel_of, codes_of
 from dp_polars.mechanisms.randomized_response import NOT_LISTED, as_series
 from dp_polars.quantities import Number, flag_of, probability_of
 
 _OWN = ("category", "frequency", "standard_error", "frequency_low", "frequency_high", "responses")
 Floats = NDArray[np.float64]
+
+_IMPLAUSIBLE = 8  # standard errors below 0: no one will see that by chance
 
 
 def estimate_frequencies(
@@ -104,6 +107,14 @@ def _estimated(
     count = table.sum(axis=1, keepdims=True)
     unbiased = (table / count - channel.other) / channel.gain
     error = channel.deviation(np.clip(unbiased, 0, 1)) / np.sqrt(count)
+    if (unbiased + _IMPLAUSIBLE * channel.deviation(0.0) / np.sqrt(count) < -1 / count).any():
+        warnings.warn(
+            "Some frequencies are far below 0, as those of honest responses never are: epsilon, resample or categories "
+            "are not those that the responses were made with. Of Boolean and Enum columns null is a category, unless "
+            "categories= was given.",
+            DPWarning,
+            stacklevel=3,
+        )
     shown = np.stack([_on_simplex(row) for row in unbiased]) if project else unbiased
     columns = {"frequency": shown, "standard_error": error}
     if deviations is not None:

@@ -134,15 +134,29 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[
 
     So of candidates beyond everyone the least are the best, and all scores move in the same direction when a unit is
     added. A doubling costs most of the wanted number (of bounds, which span many, a tenth), and at least so much that a
-    candidate twice as large as need be is chosen with a probability e**2 times less.
+    candidate twice as large as need be is chosen with a probability e**2 times less (of bounds e times).
     """
-    part, least = 0.75 if estimate.value is None else 0.1, 2 / float(estimate.epsilon)
-    unit = 1.0 if estimate.value is None else min(abs(float(one)) for one in estimate.candidates if one)
-    sizes = [math.log2(1 + abs(float(one)) / unit) for one in estimate.candidates]
+    part, doubling = (0.75, 2) if estimate.value is None else (0.1, 1)
+    least = doubling / float(estimate.epsilon)
+    sizes = [_doublings(estimate, abs(float(one))) for one in estimate.candidates]
     return [
         -max(0, number - target) - round(max(part * target, least) * size)
         for number, target, size in zip(beyond, wanted, sizes, strict=True)
     ]
+
+
+def _doublings(estimate: Estimate, size: float) -> float:
+    """Return how often the least size was doubled; below 1 only an eighth counts, because few values lie there.
+
+    Every doubling on the way costs units that lie beyond: from a millionth to a thousand there are thirty, too many for
+    small data.
+    """
+    if estimate.value is None:
+        return math.log2(1 + size)
+    least = min(abs(float(one)) for one in estimate.candidates if one)
+    one = max(least, -float(estimate.value.lower) / 10**12)
+    above = math.log2(1 + size / one)
+    return above + (math.log2(1 + size / least) - above) / 8
 
 
 def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:

@@ -81,7 +81,7 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     raise InvalidParameterError(
         f"How many rows may one unit add to a group of this {aggregate.kind}? That decides the noise. Say "
         "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to have it estimated from a part "
-        "of the spend, count units instead of rows (count_units)"
+        "of the spend, count units instead of rows (count_units; of a choice score='units')"
         + (", or clip each unit's total with per='unit'." if aggregate.kind == "sum" else ".")
     )
 

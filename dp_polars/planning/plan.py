@@ -174,6 +174,12 @@ class Plan(AsTable):
             return None
         return float(part.error(confidence) * part.grid.step * _unit_of(made.aggregate))
 
+    def expected_regret(self, confidence: float = 0.95) -> float | None:
+        """Return how far the score of a choice lies from the best one at most, where it doesn't depend on the data."""
+        from dp_polars.planning.selection import regret
+
+        return regret(self, confidence)
+
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""
         from dp_polars.planning.show import plan_rows

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import polars as pl
+import polars.selectors as cs
 
 Kind = Literal[
     "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
@@ -254,5 +255,7 @@ class Query:
 def public_digest(frame: pl.DataFrame) -> str:
     """Return a digest of a public frame (never of private rows); different frames have different ones."""
     digest = hashlib.sha256(str(frame.schema).encode())
-    digest.update(json.dumps(frame.rows(), default=repr).encode())
+    # Times as they are stored: Python's know no nanoseconds.
+    stored = frame.with_columns(cs.temporal().to_physical())
+    digest.update(json.dumps(stored.rows(), default=repr).encode())
     return digest.hexdigest()

@@ -30,20 +30,23 @@ def selection_rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("candidates", f"{selection.candidates.height} public ({selection.candidates_rule})"))
     if choosing.limited is not None:
         limit, gap = choosing.limited, choosing.limited.gap * float(part.grid.step)
-        found = "of groups and candidates" if len(query.keys) > 1 else "of candidates"
+        within = " of its group" if len(query.keys) > 1 else ""
         rows.append(
             (
-                "discovered",
-                f"those {found} whose score is about {gap:.6g} above that of the {limit.most + 1}th, 0 if there is "
-                f"none (delta {float(limit.delta):.3g})",
+                "candidates" if selection.candidates is None else "groups",
+                f"discovered: shown if a score is above about {gap:.6g}, plus the one of rank {limit.most + 1}{within} "
+                f"if there are so many (delta {float(limit.delta):.3g})",
             )
         )
+    if selection.groups is not None and query.keys[:-1]:
+        rows.append(("keys", f"{selection.groups.height} public groups"))
     if plan.unit_delta:
         rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
     rows.append(("price", price_text(plan.terms, plan.cost)))
     off = regret(plan)
     if off is not None:
-        rows.append(("expected regret", f"a score within {off:.6g} of the best, for 95 % of choices"))
+        what = query.aggregates[0].title() if selection.kind != "select_best" else "the score"
+        rows.append(("expected regret", f"95 % of choices are within {off:.6g} of the best ({what})"))
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
     return rows

@@ -23,7 +23,7 @@ from dp_polars.planning.grid import Grid
 from dp_polars.planning.plan import Plan
 from dp_polars.sampling import SYSTEM_BITS
 
-OWN = "dp_polars_"
+OWN = "\0"
 """How the names of columns begin that are not the user's."""
 
 SLOTS = 32
@@ -90,9 +90,7 @@ class Scores:
         table = np.zeros((groups, len(self.candidates)), dtype=object)
         for start in range(0, len(self.candidates), SLOTS):
             some = self.candidates[start : start + SLOTS]
-            constants = [
-                pl.lit(value, dtype=some.dtype).alias(slot_name(slot)) for slot, value in enumerate(some.to_list())
-            ]
+            constants = [_constant(some, slot).alias(slot_name(slot)) for slot in range(len(some))]
             sums = [(steps(slot) * pl.col(_WEIGHT)).sum().alias(f"sum{slot}") for slot in range(len(some))]
             if (frame[_WEIGHT] == 1).all():
                 sums = [steps(slot).sum().alias(f"sum{slot}") for slot in range(len(some))]
@@ -120,6 +118,13 @@ class Scores:
         if dtype in _SHORT and not grid.exponent and most < LIMIT:
             return lambda slot: pl.col(f"value{slot}").cast(pl.Int64).clip(grid.low, grid.high)
         return lambda slot: _integer_steps(slot, pl.Int8() if dtype == pl.Boolean else dtype, grid)
+
+
+def _constant(some: pl.Series, slot: int) -> pl.Expr:
+    """Return a candidate as a constant; times as they are stored, because Python's know no nanoseconds."""
+    if some.dtype.is_temporal():
+        return pl.lit(some.to_physical()[slot], dtype=some.to_physical().dtype).cast(some.dtype)
+    return pl.lit(some[slot], dtype=some.dtype)
 
 
 def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:

@@ -80,7 +80,7 @@ def choice_schema(query: Query, selection: Selection) -> dict[str, pl.DataType]:
 def present_choices(chosen: pl.DataFrame, query: Query, selection: Selection) -> pl.DataFrame:
     """Return the released frame: a row for each choice, or one for each group with the list of them."""
     schema = choice_schema(query, selection)
-    chosen = chosen if RANK in schema else chosen.drop(RANK)
+    chosen = chosen if selection.kind == "top_k" and query.unfolded else chosen.drop(RANK)
     named = chosen.rename({f"key{i}": key.name for i, key in enumerate(query.keys)})
     if selection.kind == "top_k" and not query.unfolded:
         *by, column = (key.name for key in query.keys)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NoReturn
 
 import polars as pl
 
 from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars.stream import StreamRows, exact_answers, stream_rows
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import EngineError, InvalidParameterError
 from dp_polars.mechanisms.sparse_vector import SparseVector
 from dp_polars.planning.stream import SENSITIVITY, StreamPlan, StreamQuery
 from dp_polars.releasing.snapshot import guarded, take_snapshot
@@ -47,6 +48,9 @@ class OpenStream:
         self._lock = threading.Lock()
         self._guard = Exclusive(None)  # knows a forked copy
 
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
+
     @property
     def hits_left(self) -> int:
         """How many more answers above the threshold there can be."""
@@ -64,7 +68,13 @@ class OpenStream:
             raise closed()
         if not queries:
             return []
-        answers = guarded(lambda: exact_answers(rows, [query.tally for query in queries]))
+        try:
+            answers = guarded(lambda: exact_answers(rows, [query.tally for query in queries]))
+        except EngineError:
+            # Whether it fails may depend on a person's row, and that was not paid for: it must not be seen twice.
+            self._rows = None
+            self._vector.hits_left = 0
+            raise
         found: list[bool | float | None] = []
         with self._lock:
             for query, answer in zip(queries, answers, strict=True):

@@ -148,10 +148,13 @@ def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, 
     without = sum(len(question.calls) for question in questions if not question.calls[0].spends)
     ones = []
     for aggregation in parts.aggregations:
-        _agree([call for question in aggregation.questions for call in question.calls], _ONCE)
+        calls = [call for question in aggregation.questions for call in question.calls]
+        _agree(calls, _ONCE)
+        once = {name: call.options[name] for call in calls for name in _ONCE if name in call.options}
         own = []
         for question in aggregation.questions:
-            said: dict[str, Any] = {}
+            chooses = question.calls[0].chooses  # and has no least number of units
+            said: dict[str, Any] = {name: value for name, value in once.items() if name != "min_units" or not chooses}
             for call in question.calls:
                 said |= call.options
             _agree(question.calls, tuple(said))

@@ -56,6 +56,10 @@ class Call:
         """Return the choice among the values of the first column, by the sum of the second if there is one."""
         score = self.own.get("score", "rows")
         if len(columns) > 1:
+            if "score" in self.own:
+                raise InvalidParameterError(
+                    f"{self.name} chooses by the sum of {columns[1]} or by score=, not by both."
+                )
             score = total(columns[1], bounds=self.own.get("bounds"))
         given = self.own.get("candidates")
         candidates = list(given) if isinstance(given, tuple) else given
@@ -121,6 +125,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options have names: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])
+    if name in CHOICES and said.get("bounds") is not None and len(values) < 2:
+        raise refuse(node, f"{name} has bounds of what is summed: {_usage(name, kind)}.")
     own = {option: value for option, value in said.items() if option in OWN}
     options = {option: value for option, value in said.items() if option not in OWN}
     return Call(name, kind, values, node.get("filter"), own, options, node)
@@ -151,7 +157,8 @@ def _values(
     if kind == "count_units":
         raise refuse(node, "dp_count_units counts units; it takes no column. Leave units out with FILTER (WHERE ...).")
     wanted = 2 if kind in _PAIRS or (name in CHOICES and len(positional) > 1) else 1
-    if len(positional) < wanted or any(item["class"] == "STAR" for item in positional[:wanted]):
+    unfit = ("STAR", "CONSTANT", "PARAMETER") if name in CHOICES else ("STAR",)
+    if len(positional) < wanted or any(item["class"] in unfit for item in positional[:wanted]):
         columns = "two columns" if wanted == 2 else "a column"
         raise refuse(node, f"{name} needs {columns}: {_usage(name, kind)}.")
     return tuple(positional[:wanted]), positional[wanted:]

@@ -107,6 +107,8 @@ class Functions:
         function = words.pop("function")
         answer = _FUNCTIONS[function].answer
         keys = list(dict.fromkeys(words.pop("by")))
+        if function in CHOICES and words["value"] is None and (words["lower"], words["upper"]) != (None, None):
+            raise InvalidParameterError(f"{function} has bounds of what is summed: say value := 'x' too.")
         node = self._select(function, words, keys)
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))

@@ -152,3 +152,12 @@ FRAME = pl.DataFrame({"vote": ["a", "b"], "category": [1, 2], "region": ["x", "y
 def test_what_is_refused(responses, column, words, message):
     with pytest.raises((InvalidParameterError, InvalidDataError), match=message):
         dp.estimate_frequencies(responses, column, **{"epsilon": 1.0, "categories": ["a", "b"], **words})
+
+
+def test_responses_that_were_made_otherwise_are_warned_of():
+    """With two categories responded and three estimated, the third would be far below 0."""
+    truth = pl.Series([True, False] * 5_000)
+    answers = dp.mechanisms.randomized_response(truth, epsilon=1.0, categories=[True, False])
+    with pytest.warns(dp.DPWarning, match="categories"):
+        dp.estimate_frequencies(answers, epsilon=1.0)
+    dp.estimate_frequencies(answers, epsilon=1.0, categories=[True, False])

@@ -183,6 +183,9 @@ def test_what_cannot_be_drawn_says_what_to_do():
     release = asked(a_session(), lambda: VISITS.dp.sparse_vector(700, hits=1, of="units", epsilon=0.1))
     with pytest.raises(dp.InvalidParameterError, match="stream"):
         dp.plot(release)
+    release = asked(a_session(), lambda: VISITS.dp.synthesize({"region": REGIONS}, epsilon=0.1))
+    with pytest.raises(dp.InvalidParameterError, match="synthetic rows"):
+        dp.plot(release)
 
 
 def test_charts_of_a_release_hold_nothing_but_the_release():
@@ -251,6 +254,10 @@ def test_the_tradeoff_of_choices_streams_responses_and_several_answers():
         for chart, what in (
             (dp.plot.tradeoff(preview.noisy_max, "region", REGIONS), "expected regret"),
             (dp.plot.tradeoff(preview.sparse_vector, 700, of="units", hits=2), "margin of 100 questions"),
+            (
+                dp.plot.tradeoff(preview.online_queries, {"region": REGIONS}, alpha=0.1, max_updates=5),
+                "margin of 100 questions, in rows beyond alpha * n",
+            ),
             (dp.plot.tradeoff(preview.group_by("region").agg, **both), "expected error"),
         ):
             rows = rows_of(chart)
@@ -260,6 +267,8 @@ def test_the_tradeoff_of_choices_streams_responses_and_several_answers():
             assert rows[-1]["error"] < rows[0]["error"]
         with pytest.raises(dp.InvalidParameterError, match="depends on the data"):
             dp.plot.tradeoff(preview.mean, "value", bounds=(0, 40))
+        with pytest.raises(dp.InvalidParameterError, match="depends on the data"):
+            dp.plot.tradeoff(preview.synthesize, {"region": REGIONS})
     with a_session(adjacency="replace"):
         chart = dp.plot.tradeoff(VISITS.dp.preview.randomized_response, "region", categories=REGIONS)
         assert "standard error" in chart.to_dict()["encoding"]["y"]["title"]
@@ -295,6 +304,7 @@ def test_the_loss_of_a_plan_is_what_it_is_charged_for(adjacency, group_size):
             preview.group_by("region").agg(n=dp.count(), m=dp.mean("value", bounds=(0, 40)), keys=REGIONS, epsilon=0.3),
             preview.corr("user", "value", bounds=((0, 900), (0, 40)), epsilon=0.3),
             preview.sparse_vector(700, hits=2, of="units", epsilon=0.3),
+            preview.online_queries({"region": REGIONS}, alpha=0.1, max_updates=5, epsilon=0.3),
         ]
         if adjacency == "replace":
             plans.append(preview.randomized_response("region", categories=REGIONS, epsilon=0.3))

@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import dp_polars as dp
 
-ASKED = {"count", "sum", "noisy_max", "top_k", "sparse_vector", "randomized_response", "group_by"}
+ASKED = {"count", "sum", "noisy_max", "top_k", "sparse_vector", "randomized_response", "group_by", "online_queries"}
 FRAME = pl.DataFrame({"user": [1], "region": ["north"]})
 
 

@@ -4,9 +4,11 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.stream import StreamPlan
+from dp_polars.planning.synthesis import SynthesisPlan
 from tests.showing.views import REGIONS, VISITS, a_session
 
 
@@ -73,6 +75,14 @@ def test_streams():
         VISITS.dp.sparse_vector(700, hits=2, of="units", epsilon=0.2)
         release = check(session, None, StreamPlan, error=False)
     assert release.frame["threshold"].to_list() == [700.0]
+
+
+def test_many_queries_and_synthetic_rows():
+    with a_session() as session:
+        VISITS.dp.online_queries({"region": REGIONS}, alpha=0.1, max_updates=5, epsilon=0.2)
+        check(session, None, OnlinePlan, error=False)
+        VISITS.dp.synthesize({"region": REGIONS}, epsilon=0.2)
+        check(session, None, SynthesisPlan, error=False)
 
 
 def test_randomized_responses():

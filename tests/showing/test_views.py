@@ -302,6 +302,8 @@ def test_every_plan_has_its_text_and_its_html_from_the_same_rows():
             preview.mean("value", bounds=(0, 40), max_rows_per_group="auto", epsilon=0.1),
             preview.noisy_max("region", REGIONS, epsilon=0.1),
             preview.sparse_vector(700, hits=2, of="units", epsilon=0.1),
+            preview.online_queries({"region": REGIONS}, alpha=0.1, max_updates=5, epsilon=0.1),
+            preview.synthesize({"region": REGIONS}, epsilon=0.1),
         ]
     with a_session(adjacency="replace"):
         plans.append(VISITS.dp.preview.randomized_response("region", categories=REGIONS, epsilon=0.1))

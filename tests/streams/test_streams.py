@@ -550,3 +550,31 @@ def test_noise_comes_from_the_system():
     values = [private.sparse_vector(-(10**6), numeric=True, epsilon=0.01).ask(dp.count()) for _ in range(40)]
     assert len(set(values)) > 20
     assert np.std(values) > 100
+
+
+def test_a_question_that_fails_on_the_rows_closes_the_stream(monkeypatch):
+    """Whether it fails may depend on one person's row, and that was not paid for."""
+    stream = dp.private(FRAME, session(max_rows_per_group=5)).sparse_vector(0, hits=5, epsilon=1.0)
+
+    def failing(*_):
+        raise pl.exceptions.ComputeError("a value of a person")
+
+    monkeypatch.setattr("dp_polars.releasing.stream.exact_answers", failing)
+    with pytest.raises(dp.EngineError) as caught:
+        stream.ask(dp.count())
+    assert "person" not in str(caught.value)
+    monkeypatch.undo()
+    assert stream.closed
+    with pytest.raises(dp.InvalidParameterError, match="closed"):
+        stream.ask(dp.count())
+
+
+def test_columns_with_our_own_names_are_refused():
+    """A unit column that is overwritten with random numbers would make every row a unit of its own."""
+    frame = FRAME.rename({"user": "\0drawn"}) if "user" in FRAME.columns else FRAME
+    name = "\0drawn" if "\0drawn" in frame.columns else frame.columns[0]
+    frame = frame.rename({name: "\0drawn"})
+    paying = dp.Session(epsilon=1.0, unit="\0drawn", max_rows_per_group=1)
+    with pytest.raises(dp.InvalidParameterError, match="rename"):
+        dp.private(frame, paying).sparse_vector(0, epsilon=0.5)
+    assert not paying.releases

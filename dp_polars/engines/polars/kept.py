@@ -14,7 +14,9 @@ import polars as pl
 
 from dp_polars.sampling import BitSource
 
-_DRAWN = "dp_polars_drawn"
+# Names that no column of a user has.
+_DRAWN = "\0drawn"
+_CHOSEN = "\0chosen"
 _MOST_ROWS = 1 << 62  # no frame has more
 
 
@@ -37,12 +39,12 @@ def kept_rows(
     kept = ~pl.any_horizontal(pl.col(name).is_null() for name in units)
     if max_groups is not None and keys:
         pairs = _drawn(frame.select(*units, *keys).unique(), source)
-        chosen = pairs.filter(_first(units, max_groups)).drop(_DRAWN).with_columns(dp_polars_chosen=pl.lit(True))
+        chosen = pairs.filter(_first(units, max_groups)).drop(_DRAWN).with_columns(pl.lit(True).alias(_CHOSEN))
         # Each row meets at most one pair, so the rows and their order stay.
         frame = frame.select(*units, *keys).join(
             chosen, on=[*units, *keys], how="left", nulls_equal=True, maintain_order="left"
         )
-        kept &= pl.col("dp_polars_chosen").fill_null(False)
+        kept &= pl.col(_CHOSEN).fill_null(False)
     if max_rows is not None:
         frame = _drawn(frame, source)
         kept &= _first([*units, *keys], max_rows)

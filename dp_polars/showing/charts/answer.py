@@ -11,10 +11,11 @@ import polars as pl
 from dp_polars.accounting.release import Release
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
-from dp_polars.planning.stream import StreamPlan
+from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.totals import LEVEL
 from dp_polars.releasing.present import BIN
 from dp_polars.releasing.selection import RANK
+from dp_polars.showing.table import AsTable
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     plan = released.plan if isinstance(released, Release) else None
     frame = released.frame if isinstance(released, Release) else released
     below = []
-    if isinstance(plan, StreamPlan):
+    if isinstance(plan, AsTable) and not isinstance(plan, Plan | ResponsePlan):
         raise InvalidParameterError(
-            "What a stream releases are its answers, as they are asked; here are only its terms. Print it, or draw "
-            "dp.plot.privacy_loss(release)."
+            "There is no chart of this release: streams and online queries are answered as they are asked, and "
+            "synthetic rows are drawn as other rows are. Draw dp.plot.privacy_loss(release), or what you make of them."
         )
     if isinstance(plan, Plan) and plan.query.rollup:
         frame = frame.filter(pl.col(LEVEL) == pl.col(LEVEL).max()).drop(LEVEL)

@@ -16,9 +16,11 @@ from typing import Any
 from dp_polars.accounting.cost import Cost
 from dp_polars.composition.privacy_loss import PrivacyLoss
 from dp_polars.errors import InvalidParameterError
+from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.stream import StreamPlan
+from dp_polars.planning.synthesis import SynthesisPlan
 
 _FINE = 2**17  # atoms of a whole plan, below those that `PrivacyLoss` gathers on a grid
 _EACH = 1_000  # atoms of one answer: a larger sensitivity is drawn in coarser steps
@@ -41,15 +43,23 @@ def loss_of(plan: Any) -> Loss:
     """Return the privacy loss of what a plan releases."""
     if isinstance(plan, ResponsePlan):
         return _of_responses(plan)
-    if isinstance(plan, StreamPlan):
-        bound = PrivacyLoss.randomized_response(plan.epsilon)
-        return Loss(bound, plan.cost, plan.label(), ("an upper bound: the worst of this epsilon",))
     if isinstance(plan, Plan):
         return _of_plan(plan)
+    if isinstance(plan, StreamPlan | OnlinePlan | SynthesisPlan):
+        return _bounded(plan)
     raise InvalidParameterError(
         "privacy_loss draws a plan (df.dp.preview.count(...)), a release with its plan (session.releases[-1]) or a "
         f"dp.composition.PrivacyLoss, got {type(plan).__name__}."
     )
+
+
+def _bounded(plan: StreamPlan | OnlinePlan | SynthesisPlan) -> Loss:
+    """Return the worst loss of the plan's epsilon, where it has one."""
+    cost = plan.cost
+    if cost.gaussian_delta or not isinstance(cost.epsilon, Fraction):
+        raise InvalidParameterError("The privacy loss of this plan is known by its rho alone; print the plan.")
+    loss = PrivacyLoss.randomized_response(cost.epsilon)
+    return Loss(loss, cost, plan.label(), ("an upper bound: the worst of this epsilon",))
 
 
 def _of_responses(plan: ResponsePlan) -> Loss:

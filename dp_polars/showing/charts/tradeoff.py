@@ -8,11 +8,13 @@ from typing import Any
 
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.errors import InvalidParameterError
+from dp_polars.planning.online import OnlinePlan
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.selection import regret
 from dp_polars.planning.stream import StreamPlan
 from dp_polars.showing.charts.base import WIDTH, Row, altair, inline, label, number, title
+from dp_polars.showing.table import AsTable
 
 EPSILONS = tuple(float(f"{0.05 * 100 ** (place / 20):.2g}") for place in range(21))
 """From 0.05 to 5, evenly on a log scale."""
@@ -73,6 +75,8 @@ def _errors(plan: Any) -> tuple[dict[str, float], str]:
         change = 1 if plan.of == "units" or plan.max_rows is None else plan.max_rows
         margin = plan.expected_error(_QUESTIONS, sensitivity=change).margin
         return {plan.of: float(margin)}, f"margin of {_QUESTIONS} questions"
+    if isinstance(plan, OnlinePlan):
+        return {"answer": plan.margin(_QUESTIONS)}, f"margin of {_QUESTIONS} questions, in rows beyond alpha * n"
     if isinstance(plan, ResponsePlan):
         return {plan.name: plan.channel.deviation(0.5)}, "standard error of a frequency, times sqrt(n)"
     if isinstance(plan, Plan) and plan.choosing is not None:
@@ -81,6 +85,8 @@ def _errors(plan: Any) -> tuple[dict[str, float], str]:
     if isinstance(plan, Plan):
         found = {name: error for name, error in plan.expected_errors().items() if math.isfinite(error) and error > 0}
         return found, "expected error"
+    if isinstance(plan, AsTable):
+        return {}, ""
     raise InvalidParameterError(
         f"The question gave a {type(plan).__name__}, not a plan. Ask the preview, which spends nothing: "
         "lambda epsilon: df.dp.preview.count('region', epsilon=epsilon)."

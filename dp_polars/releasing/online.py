@@ -1,0 +1,148 @@
+"""Many questions over a domain after one charge: the exact histogram behind a sparse vector, the public guess before.
+
+The histogram is computed once; after that only whole numbers of it are compared or released, each with its noise.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NoReturn
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars.accounting.session import Session
+from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
+from dp_polars.mechanisms.sparse_vector import SparseVector
+from dp_polars.planning.domain import CELL, Domain, histogram_of
+from dp_polars.planning.online import OnlinePlan
+from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
+
+Mask = NDArray[np.bool_]
+
+_WORK = 500_000  # cells that are touched once more after an update: none where the domain is larger
+_PASSES = 10
+_MOST_KEPT = 100  # measurements that are gone through again
+
+
+@dataclass(frozen=True)
+class OnlineAnswer:
+    """The answer to one question.
+
+    Attributes
+    ----------
+    count
+        How many rows: measured with noise, or what the hypothesis says; between 0 and the noisy number of rows.
+    fraction
+        The same as a part of the noisy number of rows.
+    free
+        Whether it used none of the updates.
+    checked
+        Whether the data were compared with the hypothesis: no longer when the updates are used up.
+    updates_left
+        How many updates are left after it.
+    """
+
+    count: int
+    fraction: float
+    free: bool
+    checked: bool
+    updates_left: int
+
+
+def bounded_histogram(
+    rows: pl.LazyFrame, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
+) -> NDArray[np.int64]:
+    """Return how many kept rows each cell has; call it after the charge.
+
+    Rows outside the domain are left out first, then each unit keeps at most `max_rows` of its rows.
+    """
+    units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
+    cells = rows.select(*units, domain.cell()).filter(pl.col(CELL).is_not_null())
+    names = [f"unit{place}" for place in range(len(unit))]
+    snapshot = take_snapshot(cells, names, source, max_rows=max_rows)
+    return guarded(lambda: histogram_of(snapshot.of_units()[CELL], domain))
+
+
+def open_online(plan: OnlinePlan, rows: pl.LazyFrame, session: Session) -> OnlineStream:
+    """Charge the whole price, read the rows once and return what answers from then on."""
+    with session.reserve(plan.cost, label=plan.label(), key=None) as reservation:
+        histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)
+        stream = OnlineStream(plan, histogram, SYSTEM_BITS)
+        facts = {
+            "cells": plan.domain.size,
+            "max_updates": plan.max_updates,
+            "alpha": float(plan.alpha),
+            "size": stream.size,
+        }
+        release = reservation.commit(pl.DataFrame([facts]))
+        session.remember(release, plan)
+        return stream
+
+
+class OnlineStream:
+    """An exact histogram, a sparse vector before it, and the hypothesis that answers."""
+
+    def __init__(self, plan: OnlinePlan, histogram: NDArray[np.int64], source: BitSource) -> None:
+        self.plan, self._histogram, self._source = plan, histogram, source
+        noise = int(discrete_laplace(plan.size_scale, 1, source)[0])
+        self.size = max(1, int(histogram.sum(dtype=np.int64)) + noise)
+        self._hypothesis = Hypothesis(plan.domain.dims)
+        self._vector = SparseVector(plan.scales, plan.alpha * self.size, Fraction(plan.sensitivity), source)
+        self._measured: list[tuple[Partition, float]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def updates_left(self) -> int:
+        """How many updates are left."""
+        return self._vector.hits_left
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return a copy of the hypothesis."""
+        with self._lock:
+            return self._hypothesis.weights.copy()
+
+    def ask(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
+        """Answer how many rows lie in the cells where a predicate over `axes` is true."""
+        with self._lock:
+            guess = self._hypothesis.share(axes, mask) * self.size
+            if not self._vector.hits_left:
+                return self._answer(round(guess), free=True, checked=False)
+            exact = int((over(self._histogram, axes) * mask).sum(dtype=np.int64))
+            if self._vector.ask(abs(exact - round(guess))) is None:
+                return self._answer(round(guess), free=True, checked=True)
+            measured = exact + int(discrete_laplace(self.plan.value_scale, 1, self._source)[0])
+            count = max(0, min(measured, self.size))
+            self._hypothesis.learn(axes, mask, (count - guess) / self.size)
+            self._learn_again(Partition.of_predicate(axes, mask), count / self.size)
+            return self._answer(count, free=False, checked=True)
+
+    def _learn_again(self, partition: Partition, share: float) -> None:
+        """Go through what was measured before, where the hypothesis moved away from it by more than the noise.
+
+        That is post-processing of released counts, and each such step makes the hypothesis better, as the first did.
+        """
+        self._measured = [*self._measured[1 - _MOST_KEPT :], (partition, share)]
+        noise, left = float(self.plan.value_scale) / self.size, _WORK // self._hypothesis.weights.size
+        left, moved = min(left, _PASSES * len(self._measured)), True  # measurements that disagree would go on forever
+        while moved and left > 0:
+            moved = False
+            for own, wanted in self._measured[-left:]:
+                left -= 1
+                mask = own.mask
+                gap = wanted - self._hypothesis.share(own.axes, mask)
+                if abs(gap) > noise:
+                    self._hypothesis.learn(own.axes, mask, gap)
+                    moved = True
+
+    def _answer(self, count: int, *, free: bool, checked: bool) -> OnlineAnswer:
+        count = max(0, min(count, self.size))
+        return OnlineAnswer(count, count / self.size, free, checked, self._vector.hits_left)
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError("Online queries can't be copied: two copies would answer for the price of one.")

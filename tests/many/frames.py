@@ -1,0 +1,49 @@
+"""Small frames with units of many rows, and neighbours of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from dp_polars.asking.domain import bins, domain_of_words
+from dp_polars.planning.domain import Domain
+from dp_polars.releasing.online import bounded_histogram
+from tests.bits import SeededBits
+
+COLORS = ["red", "green", "blue"]
+WORDS = {"color": None, "member": [True, False, None], "age": bins([0, 18, 65])}
+
+
+def random_rows(rng: np.random.Generator, users: list[int], most: int) -> pl.DataFrame:
+    """Rows of users with up to `most` rows each, a part of them outside the domain."""
+    of = np.repeat(users, rng.integers(1, most + 1, len(users)))
+    count = len(of)
+    colors = [COLORS[i] if i < 3 else None for i in rng.integers(0, 4, count).tolist()]
+    members = [(True, False, None)[i] for i in rng.integers(0, 3, count).tolist()]
+    return pl.DataFrame(
+        {
+            "user": pl.Series(of, dtype=pl.Int64),
+            "color": pl.Series(colors, dtype=pl.Enum(COLORS)),
+            "member": pl.Series(members, dtype=pl.Boolean),
+            "age": pl.Series(rng.integers(-10, 80, count), dtype=pl.Int16),
+        }
+    )
+
+
+def domain() -> Domain:
+    return domain_of_words(WORDS, random_rows(np.random.default_rng(0), [1], 1).schema, ("user",))
+
+
+def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:
+    """Histograms of frames that agree in their first rows, with the same numbers drawn for these."""
+    return [bounded_histogram(frame.lazy(), ("user",), domain(), max_rows, SeededBits(seed)) for frame in frames]
+
+
+def neighbours(seed: int, adjacency: str, together: int, most: int = 12) -> list[pl.DataFrame]:
+    """Two frames that differ in all rows of `together` units, which come last."""
+    rng = np.random.default_rng(seed)
+    shared = random_rows(rng, list(range(6)), most)
+    left = random_rows(rng, list(range(100, 100 + together)), most)
+    if adjacency == "add_remove":
+        return [pl.concat([shared, left]), shared]
+    return [pl.concat([shared, one]) for one in (left, random_rows(rng, list(range(200, 200 + together)), most))]
