@@ -60,6 +60,7 @@ from dp_polars.releasing.online import OnlineAnswer
 from dp_polars.releasing.synthesis import Synthesis
 
 if TYPE_CHECKING:
+    from dp_polars.showing.charts.plot import plot
     from dp_polars.sql.connection import GuardedConnection, connect
     from dp_polars.sql.functions import register
 
@@ -116,6 +117,7 @@ __all__ = [
     "median",
     "min",
     "n_unique",
+    "plot",
     "private",
     "pure_cost",
     "quantile",
@@ -130,7 +132,7 @@ put_namespace()
 
 
 def __getattr__(name: str) -> object:
-    """Import DuckDB's side only when it is asked for."""
+    """Import DuckDB's side and charts only when they are asked for."""
     if name in ("connect", "GuardedConnection"):
         from dp_polars.sql import connection
 
@@ -139,6 +141,10 @@ def __getattr__(name: str) -> object:
         from dp_polars.sql.functions import register
 
         return register
+    if name == "plot":
+        from dp_polars.showing.charts.plot import plot
+
+        return plot
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -92,6 +92,16 @@ class Release:
         again = ", found again" if self.stored else ""
         return f"<dp.Release {self.id}: {self.label}; {self.state}, {self.cost}{shown}{again}>"
 
+    def __str__(self) -> str:
+        from dp_polars.showing.release import release_text
+
+        return release_text(self)
+
+    def _repr_html_(self) -> str:
+        from dp_polars.showing.release import release_html
+
+        return release_html(self)
+
     def _shape(self) -> str:
         rows, columns = self.frame.shape
         return f"{rows:,} {'row' if rows == 1 else 'rows'} of {columns} {'column' if columns == 1 else 'columns'}"

@@ -314,22 +314,27 @@ class Session:
             },
         )  # fmt: skip
 
+    @property
+    def ledger_path(self) -> Path | None:
+        """The file that keeps the session; None if it is in memory."""
+        return self._ledger.path
+
     def describe(self) -> str:
-        """Return what was agreed, spent and is left, as text."""
-        spent, remaining = self.spent, self.remaining
-        lines = [f"dp_polars session ({self._terms.measure})"]
-        lines += [f"  {name}: {text}" for name, text in self._terms.described().items() if text != "none"]
-        lines.append(f"  ledger: {self._ledger.path or 'in memory'}")
-        lines.append(
-            f"  releases: {len(self.releases)}, {spent.share:.1%} of the budget used, {remaining.share:.1%} left"
-        )
-        if self._terms.measure == "approximate":
-            lines.append("  two accounts, of which the better one counts:")
-        for name in ("epsilon", "rho", "delta"):
-            used, left = getattr(spent, name), getattr(remaining, name)
-            if left is not None and (used or left):
-                lines.append(f"  {name}: spent {used:.6g}, left {left:.6g}")
-        return "\n".join(lines)
+        """Return what was agreed, spent and is left, and the last releases, as text."""
+        from dp_polars.showing.session import session_text
+
+        return session_text(self)
+
+    def _repr_html_(self) -> str:
+        from dp_polars.showing.session import session_html
+
+        return session_html(self)
+
+    def plot(self) -> Any:
+        """Return a chart of how the releases used up the budget. Needs the extra `plot`."""
+        from dp_polars.showing.charts.budget import budget_chart
+
+        return budget_chart(self)
 
     def __repr__(self) -> str:
         terms = self._terms.described()

@@ -34,6 +34,7 @@ from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.responses import run_responses
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
+from dp_polars.showing.names import PublicNames
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
@@ -41,7 +42,9 @@ JoinHow = Literal["inner", "left", "semi", "anti"]
 Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
 
 
-class PrivateFrame(PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], Generic[Frame]):
+class PrivateFrame(
+    PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], PublicNames, Generic[Frame]
+):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's

@@ -16,12 +16,13 @@ from dp_polars.asking.streams import Streams
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.planning.stream import StreamPlan
+from dp_polars.showing.names import PublicNames
 
 if TYPE_CHECKING:
     from dp_polars.asking.frame import PrivateFrame
 
 
-class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan]):
+class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan], PublicNames):
     """The questions of a private frame, answered with their plan.
 
     Examples

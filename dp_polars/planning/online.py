@@ -28,16 +28,17 @@ from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend
-from dp_polars.planning.show import price_text, protected_text, steps_text, table_text
+from dp_polars.planning.show import price_text, protected_text, steps_text
 from dp_polars.sampling.noise import MAX_SCALE
+from dp_polars.showing.table import AsTable
 
 _SIZE_PART = Fraction(1, 20)
 _VALUE_PART = Fraction(1, 4)  # values then err like comparisons, for about a thousand questions
 _MOST_UPDATES = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnlinePlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OnlinePlan(AsTable):
     """What an object that answers many questions will do and cost. Prints as a table.
 
     Examples
@@ -114,10 +115,9 @@ class OnlinePlan:
         """Return a short public description for the ledger."""
         return f"online queries over {', '.join(self.domain.names)}, unit {', '.join(self.unit) or 'each row'}"
 
-    def __str__(self) -> str:
-        return table_text(_rows(self))
-
-    __repr__ = __str__
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
+        return _rows(self)
 
 
 def online_plan(

@@ -34,6 +34,7 @@ from dp_polars.planning.sensitivity import Sensitivity
 from dp_polars.planning.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars.planning.totals import with_totals
 from dp_polars.quantities import MIN_DELTA
+from dp_polars.showing.table import AsTable
 
 # What is released of each group need not show which groups have a unit; then a third of the spend decides which may be.
 _DISCOVERY = Fraction(1, 3)
@@ -122,8 +123,8 @@ class Choosing:
     limited: Limited | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(AsTable):
     """What a query will do and cost. Prints as a table; made by `preview` without spending anything.
 
     Examples
@@ -188,14 +189,12 @@ class Plan:
 
         return regret(self, confidence)
 
-    def __str__(self) -> str:
-        from dp_polars.planning.show import plan_text
-        from dp_polars.planning.show_selection import selection_text
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
+        from dp_polars.planning.show import plan_rows
+        from dp_polars.planning.show_selection import selection_rows
 
-        return plan_text(self) if self.choosing is None else selection_text(self)
-
-    def __repr__(self) -> str:
-        return str(self)
+        return plan_rows(self) if self.choosing is None else selection_rows(self)
 
 
 def plan_of(query: Query, terms: Terms) -> Plan:

@@ -20,13 +20,14 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, channel_of
 from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend, public_digest
-from dp_polars.planning.show import price_text, protected_text, steps_text, table_text
+from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.showing.table import AsTable
 
 _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ResponsePlan:
+class ResponsePlan(AsTable):
     """What will happen to a column that is released by randomized response.
 
     Attributes
@@ -78,7 +79,8 @@ class ResponsePlan:
         unit = ", ".join(self.unit) or "each row"
         return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, unit {unit}"
 
-    def __str__(self) -> str:
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
         channel = self.channel
         form = "the truth, or else one of the other categories"
         if channel.resample is not None:
@@ -96,9 +98,7 @@ class ResponsePlan:
         ]
         if self.unchecked:
             rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-        return table_text(rows)
-
-    __repr__ = __str__
+        return rows
 
 
 def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fraction | None) -> tuple[Channel, Cost]:

@@ -1,4 +1,4 @@
-"""How a plan reads in a terminal: from who is protected to what will be left."""
+"""How a plan reads: from who is protected to what will be left."""
 
 from __future__ import annotations
 
@@ -14,19 +14,9 @@ from dp_polars.accounting.terms import Terms
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
 from dp_polars.planning.query import Value
+from dp_polars.showing.table import table_text as table_text
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
-
-
-def plan_text(plan: Plan) -> str:
-    """Return the plan as an aligned table."""
-    return table_text(_rows(plan))
-
-
-def table_text(rows: Sequence[tuple[str, str]]) -> str:
-    """Return rows of a name and a text, aligned."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
 
 def protected_text(terms: Terms, unit: Sequence[str]) -> str:
@@ -47,7 +37,8 @@ def price_text(terms: Terms, cost: Cost) -> str:
     return f"{cost} ({share_of(terms, cost):.2%} of the session)"
 
 
-def _rows(plan: Plan) -> list[tuple[str, str]]:
+def plan_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return what a plan does, from the unit to the noise and its price."""
     query, terms, bounds = plan.query, plan.terms, plan.bounds
     rows = [
         ("query", query.title() + steps_text(query.steps)),

@@ -1,14 +1,14 @@
-"""How the plan of a choice reads in a terminal."""
+"""How the plan of a choice reads."""
 
 from __future__ import annotations
 
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.selection import regret
-from dp_polars.planning.show import bounds_texts, price_text, protected_text, steps_text, table_text
+from dp_polars.planning.show import bounds_texts, price_text, protected_text, steps_text
 
 
-def selection_text(plan: Plan) -> str:
-    """Return the plan of a choice as an aligned table."""
+def selection_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return what the plan of a choice does, from the unit to the choice and its price."""
     query, selection, choosing = plan.query, plan.query.selection, plan.choosing
     if selection is None or choosing is None:
         raise ValueError("a plan without a choice")
@@ -49,4 +49,4 @@ def selection_text(plan: Plan) -> str:
         rows.append(("expected regret", f"95 % of choices are within {off:.6g} of the best ({what})"))
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-    return table_text(rows)
+    return rows

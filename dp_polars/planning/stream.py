@@ -27,8 +27,9 @@ from dp_polars.mechanisms.sparse_vector import SparseScales, noise_grid, sparse_
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend
-from dp_polars.planning.show import price_text, protected_text, steps_text, table_text
+from dp_polars.planning.show import price_text, protected_text, steps_text
 from dp_polars.quantities import Number, count_of, exact, flag_of
+from dp_polars.showing.table import AsTable
 
 Counted = Literal["rows", "units"]
 SENSITIVITY = Fraction(1)
@@ -70,8 +71,8 @@ def moved_by(grid: Grid, max_rows: int, adjacency: Adjacency) -> int:
     return max_rows * grid.largest
 
 
-@dataclass(frozen=True, kw_only=True)
-class StreamPlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StreamPlan(AsTable):
     """What a stream will do and cost. Prints as a table; made by `preview` without spending anything.
 
     Attributes
@@ -134,11 +135,9 @@ class StreamPlan:
         values = " with values" if self.numeric else ""
         return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}, unit {_unit(self.unit)}"
 
-    def __str__(self) -> str:
-        return table_text(_rows(self))
-
-    def __repr__(self) -> str:
-        return str(self)
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
+        return _rows(self)
 
 
 def stream_plan_of(

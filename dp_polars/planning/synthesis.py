@@ -30,8 +30,9 @@ from dp_polars.mechanisms.small_database import number_of_multisets
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.query import Spend
 from dp_polars.planning.sensitivity import Sensitivity
-from dp_polars.planning.show import price_text, protected_text, steps_text, table_text
+from dp_polars.planning.show import price_text, protected_text, steps_text
 from dp_polars.planning.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
+from dp_polars.showing.table import AsTable
 
 Method = Literal["mwem", "small_database"]
 
@@ -55,8 +56,8 @@ class Schedule:
     rounds: tuple[Noise, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SynthesisPlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SynthesisPlan(AsTable):
     """What making synthetic rows will do and cost. Prints as a table.
 
     Examples
@@ -201,10 +202,9 @@ class SynthesisPlan:
         """Return a short public description for the ledger."""
         return f"synthetic rows of {', '.join(self.domain.names)}, unit {', '.join(self.unit) or 'each row'}"
 
-    def __str__(self) -> str:
-        return table_text(_rows(self))
-
-    __repr__ = __str__
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
+        return _rows(self)
 
 
 def synthesis_plan(

@@ -40,6 +40,9 @@ class Plans(list[Plan]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return "".join(plan._repr_html_() for plan in self)
+
 
 class GuardedConnection:
     """A DuckDB connection on which every table is private unless it was declared public.

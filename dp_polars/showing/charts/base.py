@@ -1,0 +1,64 @@
+"""What all charts share: Altair, loaded when it is needed, and values as a chart can hold them."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import textwrap
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from dp_polars.errors import DPError
+
+BLUE, RED, GREY = "#3b6ea8", "#a3351f", "#6b7480"
+WIDTH = 420
+
+Row = dict[str, Any]
+
+
+def altair() -> Any:
+    """Return Altair, or say how to get it."""
+    try:
+        return importlib.import_module("altair")
+    except ImportError:
+        raise DPError("Charts need Altair, which is not installed: pip install 'dp-polars[plot]'.") from None
+
+
+def inline(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Return rows as data that the chart holds itself."""
+    return altair().InlineData(values=[{name: plain(value) for name, value in row.items()} for row in rows])
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it; None for what is no number."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | str):
+        return value
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, date):
+        return f"{value.isoformat()}T00:00:00"  # without a time, browsers take it for midnight in London
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)
+
+
+def title(text: str, *below: str) -> Any:
+    """Return the title of a chart with quiet lines below it."""
+    lines = [line for one in below if one for line in textwrap.wrap(one, 90)]
+    return altair().TitleParams(text=textwrap.wrap(text, 70), subtitle=lines, anchor="start", subtitleColor=GREY)
+
+
+def number(field: str, name: str, **words: Any) -> Any:
+    """Return a tooltip of a number."""
+    return altair().Tooltip(field=field, type="quantitative", title=name, format=",.6~g", **words)
+
+
+def label(field: str, name: str) -> Any:
+    """Return a tooltip of a text."""
+    return altair().Tooltip(field=field, type="nominal", title=name)

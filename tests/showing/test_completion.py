@@ -1,0 +1,55 @@
+"""What a notebook offers after a dot: questions and steps, nothing of the inside."""
+
+import polars as pl
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+import dp_polars as dp
+
+ASKED = {"count", "sum", "noisy_max", "top_k", "sparse_vector", "randomized_response", "group_by", "online_queries"}
+FRAME = pl.DataFrame({"user": [1], "region": ["north"]})
+
+
+@pytest.fixture
+def completer():
+    shell = InteractiveShell()
+    shell.user_ns.update(df=FRAME, lf=FRAME.lazy(), private=FRAME.dp, preview=FRAME.dp.preview, dp=dp)
+    return shell.Completer
+
+
+def offered(completer, text):
+    with provisionalcompleter():
+        return [one.text.removeprefix(".") for one in completer.completions(text, len(text))]
+
+
+@pytest.mark.parametrize("text", ["df.dp.", "lf.dp.", "df.dp.preview.", "private.", "preview."])
+def test_a_notebook_as_it_comes_offers_every_question_and_nothing_else(completer, text):
+    assert completer.use_jedi, "the default of IPython"
+    names = offered(completer, text)
+    assert set(names) >= ASKED
+    assert not [name for name in names if name.startswith("_")]
+    assert offered(completer, text + "noisy_") == ["noisy_max", "noisy_min"]
+
+
+def test_without_jedi_names_come_from_dir(completer):
+    completer.use_jedi = False
+    assert set(offered(completer, "private.")) >= ASKED
+    # IPython then evaluates no attribute of a Polars frame by itself (not even Series.str) unless it is told to.
+    completer.evaluation = "unsafe"
+    for text in ("df.dp.", "lf.dp.", "df.dp.preview."):
+        names = offered(completer, text)
+        assert set(names) >= ASKED
+        assert not [name for name in names if name.startswith("_")]
+
+
+def test_dir_lists_what_people_may_call():
+    for thing in (FRAME.dp, FRAME.lazy().dp, FRAME.dp.preview, dp.private(FRAME)):
+        names = dir(thing)
+        assert names == sorted(names)
+        assert set(names) >= ASKED
+        assert all(callable(getattr(thing, name)) for name in names if name != "preview")
+        assert not [name for name in names if name.startswith("_")]
+    assert "preview" in dir(FRAME.dp)
+    assert "preview" not in dir(FRAME.dp.preview)
+    assert {"plot", "connect"} <= set(dir(dp))
