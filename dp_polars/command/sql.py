@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> None:
                 con.preview(options.statement, **spend)  # a statement that is refused leaves no ledger behind
             con = con._paid_by(opened.enter_context(contextlib.closing(agreement.session())))
         frame = con.sql(options.statement, **spend).pl()
-        told = receipt(con.session, con.releases, remembered=agreement.ledger is not None)
-    if con.releases and not frame.height:
+        told = receipt(con._session, con._paid, remembered=agreement.ledger is not None)
+    if con._paid and not frame.height:
         told.append("no rows: groups that are not listed (keys := ['a', 'b']) are shown only if they are large enough")
     write(frame, options)
     sys.stdout.flush()

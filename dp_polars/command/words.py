@@ -20,7 +20,7 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
     """Return the parser of a command that takes files and a statement."""
     parser = argparse.ArgumentParser(
         prog=f"dp-polars {command}",
-        usage=f"dp-polars {command} FILE... --unit COLUMN --epsilon E [--delta D] [--ledger BUDGET] [options] 'SELECT ...'",
+        usage=f"dp-polars {command} FILE... --unit COLUMN --epsilon E [--delta D] [--ledger BUDGET] ... 'SELECT ...'",
         description=f"{description}\n\n{_FILES}",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -41,7 +41,7 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
     )  # fmt: skip
     tables.add_argument(
         "--type", action="append", default=[], metavar="TABLE.COLUMN=TYPE",
-        help="a type of DuckDB for a column of a CSV file (repeatable); what doesn't fit is null, its other columns are "
+        help="a type of DuckDB for a column of a CSV file (repeatable); what doesn't fit is null, other columns are "
         "text. Without it types are found in the lines, where one person's line can decide them",
     )  # fmt: skip
     terms = parser.add_argument_group("the agreement (of a ledger that exists: as it was agreed)")

@@ -79,7 +79,7 @@ class GuardedConnection:
         self._declared = 0  # how often something was declared: earlier answers may not be for it
         self._result: Any = None
         self._table: Any = None
-        self._paid: tuple[Release, ...] = ()
+        self._paid: tuple[Release, ...] = ()  # behind the last answer, found again or made
 
     # ------------------------------------------------------------------ tables
 
@@ -174,16 +174,6 @@ class GuardedConnection:
         released = asked.release()
         self._paid = tuple(asked.releases)
         return self._above(asked, released, parameters, catalog)
-
-    @property
-    def session(self) -> Session:
-        """The session that pays."""
-        return self._session
-
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        """The releases behind the last answer; `stored` says of each whether it was found again, at no cost."""
-        return self._paid
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
         return self._planned(query, parameters, options)[0]

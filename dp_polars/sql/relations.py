@@ -132,8 +132,8 @@ class Relations:
             others = nearest(name, self.catalog.known_names())
             raise self._refuse(
                 node,
-                f"There is no table {name} here{others}. Temporary tables, frames registered elsewhere and rows that are "
-                "not committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
+                f"There is no table {name} here{others}. Temporary tables, frames registered elsewhere and rows that "
+                "are not committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
             )
         alias = node["alias"] or path[-1]
         if node.get("column_name_alias"):
