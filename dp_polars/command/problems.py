@@ -40,7 +40,10 @@ _HINTS = (
         "--unit COLUMN (several: --unit A --unit B), or --each-row if every row is a person",
     ),
     ("There is no ledger at", "dp-polars sql ... --ledger FILE creates one with its first answer"),
-    ("delta=", "--delta 1e-6 when the budget is agreed"),
+    (
+        "no delta to discover",
+        "keys := ['a', 'b'] inside the private aggregate, or --delta 1e-6 when the budget is agreed",
+    ),
 )
 """What a message of the library is about, and how the same is said on a command line; the first that fits."""
 

@@ -61,8 +61,8 @@ def opened(name: str, source: str | os.PathLike[str], types: Mapping[str, str] |
     path, ending = os.path.abspath(source), ending_of(source)
     if ending is None or not os.path.isfile(path):
         raise InvalidParameterError(
-            f"There is no Parquet file for {name}, and no CSV or Arrow file; register takes a frame, or the path of a file "
-            f"that ends in {', '.join(ENDINGS)}."
+            f"There is no Parquet file for {name}, and no CSV or Arrow file; register takes a frame, or the path of a "
+            f"file that ends in {', '.join(ENDINGS)}."
         )
     if types is not None and ending not in TEXT:
         raise InvalidParameterError(f"types= are for text files; the file for {name} has types of its own.")
