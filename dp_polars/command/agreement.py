@@ -10,7 +10,7 @@ from dp_polars.accounting import ROW, Session
 from dp_polars.accounting.terms import Terms
 
 _TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")
-_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group")
+_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "queries")
 
 
 class Agreement:
@@ -39,7 +39,7 @@ class Agreement:
         found = Session.from_ledger(self.ledger)
         if not self._said:
             return found
-        terms, defaults = found.terms, {name: getattr(found.defaults, name) for name in (*_DEFAULTS, "queries")}
+        terms, defaults = found.terms, {name: getattr(found.defaults, name) for name in _DEFAULTS}
         found.close()
         return Session(**{**defaults, **_with(terms, self._said)}, ledger=self.ledger)
 

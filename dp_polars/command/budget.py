@@ -10,7 +10,7 @@ from dataclasses import asdict
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.command.output import encoded, table_width
+from dp_polars.command.output import encoded, show, table_width
 from dp_polars.command.problems import CODES
 
 _EPILOG = f"""\
@@ -43,18 +43,18 @@ def run(options: argparse.Namespace) -> None:
     try:
         releases = session.export()
         if options.format == "csv":
-            print(encoded(releases, "csv", 0).decode(), end="")
+            show(encoded(releases, "csv", 0))
         elif options.format == "json":
-            print(json.dumps(_whole(session, releases), indent=2, ensure_ascii=False))
+            show(json.dumps(_whole(session, releases), indent=2, ensure_ascii=False).encode() + b"\n")
         else:
-            print(session.describe())
+            show(session.describe().encode() + b"\n")
             if releases.height:
                 columns = ["id", "label", "state", "share", "epsilon", "rho", "delta", "reserved_at"]
                 used = [name for name in columns if name not in ("rho", "delta") or (releases[name] > 0).any()]
                 if session.terms.measure == "pure":
                     used.remove("rho")
                 shown = releases.select(used).with_columns(pl.col("share").mul(100).round(3).alias("share"))
-                print(encoded(shown.rename({"share": "share (%)"}), "table", table_width()).decode(), end="")
+                show(encoded(shown.rename({"share": "share (%)"}), "table", table_width()))
     finally:
         session.close()
 

@@ -39,21 +39,23 @@ def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace, u
         if options.format == "parquet" and sys.stdout.isatty():
             parser.error("Parquet is no text for a terminal: say --output FILE, or send stdout to a file")
         return
-    if any(os.path.exists(path) and os.path.exists(one) and os.path.samefile(path, one) for one in used):
+    if any(_same(path, one) for one in used):
         parser.error(f"--output {path} would overwrite a file that is read")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise FileProblem(f"{path} can't be written. Nothing was asked.")
 
 
+def _same(path: str, other: str) -> bool:
+    """Whether two paths are one file, or will be: a new ledger is not there yet."""
+    there = os.path.exists(path) and os.path.exists(other)
+    return os.path.samefile(path, other) if there else os.path.realpath(path) == os.path.realpath(other)
+
+
 def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
     """Write an answer."""
     if options.output is None:
-        content = encoded(frame, options.format, table_width())
-        if options.format == "parquet":
-            sys.stdout.buffer.write(content)
-        else:
-            sys.stdout.write(content.decode())
+        show(encoded(frame, options.format, table_width()))
         return
     try:
         with open(options.output, "wb") as file:
@@ -63,6 +65,13 @@ def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
             f"{options.output} can't be written: {error.strerror}. With a ledger the answer is stored: ask again with "
             "another --output, at no cost."
         ) from None
+
+
+def show(content: bytes) -> None:
+    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:

@@ -23,7 +23,10 @@ class FileProblem(Exception):  # noqa: N818 - what happened, in the user's words
 
 
 _HINTS = (
-    ("What may this release cost", "--spend 0.1 or --share 0.05, or epsilon := 0.1 inside the private aggregate"),
+    (
+        "What may this release cost",
+        "--spend 0.1, --share 0.05 or --queries 20, or epsilon := 0.1 inside the private aggregate",
+    ),
     ("What may these responses cost", "--spend 1.0 or --share 0.1, or epsilon := 1.0 inside the call"),
     ("max_groups=", "--max-groups 3, or max_groups := 3 and keys := ['a', 'b'] inside the private aggregate"),
     ("max_rows_per_group=", "--max-rows-per-group 10, or max_rows_per_group := 10 inside the private aggregate"),

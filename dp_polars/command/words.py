@@ -16,6 +16,9 @@ are private unless --public says otherwise. CSV and Arrow files are read into me
 are found in its lines (or declared, --type) and count as public, and so does that a file was changed."""
 
 
+_MOST_DIGITS = 200
+
+
 def statement_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return the parser of a command that takes files and a statement."""
     parser = argparse.ArgumentParser(
@@ -65,6 +68,9 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
     spend = caps.add_mutually_exclusive_group()
     spend.add_argument("--spend", type=_number, metavar="EPS", help="what the statement may cost, as an epsilon")
     spend.add_argument("--share", type=_number, metavar="S", help="what it may cost, as a part of the whole budget")
+    caps.add_argument(
+        "--queries", type=int, metavar="N", help="with neither: each statement may cost 1/N of the budget"
+    )
     return parser
 
 
@@ -93,6 +99,8 @@ def spend_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def _number(text: str) -> Fraction:
     try:
+        if len(text) > _MOST_DIGITS or abs(int(text.lower().partition("e")[2] or "0")) > _MOST_DIGITS:
+            raise ValueError
         return Fraction(text)  # exactly what was written
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"a number was expected, got {text!r}") from None

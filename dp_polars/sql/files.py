@@ -64,6 +64,10 @@ def opened(name: str, source: str | os.PathLike[str], types: Mapping[str, str] |
             f"There is no Parquet file for {name}, and no CSV or Arrow file; register takes a frame, or the path of a "
             f"file that ends in {', '.join(ENDINGS)}."
         )
+    if set(path) & set("*?[{"):
+        raise InvalidParameterError(
+            f"The path of the file for {name} has one of * ? [ {{ in it, which may stand for other files; rename it."
+        )
     if types is not None and ending not in TEXT:
         raise InvalidParameterError(f"types= are for text files; the file for {name} has types of its own.")
     if ending in PARQUET:

@@ -93,6 +93,8 @@ def test_a_file_that_is_read_is_not_written_to(words, tmp_path, run):
     before = (tmp_path / "visits.parquet").read_bytes()
     assert run(*words, "--output", tmp_path / "visits.parquet")[0] == 2
     assert (tmp_path / "visits.parquet").read_bytes() == before
+    assert run(*words, "--output", tmp_path / "b.db")[0] == 2
+    assert not (tmp_path / "b.db").exists()
     assert run(*words)[0] == 0
     assert run(*words, "--output", tmp_path / "b.db")[0] == 2
     code, out, err = run(*words, "--output", tmp_path / "no" / "such.csv")
@@ -103,6 +105,15 @@ def test_a_file_that_is_read_is_not_written_to(words, tmp_path, run):
 def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main([*words, "--format", "parquet"]) == 2
+
+
+def test_an_answer_that_is_paid_for_is_shown_in_any_locale(words, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dp_polars", *words], capture_output=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "┌" in done.stdout.decode()
 
 
 def test_nobody_reading_on_is_quiet(words, tmp_path):

@@ -64,6 +64,9 @@ def test_a_budget_that_is_gone_is_code_3(tmp_path, run):
         ["sql", "SELECT 1"],
         ["sql", "{file}", "--unit", "user_id"],
         ["sql", "{file}", "--epsilon", "one", COUNT],
+        ["sql", "{file}", "--epsilon", "1e999999999", COUNT],
+        ["sql", "{file}", "--epsilon", "1e-999999999", COUNT],
+        ["sql", "{file}", "--epsilon", "nan", COUNT],
         ["sql", "{file}", "--max-groups", "few", COUNT],
         ["sql", "{file}", "--spend", "1", "--share", "1", COUNT],
         ["sql", "{file}", "--unit", "a", "--each-row", COUNT],
@@ -104,6 +107,15 @@ def test_two_files_of_one_name_need_another(tmp_path, run):
     code, _, err = run("sql", put(tmp_path, "visits.parquet"), put(tmp_path, "visits.csv"), *TERMS, COUNT)
     assert code == 1
     assert "--name OTHER=" in err
+
+
+def test_a_name_that_may_stand_for_other_files_is_refused(tmp_path, run):
+    put(tmp_path, "visits1.parquet")
+    for kind in ("visits[1].parquet", "visits*.csv"):
+        file = put(tmp_path, kind)
+        code, out, err = run("sql", "--name", f"v={file}", *PAYING, "SELECT dp_count(*) FROM v")
+        assert (code, out) == (1, "")
+        assert "rename it" in err
 
 
 def test_no_message_quotes_a_row(tmp_path, run):

@@ -282,6 +282,14 @@ def test_a_public_statement_costs_nothing(tmp_path, run):
     assert "costs nothing" in run("preview", *words, "SELECT count(*) AS n FROM visits")[1]
 
 
+def test_a_planned_number_of_statements_is_the_spend(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
+    assert run("sql", file, *TERMS, "--ledger", ledger, "--queries", "20", COUNT)[0] == 0
+    code, _, err = run("sql", file, "--ledger", ledger, "SELECT dp_count_units() FROM visits")
+    assert code == 0
+    assert "left: 90.0% of the budget" in err
+
+
 def test_several_answers_of_a_statement_say_no_single_error(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     one = run("sql", file, *TERMS, "--spend", "0.1", f"SELECT region, dp_count_units({KEYS}) FROM visits GROUP BY 1")[2]
