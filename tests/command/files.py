@@ -1,5 +1,6 @@
 """The same small table in every kind of file, and the command line in this process or in a new one."""
 
+import gzip
 import os
 import subprocess
 import sys
@@ -16,7 +17,15 @@ VISITS = pl.DataFrame({"user_id": [i % 400 for i in range(1200)], "region": REGI
 KEYS = f"keys := {REGIONS}"
 COUNT = f"SELECT region, dp_count(*, {KEYS}) AS n FROM visits GROUP BY region ORDER BY region"
 TERMS = ["--unit", "user_id", "--epsilon", "1", "--delta", "1e-6", "--max-groups", "4", "--max-rows-per-group", "5"]
-KINDS = ["visits.parquet", "visits.csv", "visits.tsv", "visits.arrow", "visits.feather", "visits.duckdb"]
+KINDS = [
+    "visits.parquet",
+    "visits.csv",
+    "visits.tsv",
+    "visits.csv.gz",
+    "visits.arrow",
+    "visits.feather",
+    "visits.duckdb",
+]
 
 
 def put(folder, name, frame=VISITS):
@@ -24,6 +33,8 @@ def put(folder, name, frame=VISITS):
     path = Path(folder) / name
     if name.endswith(".parquet"):
         frame.write_parquet(path)
+    elif name.endswith(".csv.gz"):
+        path.write_bytes(gzip.compress(frame.write_csv().encode()))
     elif name.endswith((".csv", ".tsv")):
         frame.write_csv(path, separator="," if name.endswith(".csv") else "\t")
     elif name.endswith(".feather"):
