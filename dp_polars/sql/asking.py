@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import duckdb
 import polars as pl
 
 from dp_polars.accounting.cost import NOTHING
+from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.asking.aggregates import Asked as AskedAggregate
@@ -75,6 +76,8 @@ class Asked:
     parts: Cut
     ones: tuple[tuple[Aggregation, tuple[_One, ...]], ...]
     session: Session
+    releases: list[Release] = field(default_factory=list)
+    """Those that were made or found again, once `release` was called."""
 
     @property
     def plans(self) -> list[Plan]:
@@ -92,7 +95,7 @@ class Asked:
         if new:
             self.session.check(sum((one.question.plan.cost for one in new), NOTHING))
         try:
-            return {aggregation.table: _table(aggregation, ones) for aggregation, ones in self.ones}
+            return {aggregation.table: _table(aggregation, ones, self.releases) for aggregation, ones in self.ones}
         finally:
             for one in wanted:
                 one.snapshot.close()
@@ -116,16 +119,17 @@ def _empty(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
     return pl.DataFrame(schema=schema)
 
 
-def _table(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
+def _table(aggregation: Aggregation, ones: tuple[_One, ...], releases: list[Release]) -> pl.DataFrame:
     """Return the answers of one SELECT side by side; a group that an answer doesn't show is null there."""
     keys = [f"dp_key_{number}" for number in range(len(aggregation.keys))]
     joined: pl.DataFrame | None = None
     for one in ones:
         question = one.question
-        frame = run_plan(
+        release = run_plan(
             question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
-        ).frame
-        frame = frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
+        )
+        releases.append(release)
+        frame = release.frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
         if not keys and not frame.height:  # nobody was chosen
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         if joined is None:

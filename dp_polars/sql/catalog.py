@@ -14,6 +14,7 @@ from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.releasing.source import source_identity
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
+from dp_polars.sql.files import ReadFile
 from dp_polars.sql.questions import RELEASED
 from dp_polars.sql.relations import KnownTable
 from dp_polars.sql.tree import Node, fold, parameters_of, path_of, pinned, with_path, without_places
@@ -61,6 +62,14 @@ class Catalog:
         return KnownTable(
             self._columns_of(path), public, unit, "table:" + ".".join(lower), kind == "view" and not public
         )
+
+    def known_names(self) -> list[str]:
+        """Return how all tables and views may be called, the nearest first."""
+        found = sorted(self._guard._frames)
+        for path in sorted(set().union(*self._names.values()), key=lambda path: (path[:2] != self._here, path)):
+            short = next(place for place in range(3) if self._full(path[2 - place :]) == path)
+            found.append(".".join(path[2 - short :]))
+        return found
 
     def _kind(self, path: tuple[str, ...]) -> str | None:
         """Return whether a name is a table or a view of the database."""
@@ -192,6 +201,8 @@ class Rows:
         files = repr([(file, state.st_size, state.st_mtime_ns) for file, state in self._files(name)])
         if kind == "frame":
             held, source = self._guard._frames[rest]
+            if isinstance(source, ReadFile):
+                return source.name()
             return f"file:{files}".encode() if isinstance(held, Path) else source_identity(source, None, None)
         token = "" if all(self._paths) else self._guard._token  # in memory, the object that was opened
         return f"table:{files}:{token}:{rest}".encode()

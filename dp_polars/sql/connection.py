@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
@@ -20,6 +21,7 @@ from dp_polars.planning.responses import ResponsePlan
 from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
+from dp_polars.sql.files import opened
 from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tree import Node, Parser, fold, given_values, parameters_of, path_of
@@ -92,19 +94,20 @@ class GuardedConnection:
         self._declared = 0  # how often something was declared: earlier answers may not be for it
         self._result: Any = None
         self._table: Any = None
+        self._paid: tuple[Release, ...] = ()  # behind the last answer, found again or made
 
     # ------------------------------------------------------------------ tables
 
-    def register(self, name: str, source: Any) -> GuardedConnection:
-        """Give a frame (Polars, Arrow, pandas) or a Parquet file a name in SQL; its rows are private.
+    def register(self, name: str, source: Any, *, types: Mapping[str, str] | None = None) -> GuardedConnection:
+        """Give a frame (Polars, Arrow, pandas) or a Parquet, CSV or Arrow file a name in SQL; its rows are private.
 
-        Text files are read into a frame first: whether a line of them can be read at all must not be part of an answer.
+        CSV and Arrow files are read now, into memory. The types of a CSV file's columns are found in all its lines and
+        count as public, as every schema does; or they are declared, `types={"amount": "DOUBLE"}`, and others are text.
         """
         if isinstance(source, str | Path):
-            path = os.path.abspath(source)
-            if not os.path.isfile(path) or not path.endswith((".parquet", ".pq")):
-                raise InvalidParameterError(f"There is no Parquet file for {name}; register takes a frame or its path.")
-            self._frames[fold(name)] = (Path(path), path)
+            self._frames[fold(name)] = opened(name, source, types)
+        elif types is not None:
+            raise InvalidParameterError("types= are for text files; a frame has types of its own.")
         else:
             held = source.collect() if isinstance(source, pl.LazyFrame) else source
             self._frames[fold(name)] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
@@ -188,10 +191,13 @@ class GuardedConnection:
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the rows of a statement as an Arrow table."""
+        self._paid = ()
         if is_local(query) and (local := local_statement(self, query, parameters, options)) is not None:
             return local.answer().to_arrow()
         asked, catalog = self._planned(query, parameters, options)
-        return self._above(asked, asked.release(), parameters, catalog)
+        released = asked.release()
+        self._paid = tuple(asked.releases)
+        return self._above(asked, released, parameters, catalog)
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
         return self._planned(query, parameters, options)[0]
@@ -310,6 +316,12 @@ class GuardedConnection:
         other = GuardedConnection.__new__(GuardedConnection)
         other.__dict__.update(self.__dict__)
         other._result, other._own = None, False
+        return other
+
+    def _paid_by(self, session: Session) -> GuardedConnection:
+        """Return another guarded connection to the same tables, paid by another session."""
+        other = self.cursor()
+        other._session = session
         return other
 
     def commit(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dp_polars.sql.allowed import TABLE_FUNCTIONS
-from dp_polars.sql.rowwise import Scope, Table, check_rowwise
+from dp_polars.sql.rowwise import Scope, Table, check_rowwise, nearest
 from dp_polars.sql.tree import Node, arguments, column, fold, path_of, tried
 
 _JOIN_PARTS = frozenset(
@@ -28,6 +28,10 @@ class Catalog(Protocol):
 
     def table(self, path: tuple[str, ...]) -> KnownTable | None:
         """Return a table by its name, None if there is none."""
+        ...
+
+    def known_names(self) -> list[str]:
+        """Return how all tables and views may be called."""
         ...
 
     def columns(self, query: Node) -> dict[str, str]:
@@ -125,10 +129,11 @@ class Relations:
         known = self.catalog.table(path)
         name = ".".join(path)
         if known is None:
+            others = nearest(name, self.catalog.known_names())
             raise self._refuse(
                 node,
-                f"There is no table {name} here. Temporary tables, frames registered elsewhere and rows that are not "
-                "committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
+                f"There is no table {name} here{others}. Temporary tables, frames registered elsewhere and rows that "
+                "are not committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
             )
         alias = node["alias"] or path[-1]
         if node.get("column_name_alias"):

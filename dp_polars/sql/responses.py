@@ -197,7 +197,9 @@ class _Reader:
             return release_key(planned.plan.fingerprint(), database.source(question.relation.sources))
 
         try:
-            return run_responses(planned.plan, planned.rows, planned.session, name=name, fresh=fresh).frame
+            release = run_responses(planned.plan, planned.rows, planned.session, name=name, fresh=fresh)
+            self._guard._paid = (release,)
+            return release.frame
         finally:
             snapshot.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -132,5 +133,12 @@ def _unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
     known = [column for table in scope.tables for column in table.columns]
     if fold(name) in {"current_date", "current_timestamp", "current_time", "now", "localtimestamp"}:
         return scope.refuse(node, f"{name} depends on when it is asked; pass the time as a parameter.")
-    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return scope.refuse(node, f"There is no column {name}; there are {shown or 'none'}.")
+    return scope.refuse(node, f"There is no column {name}{nearest(node['column_names'][-1], known)}.")
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return the rest of a sentence about a name that isn't known: which was perhaps meant, and which there are."""
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") or "none"
+    folded = {fold(one): one for one in known}
+    near = difflib.get_close_matches(fold(name), list(folded), 1)
+    return f". Did you mean {folded[near[0]]}? There are {shown}" if near else f"; there are {shown}"

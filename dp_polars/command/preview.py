@@ -1,0 +1,38 @@
+"""`dp-polars preview`: the plan of a statement; spends nothing and makes no file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from dp_polars.command.agreement import Agreement
+from dp_polars.command.problems import CODES
+from dp_polars.command.progress import elapsed
+from dp_polars.command.tables import open_tables
+from dp_polars.command.words import read_words, spend_of, statement_parser
+
+_DESCRIPTION = """\
+Show the plan of a SELECT: whom it protects, its bounds and where they came from, the noise, the price, the expected
+error. Nothing is asked, nothing is charged and no ledger is created. The arguments are those of dp-polars sql."""
+
+_EPILOG = f"""\
+example:
+  dp-polars preview visits.parquet --unit user_id --epsilon 1 --delta 1e-6 --max-groups 3 --max-rows-per-group 10 \\
+      --spend 0.2 "SELECT region, dp_count(*) AS n FROM visits GROUP BY region"
+
+{CODES}"""  # noqa: S608 - a text to read
+
+
+def read(words: Sequence[str]) -> argparse.Namespace:
+    """Return what a user said."""
+    parser = statement_parser("preview", _DESCRIPTION, _EPILOG)
+    parser.add_argument("--format", help=argparse.SUPPRESS)  # so that a command can be tried with one word changed
+    parser.add_argument("--output", help=argparse.SUPPRESS)
+    return read_words(parser, words)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the plan, or the plans of a statement with several questions."""
+    with elapsed("planning"), open_tables(options, Agreement(options).rehearsal()) as con:
+        plan = con.preview(options.statement, **spend_of(options))
+    print(plan if plan != [] else "This statement asks nothing private: it costs nothing.")

@@ -1,0 +1,56 @@
+"""The same small table in every kind of file, and the command line in this process or in a new one."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+ROOT = Path(__file__).parents[2]
+REGIONS = ["east", "north", "south", "west"]
+VISITS = pl.DataFrame({"user_id": [i % 400 for i in range(1200)], "region": REGIONS * 300}).with_columns(
+    amount=pl.col("user_id") % 80 + 0.5, day=pl.date(2024, 1, 1) + pl.duration(days=pl.col("user_id") % 28)
+)
+KEYS = f"keys := {REGIONS}"
+COUNT = f"SELECT region, dp_count(*, {KEYS}) AS n FROM visits GROUP BY region ORDER BY region"
+TERMS = ["--unit", "user_id", "--epsilon", "1", "--delta", "1e-6", "--max-groups", "4", "--max-rows-per-group", "5"]
+KINDS = [
+    "visits.parquet",
+    "visits.csv",
+    "visits.tsv",
+    "visits.csv.gz",
+    "visits.arrow",
+    "visits.feather",
+    "visits.duckdb",
+]
+
+
+def put(folder, name, frame=VISITS):
+    """Write a frame as a file of the kind that its name says; return the path."""
+    path = Path(folder) / name
+    if name.endswith(".parquet"):
+        frame.write_parquet(path)
+    elif name.endswith(".csv.gz"):
+        path.write_bytes(gzip.compress(frame.write_csv().encode()))
+    elif name.endswith((".csv", ".tsv")):
+        frame.write_csv(path, separator="," if name.endswith(".csv") else "\t")
+    elif name.endswith(".feather"):
+        frame.write_ipc_stream(path)
+    elif name.endswith(".arrow"):
+        frame.write_ipc(path)
+    else:
+        with duckdb.connect(str(path)) as database:
+            database.register("held", frame.to_arrow())
+            database.execute("CREATE OR REPLACE TABLE visits AS FROM held")
+    return str(path)
+
+
+def in_a_new_process(*words, **options):
+    """Run the command line as a person does."""
+    return subprocess.run(
+        [sys.executable, "-m", "dp_polars", *map(str, words)],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, **options,
+    )  # fmt: skip
