@@ -22,11 +22,11 @@ visits = pl.DataFrame(
 )
 
 session = dp.Session(epsilon=1.0, unit="user_id")
-opening = {"hits": 5, "of": "units", "monotone": True, "epsilon": 0.5}
 
 with session:
-    print(dp.private(visits).preview.sparse_vector(900, **opening))
-    stream = dp.private(visits).sparse_vector(900, **opening)
+    private = dp.private(visits)
+    print(private.preview.sparse_vector(900, hits=5, of="units", monotone=True, epsilon=0.5))
+    stream = private.sparse_vector(900, hits=5, of="units", monotone=True, epsilon=0.5)
 
 year = pl.date_range(dt.date(2026, 1, 1), dt.date(2026, 12, 31), eager=True)
 print()
@@ -38,7 +38,7 @@ for month in range(1, 13):  # a month at a time, as if the year went by
     if stream.closed:
         break
 
-each = opening["epsilon"] / 365
+each = 0.5 / 365
 error = dp.mechanisms.laplace_error(sensitivity=1, epsilon=each, count=365)
 margin = stream.plan.expected_error(365).margin
 print(f"\n{stream}")
