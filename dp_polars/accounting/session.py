@@ -283,7 +283,7 @@ class Session:
     def releases(self) -> tuple[Release, ...]:
         """Every charge so far, in order: its state, price and plan, and the frame that was released."""
         return tuple(
-            Release(entry, partial(self._read, entry.id), stored=True, plan=self._plans.get(entry.id))
+            Release(entry, partial(self._read, entry.id), stored=False, plan=self._plans.get(entry.id))
             for entry in self._ledger.entries()
         )
 

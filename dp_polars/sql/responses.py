@@ -83,7 +83,8 @@ def local_statement(
     reader = _Reader(guard, query, parameters)
     item, table = node.get("select_list", [{}])[0], node.get("from_table", {})
     if len(found) == 1 and _plain(node, guard):
-        if found[0] is item and fold(item["function_name"]) == RESPONSE:
+        own = item["class"] == "FUNCTION" and table["type"] == "BASE_TABLE"
+        if found[0] is item and own and fold(item["function_name"]) == RESPONSE:
             return reader.responses(node, options)
         if found[0] is table.get("function") and item["class"] == "STAR" and not options:
             return reader.estimate(table["function"])
@@ -173,6 +174,9 @@ class _Reader:
             rows = rows.with_columns(pl.col(name).cast(pl.Enum(enum), strict=False))
         steps = (json.dumps(["SQL table", question_text(question, used)]),)
         view = View(rows, steps, question.relation.declared, question.unit, guard._session)
+        twice = sorted(set(options) & set(said))
+        if twice:
+            raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")
         words = {**options, **said}
         asking = Asking(name, words.pop("categories", None), words.pop("resample", None), words)  # type: ignore[arg-type]
         planned = response_question_of(view, asking)

@@ -86,9 +86,9 @@ class Parser:
     def table(self, name: str) -> Node:
         """Return the node of a table by its name, which is nothing but a name."""
         node = self.select(f"FROM {name}")
-        table: Node = node["from_table"]
+        table: Node = node.get("from_table") or {}
         plain = {**node, "from_table": None}
-        if table["type"] != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._plain:
+        if table.get("type") != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._plain:
             raise StatementNotAllowed("The name of a table was expected, and nothing else.")
         return table
 

@@ -349,3 +349,25 @@ def test_an_estimate_costs_nothing_and_has_no_plan(raw, con, session):
 def test_a_text_that_only_mentions_them_is_an_ordinary_statement(con):
     rows = con.sql("SELECT 'dp_randomized_response' AS name, dp_count_units(epsilon := 1.0) AS n FROM votes")
     assert rows.columns == ["name", "n"]
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("SELECT dp_randomized_response(vote, epsilon := 1.0) OVER () FROM votes", {}),
+        ("SELECT dp_randomized_response(vote, epsilon := 1.0) FROM query_table('votes')", {}),
+        ("SELECT dp_randomized_response(vote, epsilon := 1.0) FROM read_parquet('votes.parquet')", {}),
+        ("SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes", {"epsilon": 5.0}),
+        ("FROM dp_estimate_frequencies('open UNION ALL SELECT * FROM votes', 'vote', epsilon := 1.0)", {}),
+    ],
+)
+def test_what_is_no_table_or_said_twice_is_refused(query, options):
+    frame = pl.DataFrame({"u": range(50), "vote": [True, False] * 25})
+    paying = dp.Session(epsilon=5, unit="u", adjacency="replace")
+    con = dp.connect(None, paying)
+    con.register("votes", frame)
+    con.register("open", frame)
+    con.public("open")
+    with pytest.raises(dp.DPError):
+        con.sql(query, **options)
+    assert not paying.releases
