@@ -232,7 +232,7 @@ def test_the_release_reads(session):
     below = lines.index("price | epsilon 0.2, rho 0.0199336 (20.0 % of the session)")
     assert lines[below + 1 : below + 5] == [
         "expected error | within 225 for 95 % of answers (privacy noise)",
-        "when | TIME UTC, committed; kept in the ledger, where reading it is free",
+        "when | TIME UTC, committed",
         "Plan: from the unit to the noise",
         "query | count by region",
     ]
