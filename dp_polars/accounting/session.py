@@ -316,7 +316,12 @@ class Session:
 
     @property
     def ledger_path(self) -> Path | None:
-        """The file that keeps the session; None if it is in memory."""
+        """The file that keeps the session; None if it is in memory.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").ledger_path is None
+        True
+        """
         return self._ledger.path
 
     def describe(self) -> str:
@@ -331,7 +336,16 @@ class Session:
         return session_html(self)
 
     def plot(self) -> Any:
-        """Return a chart of how the releases used up the budget. Needs the extra `plot`."""
+        """Return a chart of how the releases used up the budget. Needs the extra `plot`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> session = dp.Session(epsilon=1.0, unit=dp.ROW)
+        >>> answer = dp.private(pl.DataFrame({"x": [1, 2]}), session).count(epsilon=0.5)
+        >>> "layer" in session.plot().to_dict()
+        True
+        """
         from dp_polars.showing.charts.budget import budget_chart
 
         return budget_chart(self)

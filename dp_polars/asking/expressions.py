@@ -36,6 +36,13 @@ _TOO_DEEP = Reason(
     "Split it over two `with_columns`, or use `is_in([...])` and `replace_strict(..., default=...)` for long choices.",
 )
 
+_ENGINES: tuple[Literal["in-memory", "streaming"], ...] = ("in-memory", "streaming")
+_ONE_FOR_ALL = Reason(
+    "has one value for all rows",
+    "How many rows there are would then depend on the values in them.",
+    "Write the column on the left side of comparisons.",
+)
+
 _OTHER_TYPE = Reason(
     "has another type when it runs than Polars announces",
     "What may be done with a value is decided by its type.",
@@ -155,11 +162,29 @@ def _checked(tree: Tree, question: Question) -> CheckedExpression:
     frame = hostile_frame(columns)
     name, dtype = _resolve(root, frame, question)
     settled = settle(root, question)
+    if root.columns and not _fills_rows(root):
+        settled = _in_every_row(settled, min(root.columns), name)
     expr = _read(settled, question)
     _rehearse_each(root, question)
     _rehearse(expr, frame, dtype, question)
     canonical = json.dumps(settled, sort_keys=True, separators=(",", ":"))
     return CheckedExpression(expr, canonical, name, root.columns)
+
+
+def _fills_rows(node: Node) -> bool:
+    """Whether an expression surely has a value of its own in each row: where it comes from a column on its left.
+
+    Where a choice is the same in all rows Polars takes it for one value, and a comparison of a constant with it for one
+    row: how many rows there are would depend on the values in them.
+    """
+    return node.form == "Column" or (node.form != "Ternary" and bool(node.parts) and _fills_rows(node.parts[0]))
+
+
+def _in_every_row(tree: Tree, column: str, name: str) -> Tree:
+    """Return an expression as a field beside a column, which has as many rows as there are."""
+    fields = [{"Alias": [{"Column": column}, "beside"]}, {"Alias": [tree, "own"]}]
+    struct = {"Function": {"input": fields, "function": "AsStruct"}}
+    return {"Alias": [{"Function": {"input": [struct], "function": {"StructExpr": {"FieldByName": "own"}}}}, name]}
 
 
 def _read(tree: Tree, question: Question) -> pl.Expr:
@@ -249,6 +274,9 @@ def _rehearse(expr: pl.Expr, frame: pl.DataFrame, dtype: pl.DataType, question: 
         if _run(frame.lazy().head(height), [expr], question).to_series().dtype != dtype:
             raise question.refuse("an expression", _OTHER_TYPE)
     _run(frame.lazy(), [expr], question, engine="streaming")
+    twice = frame.lazy().head(1).select(pl.all().repeat_by(2).explode(empty_as_null=False))
+    if frame.width and any(_run(twice, [expr], question, engine).height != 2 for engine in _ENGINES):
+        raise question.refuse("an expression", _ONE_FOR_ALL)
 
 
 def _run(

@@ -108,7 +108,9 @@ class PrivateFrame(
         changed = [n for n, item in checked.items() if n not in known or item.canonical != self._plain(n)]
         self._keep_unit(set(changed), "replace")
         kept = [pl.col(name) for name in self._unit_columns() if name not in checked]
-        rows = self._rows.select([*kept, *(item.expr.alias(name) for name, item in checked.items())])
+        # With all columns first: a constant alone would be one row.
+        made_here = self._rows.with_columns(item.expr.alias(name) for name, item in checked.items())
+        rows = made_here.select([*kept, *checked])
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "select", texts, unchecked, made=changed)
 
@@ -170,7 +172,12 @@ class PrivateFrame(
         """Return what a question sees of this frame, or say why nobody can ask."""
         session = self._paying(options)
         unit = self._unit_of(session)
-        self._known(unit)
+        missing = [name for name in unit if name not in self._schema()]
+        if missing:
+            raise InvalidParameterError(
+                f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
+                f"{', '.join(self._schema())}. Say dp.private(frame, unit=...) if it is called otherwise here."
+            )
         self._own_unit(unit)
         if any(name.startswith("\0") for name in self._schema()):
             raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")

@@ -53,12 +53,14 @@ class OnlineQueries:
         OnlineAnswer
             The count and its fraction, whether it was free and checked, and how many updates are left.
         """
+        self._stream.refuse_copies()
         return self._stream.ask(*self._predicates.cells(self._predicates.check(predicate, "ask")))
 
     def ask_many(self, predicates: Iterable[ExpressionLike]) -> list[OnlineAnswer]:
         """Answer several conditions in their order; all are checked before the first is asked."""
         if isinstance(predicates, str | pl.Expr) or not isinstance(predicates, Iterable):
             raise InvalidParameterError("ask_many takes a list of conditions; for one there is ask.")
+        self._stream.refuse_copies()
         checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
         return [self._stream.ask(*self._predicates.cells(one)) for one in checked]
 

@@ -89,11 +89,18 @@ def engine_rows(
 ) -> pl.LazyFrame:
     """Return the rows with the columns that a bounded request names."""
     selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(view.unit)]
-    selected += [item.expr.alias(f"key{i}") for i, item in enumerate(keys)]
-    selected += [expressions[value.expression].alias(f"value{i}") for i, value in enumerate(plan.columns)]
+    selected += [_in_every_row(item.expr).alias(f"key{i}") for i, item in enumerate(keys)]
+    selected += [_in_every_row(expressions[one.expression]).alias(f"value{i}") for i, one in enumerate(plan.columns)]
     if not view.unit:
-        selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: literals alone would be one row
+        selected.append(pl.nth(0).is_null().alias("row"))
     return view.rows.select(selected)
+
+
+def _in_every_row(expr: pl.Expr) -> pl.Expr:
+    """Return an expression in every row: a constant alone would be one row."""
+    if expr.meta.root_names():
+        return expr
+    return pl.struct(pl.nth(0).alias("beside"), expr.alias("own")).struct.field("own")
 
 
 def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[str, pl.Expr]) -> Aggregate:

@@ -102,6 +102,7 @@ class Stream:
         return self._ask(list(queries))
 
     def _ask(self, queries: list[StreamQuestion]) -> list[bool | float | None]:
+        self._opened.refuse_copies()
         if self.closed:
             raise closed()
         return self._opened.ask([query_of(query, self._plan, self._schema) for query in queries])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
+from dp_polars.accounting.cost import NOTHING
 from dp_polars.command.agreement import Agreement
 from dp_polars.command.problems import CODES
 from dp_polars.command.progress import elapsed
+from dp_polars.command.sql import left_of
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
 
@@ -33,6 +36,11 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Print the plan, or the plans of a statement with several questions."""
-    with elapsed("planning"), open_tables(options, Agreement(options).rehearsal()) as con:
+    session = Agreement(options).rehearsal()
+    with elapsed("planning"), open_tables(options, session) as con:
         plan = con.preview(options.statement, **spend_of(options))
+        cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
+        fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
     print(plan if plan != [] else "This statement asks nothing private: it costs nothing.")
+    if plan != []:
+        print(f"left: {left}{'' if fits else '; this does not fit'}", file=sys.stderr)

@@ -16,6 +16,7 @@ from dp_polars.command.problems import CODES
 from dp_polars.command.progress import elapsed
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
+from dp_polars.planning.plan import Plan
 from dp_polars.sql.responses import is_local
 
 _DESCRIPTION = """\
@@ -59,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
         frame = con.sql(options.statement, **spend).pl()
         told = receipt(con._session, con._paid, remembered=agreement.ledger is not None)
     if con._paid and not frame.height:
-        told.append("no rows: groups that are not listed (keys := ['a', 'b']) are shown only if they are large enough")
+        told.append("no rows: groups and candidates that are not listed (keys := ['a', 'b'], candidates := ['a', 'b'])")
+        told.append("         are shown only if they are large enough")
     write(frame, options)
     sys.stdout.flush()
     for line in told:
@@ -80,6 +82,9 @@ def receipt(session: Session, releases: Sequence[Release], *, remembered: bool) 
         errors = [error for release in made for error in release.error.values()]
         if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "made", ())):
             lines.append(f"expected error: within {errors[0]:.6g} for 95 % of answers (privacy noise alone)")
+        elif len(releases) == 1 and isinstance(made[0].plan, Plan) and len(made[0].plan.made) == 1:
+            told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
+            lines += [f"{name}: {text}" for name, text in told]
     lines.append(f"left: {left_of(session)}")
     if not remembered:
         lines.append("note: without --ledger nothing is remembered: the next run has the whole budget again, and it is")

@@ -2,8 +2,9 @@
 
 What one unit can change: it has one number (its groups, its rows in one of them chosen by hash, one of its values
 chosen by hash), so it moves the number of units beyond each candidate by at most one. A candidate's score is minus the
-excess of that number over a wanted one, less a public price of the candidate. Added units move all scores down, so
-add/remove halves the noise. Candidates are a public ladder; numbers beyond its ends count as its ends.
+excess of that number over a wanted one (or over a part of all units), less a public price of the candidate. An added
+unit moves all scores down, or a little up, so add/remove nearly halves the noise. Candidates are a public ladder;
+numbers beyond its ends count as its ends.
 
 How many units should lie above a cap: where one more step of the cap costs as much in noise as it saves in what is cut
 off. Noise grows by the same amount in each of K groups; what is cut off shrinks by what the units above have there.
@@ -24,12 +25,19 @@ from dp_polars.quantities import rounded_down
 
 _EACH, _ALL = Fraction(6, 100), Fraction(12, 100)  # parts of the spend: of one estimate, and of all, at most
 _MOST = 4096  # groups or rows of a unit, at most
+_EVERYONE = 1 << 40
 _UNKNOWN_GROUPS = 32  # how many groups are expected where keys are discovered
 _BOUND_OVER_MEAN = 4
 _LIKELY_GROUPS = 20
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
 _LONGEST = 1 << 61  # of whole numbers: decimals of many digits are long ones
+
+_TENTHS = 10
+_PARTS = {False: 1, True: 5}  # tenths of all units that may lie beyond a candidate, in any case
+MOVES = 11
+"""The range of what one unit that is added or removed changes in scores: -10 to 1, or for ratios -5 to 5."""
+_RATIOS = frozenset({"mean", "var", "std", "quantile", "median", "min", "max", "cov", "corr", "linear_regression"})
 
 What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
 
@@ -44,6 +52,8 @@ class Estimate:
     epsilon: Fraction
     part: Fraction
     """Its part of the spend."""
+    ratio: bool = False
+    """Whether it is for answers that are ratios, such as means: fewer rows of a unit are nearly as good for them."""
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
@@ -66,7 +76,14 @@ def estimates_of(query: Query, allowance: Allowance) -> tuple[Estimate, ...]:
     own = allowance.amount * part
     epsilon = own if allowance.measure == "pure" else rounded_down(math.sqrt(8 * own) * (1 - 1e-12))
     return tuple(
-        Estimate(what=what, value=value, candidates=_candidates(query, what, value), epsilon=epsilon, part=part)
+        Estimate(
+            what=what,
+            value=value,
+            candidates=_candidates(query, what, value),
+            epsilon=epsilon,
+            part=part,
+            ratio=what == "max_rows_per_group" and all(one.kind in _RATIOS for one in query.aggregates),
+        )
         for what, value in wanted
     )
 
@@ -109,6 +126,8 @@ def likely_noise(allowance: Allowance, groups: int) -> float:
 
 def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
     """Return for each candidate how many units should lie beyond it, by what is known of the caps."""
+    if estimate.ratio:
+        return [_EVERYONE] * len(estimate.candidates)
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
     pure = main.measure == "pure"
     # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
@@ -129,19 +148,31 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     return [max(1, math.ceil(noise * one)) for one in each]
 
 
-def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int]) -> list[int]:
-    """Return the scores of candidates: minus the units beyond in excess of the wanted, and a public price of size.
+def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int) -> list[int]:
+    """Return the scores of candidates, in tenths of a unit: minus the units beyond in excess, and a price of size.
 
-    So of candidates beyond everyone the least are the best, and all scores move in the same direction when a unit is
-    added. A doubling costs most of the wanted number (of bounds, which span many, a tenth), and at least so much that a
+    In excess of the wanted number, or of a part of all units if that is less: however large the noise, a bound is of no
+    use that cuts off nearly everyone. The price is public. So of candidates beyond everyone the least are the best. A
+    doubling costs most of the wanted number (of bounds, which span many, a tenth), and at least so much that a
     candidate twice as large as need be is chosen with a probability e**2 times less (of bounds e times).
+
+    What one unit can change: added, it may lie beyond (-10) and counts among all units (up to +5 or +1, `_PARTS`).
     """
     part, doubling = (0.75, 2) if estimate.value is None else (0.1, 1)
     least = doubling / float(estimate.epsilon)
+    most = _PARTS[estimate.ratio] * units
+    prices: dict[int, float] = {}
+    price, before = 0.0, 0.0
     sizes = [_doublings(estimate, abs(float(one))) for one in estimate.candidates]
+    for place in sorted(
+        range(len(sizes)), key=sizes.__getitem__
+    ):  # step by step: what is wanted may fall with the size
+        own = 0.0 if estimate.ratio else part * wanted[place]
+        price += max(own, least) * (sizes[place] - before)
+        before, prices[place] = sizes[place], price
     return [
-        -max(0, number - target) - round(max(part * target, least) * size)
-        for number, target, size in zip(beyond, wanted, sizes, strict=True)
+        -max(0, _TENTHS * number - min(_TENTHS * target, most)) - round(_TENTHS * prices[place])
+        for place, (number, target) in enumerate(zip(beyond, wanted, strict=True))
     ]
 
 

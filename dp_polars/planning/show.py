@@ -60,7 +60,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     elif plan.discovery is not None:
         found = plan.discovery
         how = (
-            f"noisy count of at least {found.threshold}"
+            f"noisy count of at least {_in_rows(plan)}"
             if found.rule is None
             else f"{found.rule.strategy} rule on units, even chance at {found.rule.even_chance:g}"
         )
@@ -80,6 +80,14 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if query.unchecked:
         rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
     return rows
+
+
+def _in_rows(plan: Plan) -> int:
+    """Return the threshold of a noisy count, in rows or units: the sums of a basis count each row as many steps."""
+    found = plan.discovery
+    if found is None or found.threshold is None or found.counted is None:
+        raise ValueError("no threshold on a count")
+    return math.ceil(found.threshold / plan.part(found.counted).piece.whole)
 
 
 def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]:

@@ -99,7 +99,7 @@ class Scores:
             for block in frame.iter_slices(_BLOCK):
                 found = block.lazy().with_columns(constants).select(_GROUP, _WEIGHT, *scored)
                 added = found.group_by(_GROUP).agg(sums) if groups > 1 else found.select(pl.lit(0).alias(_GROUP), *sums)
-                total = added.collect()
+                total = added.collect(engine="in-memory")
                 places = total[_GROUP].to_numpy()
                 for slot in range(len(some)):
                     table[places, start + slot] += np.array([int(x) for x in total[f"sum{slot}"]], dtype=object)

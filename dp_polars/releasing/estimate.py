@@ -11,7 +11,7 @@ import polars as pl
 
 from dp_polars.engines.request import LIMIT, BoundedRequest, Cells, Column, Exact, Lane, Profile
 from dp_polars.mechanisms.selection import choose_exponential
-from dp_polars.planning.auto import Estimate, What, scores_of, wanted_beyond
+from dp_polars.planning.auto import MOVES, Estimate, What, scores_of, wanted_beyond
 from dp_polars.planning.plan import Plan
 from dp_polars.sampling import BitSource
 
@@ -74,18 +74,24 @@ def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: Bi
     found: dict[Estimate, Fraction] = {}
     caps: dict[What, int] = {}
     for estimate in plan.estimates:
-        beyond = _beyond(estimate, cells)
+        beyond, units = _beyond(estimate, cells), _units(estimate, cells)
         if plan.main is None:
             raise ValueError("nothing is left for the answers")
-        scores = scores_of(estimate, beyond, wanted_beyond(estimate, plan.query, plan.main, caps))
-        # One unit moves each score by at most 1, a group of them by as many; added or removed, all in one direction.
-        monotone = plan.terms.adjacency == "add_remove"
-        rate = estimate.epsilon / ((1 if monotone else 2) * plan.terms.group_size)
+        scores = scores_of(estimate, beyond, wanted_beyond(estimate, plan.query, plan.main, caps), units)
+        # One unit that is added or removed moves scores within a range of MOVES, a group of them by as many times that;
+        # replaced, one leaves and another comes.
+        added = plan.terms.adjacency == "add_remove"
+        rate = estimate.epsilon / ((MOVES if added else 2 * MOVES) * plan.terms.group_size)
         chosen = estimate.candidates[choose_exponential(np.array(scores, np.int64), rate, source)]
         found[estimate] = chosen
         if estimate.value is None:
             caps[estimate.what] = int(chosen)
     return found
+
+
+def _units(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> int:
+    """Return how many units have a number at all."""
+    return int(cells[estimate.what if estimate.value is None else estimate.value.expression]["count"].sum())
 
 
 def _beyond(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> list[int]:

@@ -117,13 +117,17 @@ class OnlineStream:
         with self._lock:
             return self._hypothesis.weights.copy()
 
-    def ask(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
-        """Answer how many rows lie in the cells where a predicate over `axes` is true."""
+    def refuse_copies(self) -> None:
+        """Refuse to be asked by a forked process; called before Polars runs, which hangs in one."""
         if self._guard.inherited():
             raise InvalidParameterError(
                 "These online queries were opened by the process that this one was forked from, which may still ask "
                 "them: two copies would answer for the price of one. Ask there, or open others here."
             )
+
+    def ask(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
+        """Answer how many rows lie in the cells where a predicate over `axes` is true."""
+        self.refuse_copies()
         with self._lock:
             guess = self._hypothesis.share(axes, mask) * self.size
             if not self._vector.hits_left:

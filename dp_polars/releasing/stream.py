@@ -56,13 +56,17 @@ class OpenStream:
         """How many more answers above the threshold there can be."""
         return self._vector.hits_left
 
-    def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
-        """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
+    def refuse_copies(self) -> None:
+        """Refuse to be asked by a forked process; called before Polars runs, which hangs in one."""
         if self._guard.inherited():
             raise InvalidParameterError(
                 "This stream was opened by the process that this one was forked from, which may still ask it: two "
                 "copies would answer for the price of one. Ask it there, or open another one here."
             )
+
+    def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
+        """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
+        self.refuse_copies()
         rows = self._rows
         if rows is None:
             raise closed()

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import NoReturn
+
+_OTHER_NAMES = {"avg": "mean", "average": "mean", "stddev": "std", "variance": "var", "nunique": "n_unique"}
+
 
 class PublicNames:
     """An object whose `dir` lists what people may call, and nothing of how it works inside."""
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in object.__dir__(self) if not name.startswith("_"))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, dir(self), 1)), None)
+        hint = f"Did you mean {near}?" if near else f"There are {', '.join(dir(self))}."
+        raise AttributeError(f"A private frame can be asked, not seen, and has no {name}. {hint}", name=name, obj=self)

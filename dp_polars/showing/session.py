@@ -39,7 +39,8 @@ class Meter:
 
     def text(self) -> str:
         """Return the amounts in words."""
-        return f"spent {self.spent:.6g}, left {self.left:.6g}{' (counts)' if self.counts else ''}"
+        which = " (counts)" if self.counts else " (beyond; the other counts)" if self.share > 1 else ""
+        return f"spent {self.spent:.6g}, left {self.left:.6g}{which}"
 
 
 def meters_of(session: Session) -> list[Meter]:

@@ -104,6 +104,12 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
+        if fold(option) == "confidence":
+            raise refuse(
+                child,
+                "An answer in a SELECT is one value, so there is no place for an interval. Functions of dp.register "
+                "and df.dp have confidence; con.preview and dp-polars preview say the expected error.",
+            )
         known = _CHOICE_OPTIONS if name in CHOICES else _OPTIONS
         if fold(option) not in known:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")

@@ -227,7 +227,7 @@ class Rows:
         try:
             rows = cursor.execute(
                 "SELECT path FROM system.main.duckdb_databases() "
-                "WHERE NOT internal AND database_name <> 'dp' ORDER BY path"
+                "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
             )
             return ["" if row[0] is None else str(row[0]) for row in rows.fetchall()]
         finally:

@@ -7,14 +7,14 @@ same releases, and a file that was written to is another source.
 
 The types of a text file's columns are declared, and then a value that doesn't fit is null, or found in all its lines.
 Those that are found count as public, as every schema does, though one line can decide them: declare them where that
-matters.
+matters. No line makes a file unreadable but for a quotation mark that is out of place.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,21 @@ def opened(name: str, source: str | os.PathLike[str], types: Mapping[str, str] |
             f"The file for {name} can't be read as {'text with columns' if ending in TEXT else 'Arrow'}: it is damaged "
             "or something else. Nothing was asked."
         ) from None
+    if ending in TEXT and any(_is_no_name(column) for column in frame.columns):
+        raise InvalidDataError(
+            f"The first line of the file for {name} must name the columns, and has an empty name, a number, or one "
+            "twice. Add a line with names."
+        )
     if _state(path) != before:
         raise InvalidDataError(f"The file for {name} changed while it was read; try again when nobody writes.")
     if types is None:
         return frame.to_arrow(), before
     return _cast(name, frame, types), replace(before, types=tuple(sorted(types.items())))
+
+
+def _is_no_name(column: str) -> bool:
+    """Whether a name looks like a value: names are shown in messages, values never are."""
+    return re.fullmatch(r"\s*[-+.,\d]*\s*|.*_duplicated_\d+", column) is not None
 
 
 def _state(path: str) -> ReadFile:
@@ -128,6 +138,35 @@ def _read(path: str, ending: str, *, declared: bool) -> pl.DataFrame:
         content = Path(path).read_bytes()  # not mapped into memory: the rows must stay when the file changes
         return pl.read_ipc(content) if content.startswith(b"ARROW1") else pl.read_ipc_stream(content)
     separator = "\t" if ending.startswith(".tsv") else ","
-    # Types from all lines: with those of the first ones, a later value that doesn't fit would be a failure, or a null.
-    found: dict[str, Any] = {"infer_schema_length": None, "try_parse_dates": True}
-    return pl.read_csv(path, separator=separator, **({"infer_schema": False} if declared else found))
+    # As texts, in a form in which no line is a failure.
+    texts = pl.read_csv(
+        path, separator=separator, infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
+    )
+    return texts if declared else texts.select(_typed(texts[name]) for name in texts.columns)
+
+
+def _typed(texts: pl.Series) -> pl.Series:
+    """Return a column in the first type that all its texts can be read as; as texts if there is none."""
+    held = texts.null_count()
+    if held == len(texts):
+        return texts
+    for read in _READINGS:
+        found = texts.to_frame().select(read(pl.col(texts.name))).to_series()
+        if found.null_count() == held:
+            return found
+    return texts
+
+
+def _truth(text: pl.Expr) -> pl.Expr:
+    lower = text.str.to_lowercase()
+    return pl.when(lower == "true").then(True).when(lower == "false").then(False)
+
+
+_READINGS: tuple[Callable[[pl.Expr], pl.Expr], ...] = (
+    lambda text: text.cast(pl.Int64, strict=False),
+    lambda text: text.cast(pl.Float64, strict=False),
+    lambda text: _truth(text),
+    lambda text: text.str.to_date("%Y-%m-%d", strict=False),
+    lambda text: text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False),
+    lambda text: text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False),
+)

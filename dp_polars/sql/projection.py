@@ -20,6 +20,9 @@ _LOOKS_AROUND = (
 
 def projected(node: Node, relation: Relation, scope: Scope) -> Relation:
     """Return private rows after SELECT and WHERE."""
+    for item in node["select_list"]:  # a mistyped private aggregate is refused by its name, not for its GROUP BY
+        if item["class"] == "FUNCTION":
+            check_rowwise(item, scope)
     _refuse_looking_around(node, scope)
     items: dict[str, Node] = {}
     units = {fold(name) for name in relation.unit_names}

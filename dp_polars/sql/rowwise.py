@@ -102,7 +102,9 @@ def _check_function(node: Node, scope: Scope) -> None:
     if macro is not None:
         check_macro(node, macro, scope)
     elif name.startswith("dp_"):
-        raise scope.refuse(node, f"There is no private aggregate {name}; there are {', '.join(sorted(AGGREGATES))}.")
+        near = difflib.get_close_matches(name, AGGREGATES, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(sorted(AGGREGATES))}."
+        raise scope.refuse(node, f"There is no private aggregate {name}. {hint}")
     elif name not in ROWWISE:
         name = "count(*)" if name == "count_star" else name
         raise scope.refuse(

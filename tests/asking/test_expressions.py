@@ -884,3 +884,24 @@ def test_texts_do_not_grow_without_bounds():
     assert private.filter(pl.col("s").str.len_chars() > 5).count(epsilon=0.5).height == 1
     with pytest.raises(dp.ExpressionNotAllowed, match="up to 100"):
         check_expression(pl.col("s").str.replace_all("a", "a" * 200), schema=frame.schema, what="by")
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_a_comparison_has_a_value_in_every_row(engine):
+    """A choice that is the same in all rows is one value for Polars; compared with a constant it was one row."""
+    frame = pl.DataFrame({"s": ["a", "b"] * 50})
+    same = pl.when(pl.col("s") == "bob").then(pl.lit("a")).otherwise(pl.lit("b"))
+    exprs = [
+        pl.lit("b") == same,
+        pl.lit("b").eq_missing(same),
+        ~(pl.lit("a") >= same),
+        pl.lit("b").is_between(pl.lit("a"), same),
+        pl.when(pl.lit("b") == same).then(1).otherwise(2),
+        pl.any_horizontal(pl.lit("b") == same),
+    ]
+    more = pl.concat([frame, pl.DataFrame({"s": ["bob"]})])
+    for expr in exprs:
+        checked = check_expression(expr, schema=frame.schema, what="by").expr
+        alone, beside = (rows.lazy().select(checked).collect(engine=engine).to_series() for rows in (frame, more))
+        assert len(alone) == frame.height
+        assert alone.equals(beside.head(frame.height))

@@ -162,5 +162,5 @@ def test_an_empty_and_a_pure_ledger_are_shown_too(tmp_path, run):
     assert "releases: 0" in run("budget", tmp_path / "p.db")[1]
     assert run(*pure[:-3], "--spend", "0.5", pure[-1])[0] == 0
     shown = run("budget", tmp_path / "p.db")[1]
-    assert "epsilon: spent 0.5, left 0.5" in shown
-    assert "rho" not in shown
+    assert "spent 0.5, left 0.5" in shown
+    assert "rho:" not in shown

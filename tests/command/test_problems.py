@@ -94,13 +94,28 @@ def test_a_file_that_is_not_there_or_not_what_it_says_is_code_4(tmp_path, run):
     assert "There is no file nope.csv" in problem(put(tmp_path, "visits.parquet"), "--public", "nope.csv")
     (tmp_path / "folder.parquet").mkdir()
     assert "is not a file" in problem(tmp_path / "folder.parquet")
-    for name in ("visits.parquet", "visits.arrow", "visits.csv", "visits.duckdb", "visits.db", "visits.xlsx"):
+    for name in ("visits.parquet", "visits.arrow", "visits.duckdb", "visits.db", "visits.xlsx"):
         (tmp_path / name).write_bytes(b"user_id,region\n1,\xff\xfe\n2,3,4,5\n" + SECRET.encode())
         err = problem(tmp_path / name)
         assert name in err
         assert SECRET not in err
     assert run("budget", tmp_path / "none.db")[0] == 4
-    assert run("budget", tmp_path / "visits.csv")[0] == 4
+    assert run("budget", tmp_path / "visits.arrow")[0] == 4
+
+
+def test_no_line_of_a_text_file_decides_whether_it_can_be_read(tmp_path, run):
+    """A ragged line, bytes that are no text, a date in another form: one person's line, so it must not be a failure."""
+    lines = ["user_id,region,day,n", "1,north,2020-01-01,1", "2,north,2020-01-02,2"]
+    for strange in ("", "3,north,02/01/2020,99999999999999999999", "3,n,4,5,6,7", "3"):
+        (tmp_path / "visits.csv").write_text("\n".join([*lines, strange]) + "\n")
+        assert run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)[0] == 0
+    (tmp_path / "visits.csv").write_bytes("\n".join(lines).encode() + b"\n3,\xff\xfe,,\n")
+    assert run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)[0] == 0
+    for header in ("ada,555-1234,42", "1,2", ",b", "a,a"):
+        (tmp_path / "visits.csv").write_text(f"{header}\n1,2,3\n")
+        code, _, err = run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)
+        assert code != 0
+        assert "ada" not in err
 
 
 def test_two_files_of_one_name_need_another(tmp_path, run):

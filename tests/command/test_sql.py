@@ -161,12 +161,14 @@ def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     words = [file, *TERMS, "--ledger", ledger, "--spend", "0.2", COUNT]
     code, plan, err = run("preview", *words)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.startswith("left: 100.0% of the budget")
     assert "price                    epsilon 0.2" in plan
     assert "expected error" in plan
     assert os.listdir(tmp_path) == ["visits.csv"]
     run("sql", *words)
     assert run("preview", file, "--ledger", ledger, "--spend", "0.2", COUNT)[1] == plan
+    assert "does not fit" in run("preview", file, "--ledger", ledger, "--spend", "0.9", COUNT)[2]
     assert charges(ledger) == 1
 
 
@@ -270,7 +272,7 @@ def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
         "SELECT region, dp_count(*) AS n FROM visits GROUP BY 1",
     )
     assert (code, out) == (0, "region,n\n")
-    assert "no rows: groups that are not listed" in err
+    assert "no rows: groups and candidates that are not listed" in err
 
 
 def test_a_public_statement_costs_nothing(tmp_path, run):

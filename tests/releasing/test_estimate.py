@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import dp_polars as dp
 from dp_polars.engines.polars import engine, run_bounded
-from dp_polars.planning.auto import scores_of, wanted_beyond
+from dp_polars.planning.auto import MOVES, scores_of, wanted_beyond
 from dp_polars.planning.plan import plan_of, settled
 from dp_polars.planning.query import Aggregate, Spend
 from dp_polars.releasing import run
-from dp_polars.releasing.estimate import _beyond, estimated, requests_for
+from dp_polars.releasing.estimate import _beyond, _units, estimated, requests_for
 from dp_polars.releasing.noise import _noisy, _vector
 from dp_polars.releasing.run import request_of
 from tests.accounting.test_filter_by_enumeration import terms_of
@@ -70,11 +70,13 @@ def numbers_of(frame, plan, salt):
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.data())
-def test_one_unit_moves_every_score_by_at_most_one_and_in_one_direction(data):
+def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
+    """Added, within MOVES from the least to the most; so the exponential mechanism at that rate costs epsilon."""
     draw = data.draw
     integers = draw(st.booleans())
     values = [-(2**62), -7, 0, 3, 10**15] if integers else [-1e300, float("-inf"), -3.3, 0.0, 2.7, float("inf"), 1e300]
-    plan = plan_of(auto(integers=integers, domain=draw(st.sampled_from([DOMAIN, None]))), terms_of(1, 1e-6))
+    kind = draw(st.sampled_from(["sum", "mean"]))
+    plan = plan_of(auto(kind, integers=integers, domain=draw(st.sampled_from([DOMAIN, None]))), terms_of(1, 1e-6))
 
     def rows_of(unit):
         n = draw(st.integers(0, 15))
@@ -91,13 +93,12 @@ def test_one_unit_moves_every_score_by_at_most_one_and_in_one_direction(data):
     without, within = (numbers_of(frame, plan, salt) for frame in frames)
     for one in plan.estimates:
         wanted = wanted_beyond(one, plan.query, plan.main, {})
-        moved = [
-            after - before
-            for before, after in zip(
-                *(scores_of(one, _beyond(one, cells), wanted) for cells in (without, within)), strict=True
-            )
-        ]
-        assert set(moved) <= {0, -1}
+        if draw(st.booleans()):  # so that both limits bind
+            wanted = [draw(st.integers(0, 3))] * len(wanted)
+        scores = [scores_of(one, _beyond(one, cells), wanted, _units(one, cells)) for cells in (without, within)]
+        moved = [after - before for before, after in zip(*scores, strict=True)]
+        assert max(moved) - min(moved) <= MOVES
+        assert max(*moved, 0) - min(*moved, 0) <= MOVES
 
 
 def test_what_lies_beyond_the_search_range_counts_as_its_ends():

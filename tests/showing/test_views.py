@@ -197,7 +197,7 @@ def test_the_session_reads(session):
         "epsilon",
         "spent 0.42, left 0.58 (counts)",
         "rho",
-        "spent 0.0240953, left 0",
+        "spent 0.0240953, left 0 (beyond; the other counts)",
         "delta for keys",
         "spent 6.51383e-11, left 2.49349e-08",
         "Two accounts, of which the better one counts.",
@@ -267,7 +267,9 @@ def test_a_measure_without_a_bound_is_full():
     with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
         release = reservation.commit(pl.DataFrame({"n": [1]}))
     text = session.describe()
-    assert re.search(r"  epsilon +\[####################\] no bound  spent inf, left 0\n", text)
+    assert re.search(
+        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(beyond; the other counts\)\n", text
+    )
     assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
     assert "spent inf, left 0" in session._repr_html_()
     assert "epsilon inf" in str(release)

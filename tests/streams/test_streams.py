@@ -371,7 +371,7 @@ def test_what_else_is_missing_is_said_and_costs_nothing():
         private.above_threshold(5, max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="session"):
         FRAME.dp.above_threshold(5, epsilon=1)
-    with pytest.raises(dp.InvalidParameterError, match="no column"):
+    with pytest.raises(dp.InvalidParameterError, match="doesn't have"):
         dp.private(FRAME.drop("user"), payer).above_threshold(5, epsilon=1, max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="told apart"):
         dp.private(FRAME.with_columns(user=pl.concat_list("day")), payer).above_threshold(5, epsilon=1, of="units")
@@ -578,3 +578,20 @@ def test_columns_with_our_own_names_are_refused():
     with pytest.raises(dp.InvalidParameterError, match="rename"):
         dp.private(frame, paying).sparse_vector(0, epsilon=0.5)
     assert not paying.releases
+
+
+def test_a_constant_on_the_left_counts_every_row():
+    frame = pl.DataFrame({"u": range(1000), "s": ["a"] * 1000})
+    same = pl.when(pl.col("s") == "bob").then(pl.lit("a")).otherwise(pl.lit("b"))
+    paying = session(unit="u", max_rows_per_group=1)
+    stream = dp.private(frame, paying).sparse_vector(500, numeric=True, epsilon=LARGE)
+    assert stream.ask(pl.lit("b") == same) == 1000
+
+
+@pytest.mark.parametrize("unit", [dp.ROW, "u"])
+def test_constants_fill_every_row(unit):
+    frame = pl.DataFrame({"u": range(1000)})
+    private = dp.private(frame, session(unit=unit, max_rows_per_group=1))
+    assert private.select(v=pl.lit(1)).count(epsilon=LARGE).item() == 1000
+    assert private.sum(pl.lit(2), bounds=(0, 5), epsilon=LARGE).item() == 2000
+    assert private.count(pl.lit("a").alias("k"), keys=["a"], epsilon=LARGE)["count"].to_list() == [1000]

@@ -18,6 +18,16 @@ class Plot:
     """Charts for Altair: `dp.plot(release)`, `dp.plot.tradeoff(...)`, `dp.plot.privacy_loss(...)`.
 
     They need the extra `plot` (`pip install 'dp-polars[plot]'`), hold released values only and spend nothing.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> visits = dp.private(pl.DataFrame({"user": range(200), "region": ["north", "south"] * 100}), session)
+    >>> counts = visits.count("region", keys=["north", "south"], epsilon=0.5)
+    >>> chart = dp.plot(counts)
+    >>> chart.to_dict()["title"] is not None
+    True
     """
 
     def __call__(self, released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
