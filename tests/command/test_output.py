@@ -128,7 +128,8 @@ def test_nobody_reading_on_is_quiet(words, tmp_path):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_budget_is_shown_to_people_and_to_programs(words, tmp_path, run):
+def test_a_budget_is_shown_to_people_and_to_programs(words, tmp_path, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     ledger = tmp_path / "b.db"
     assert run(*words)[0] == 0
     code, table, err = run("budget", ledger)

@@ -68,7 +68,7 @@ def numbers_of(frame, plan, salt):
     return cells
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True, deadline=None)
 @given(st.data())
 def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
     """Added, within MOVES from the least to the most; so the exponential mechanism at that rate costs epsilon."""
