@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,9 @@ if TYPE_CHECKING:
     from dp_polars.accounting.session import Session
 
 _STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
+
+
+_FREE: ContextVar[bool] = ContextVar("dp_polars_without_spending", default=False)
 
 
 def set_session(session: Session | None) -> None:
@@ -37,6 +42,21 @@ def current_session() -> Session | None:
     """
     stack = _STACK.get()
     return stack[-1] if stack else None
+
+
+@contextmanager
+def without_spending() -> Iterator[None]:
+    """Refuse every charge within the block, whichever session would pay."""
+    token = _FREE.set(True)
+    try:
+        yield
+    finally:
+        _FREE.reset(token)
+
+
+def may_spend() -> bool:
+    """Whether charges are not refused here."""
+    return not _FREE.get()
 
 
 def enter(session: Session) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 from dp_polars.accounting.affordable import Mechanism, affordable_count, largest_affordable
 from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
-from dp_polars.accounting.current import enter, leave
+from dp_polars.accounting.current import enter, leave, may_spend
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.filters import accepts, share_of
 from dp_polars.accounting.ledger import Entry, Ledger
@@ -211,6 +211,8 @@ class Session:
             To be committed with the released frame. Whatever happens, the charge stays.
         """
         _check_cost(cost)
+        if not may_spend():
+            raise InvalidParameterError("Nothing may be spent here: ask for the plan, df.dp.preview.count(...) or so.")
         if not isinstance(label, str) or not label:
             raise InvalidParameterError("label= describes the release for the ledger: a text that is not empty.")
         if key is not None and not isinstance(key, bytes):

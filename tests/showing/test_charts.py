@@ -280,9 +280,9 @@ def test_the_tradeoff_refuses_what_would_spend():
             with pytest.raises(dp.InvalidParameterError, match="preview"):
                 dp.plot.tradeoff(question, epsilons=[0.1, 0.2])
         assert session.releases == ()
-        with pytest.raises(dp.InvalidParameterError, match="not a plan"):
+        with pytest.raises(dp.InvalidParameterError, match="Nothing may be spent"):
             dp.plot.tradeoff(lambda epsilon: VISITS.dp.count(epsilon=epsilon), epsilons=[0.1, 0.2])
-        assert len(session.releases) == 1  # it cannot be seen before, but it stops there
+        assert session.releases == ()
         with pytest.raises(dp.InvalidParameterError, match="tradeoff takes"):
             dp.plot.tradeoff(VISITS.dp.preview.count(epsilon=0.1))
         with pytest.raises(dp.InvalidParameterError, match="empty"):
@@ -363,3 +363,19 @@ def test_without_altair_the_extra_is_named(monkeypatch):
     for draw in (lambda: dp.plot(pl.DataFrame({"n": [1]})), session.plot, lambda: dp.plot.privacy_loss(1)):
         with pytest.raises(dp.DPError, match=r"dp-polars\[plot\]"):
             draw()
+
+
+def test_a_tradeoff_can_not_spend_whatever_it_calls():
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    private = dp.private(pl.DataFrame({"user": [1, 2]}), session)
+
+    def asks(epsilon):
+        private.count(epsilon=epsilon)
+        return private.preview.count(epsilon=epsilon)
+
+    for question in (asks, lambda epsilon: private.sum("user", bounds=(0, 1), epsilon=epsilon)):
+        with pytest.raises(dp.InvalidParameterError, match="preview"):
+            dp.plot.tradeoff(question)
+    assert not session.releases
+    private.count(epsilon=0.5)
+    assert len(session.releases) == 1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dp_polars.accounting.current import without_spending
 from dp_polars.asking.frame import PrivateFrame
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.online import OnlinePlan
@@ -34,7 +35,8 @@ def tradeoff_chart(
     rows: list[Row] = []
     plan: Any = None
     for epsilon in wanted:
-        plan = question(*args, epsilon=epsilon, **options)
+        with without_spending():
+            plan = question(*args, epsilon=epsilon, **options)
         found, what = _errors(plan)
         rows += [{"epsilon": float(epsilon), "error": error, "answer": name} for name, error in found.items()]
     if not rows:
