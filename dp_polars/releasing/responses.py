@@ -1,4 +1,4 @@
-"""Randomized responses of units: reserve, choose a row of each unit, randomize, commit. In this order."""
+"""Randomized responses: a row of each unit is chosen and its value randomized."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
-from dp_polars.errors import EngineError
 from dp_polars.mechanisms.channel import codes_of
 from dp_polars.planning.responses import ResponsePlan
+from dp_polars.releasing.charging import release_once
 from dp_polars.releasing.snapshot import guarded, take_snapshot
 from dp_polars.sampling import SYSTEM_BITS, BitSource
 
@@ -22,21 +22,14 @@ def run_responses(
     plan: ResponsePlan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool
 ) -> Release:
     """Return the stored responses to a question on a source, or charge the plan's price and make some."""
-    key = name()
-    if not fresh:
-        stored = session.stored(key)
-        if stored is not None:
-            return stored
-    with session.reserve(plan.cost, label=plan.label(), key=key) as reservation:
-        responses = responses_of(plan, rows, SYSTEM_BITS)
-        if name() != key:
-            raise EngineError(
-                "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
-                "writes to it, or ask a copy."
-            )
-        release = reservation.commit(responses)
-        session.remember(release, plan)
-        return release
+    return release_once(
+        session,
+        plan.cost,
+        plan.label(),
+        name=name,
+        fresh=fresh,
+        make=lambda: (responses_of(plan, rows, SYSTEM_BITS), plan),
+    )
 
 
 def responses_of(plan: ResponsePlan, rows: pl.LazyFrame, source: BitSource) -> pl.DataFrame:

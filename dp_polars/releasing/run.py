@@ -1,4 +1,4 @@
-"""From a plan to a release: reserve, aggregate, add noise, commit. In this order, here and nowhere else."""
+"""From the plan of a query to its release: estimate what is left open, aggregate, add noise."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.request import BoundedRequest, Exact
-from dp_polars.errors import EngineError
 from dp_polars.planning.plan import Plan, settled
+from dp_polars.releasing.charging import release_once
 from dp_polars.releasing.estimate import estimated
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
@@ -32,30 +32,14 @@ def run_plan(
     fresh: bool,
     engine: Engine | None = None,
 ) -> Release:
-    """Return the stored release of a question on a source, or charge the plan's price and make one.
+    """Return the release of a planned question; `rows` has the columns that a bounded request names."""
 
-    `rows` has the columns that a bounded request names; `name()` names the question and the source as it is now. An
-    engine reads a source more than once, so one that changes in between is not released. Whatever happens after the
-    charge, it stays.
-    """
-    key = name()
-    if not fresh:
-        stored = session.stored(key)
-        if stored is not None:
-            return stored
-    with session.reserve(plan.cost, label=plan.query.label(), key=key) as reservation:
+    def make() -> tuple[pl.DataFrame, Plan]:
         look_up = partial(_aggregated, rows, engine=engine or run_bounded)
-        if plan.estimates:
-            plan = settled(plan, estimated(plan, look_up, SYSTEM_BITS))
-        exact = look_up(request_of(plan))
-        if name() != key:
-            raise EngineError(
-                "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
-                "writes to it, or ask a copy."
-            )
-        release = reservation.commit(present(noisy_aggregates(exact, plan, SYSTEM_BITS), plan))
-        session.remember(release, plan)
-        return release
+        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
+        return present(noisy_aggregates(look_up(request_of(final)), final, SYSTEM_BITS), final), final
+
+    return release_once(session, plan.cost, plan.query.label(), name=name, fresh=fresh, make=make)
 
 
 def request_of(plan: Plan) -> BoundedRequest:

@@ -76,8 +76,9 @@ class OpenStream:
             answers = guarded(lambda: exact_answers(rows, [query.tally for query in queries]))
         except EngineError:
             # Whether it fails may depend on a person's row, and that was not paid for: it must not be seen twice.
-            self._rows = None
-            self._vector.hits_left = 0
+            with self._lock:
+                self._rows = None
+                self._vector.hits_left = 0
             raise
         found: list[bool | float | None] = []
         with self._lock:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dp_polars.accounting.ledger import Entry
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
-from dp_polars.errors import EngineError
 from dp_polars.planning.domain import Domain, DomainColumn
 from dp_polars.planning.synthesis import SynthesisPlan
+from dp_polars.releasing.charging import release_once
 from dp_polars.releasing.mwem import synthetic_weights
 from dp_polars.releasing.online import bounded_histogram
 from dp_polars.sampling import SYSTEM_BITS, BitSource
@@ -78,22 +78,14 @@ def run_synthesis(
     plan: SynthesisPlan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool
 ) -> Synthesis:
     """Return the stored release of a question on a source, or charge the plan's price and make one."""
-    key = name()
-    if not fresh:
-        found = session.stored(key)
-        if found is not None:
-            return Synthesis(plan.domain, found)
-    with session.reserve(plan.cost, label=plan.label(), key=key) as reservation:
+
+    def make() -> tuple[pl.DataFrame, SynthesisPlan]:
         histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)
-        if name() != key:
-            raise EngineError(
-                "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
-                "writes to it, or ask a copy."
-            )
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
-        release = reservation.commit(_released(plan.domain, size, weights.ravel(), SYSTEM_BITS))
-        session.remember(release, plan)
-        return Synthesis(plan.domain, release)
+        return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
+
+    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    return Synthesis(plan.domain, release)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:
