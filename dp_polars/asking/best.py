@@ -14,9 +14,10 @@ from dp_polars.asking.choice import choice_query
 from dp_polars.asking.choices import BestChoice
 from dp_polars.asking.expressions import CheckedExpression, check_expression
 from dp_polars.asking.options import By, ChoiceOptions, check_options, domain_of
-from dp_polars.asking.question import Question, View, check_unit, keys_of
+from dp_polars.asking.question import Question, View, check_unit, keys_of, unit_columns
 from dp_polars.asking.values import value_of
 from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions import Column, constant
 from dp_polars.planning.query import Aggregate, Key, Selection
 from dp_polars.planning.selection import selection_plan
 from dp_polars.releasing.best import OWN, SLOTS, Scores, slot_name
@@ -30,14 +31,14 @@ _MOST = 1_000_000
 def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions) -> Question:
     """Return the question that a choice by a score means, or say what is missing."""
     check_options(options, "select_best", ChoiceOptions, ("candidates", "score", "bounds", "by"))
-    schema = view.rows.collect_schema()
+    schema = view.rows.schema
     check_unit(view.unit, schema)
     candidates = _candidates(choice.candidates)
     groups, group_columns = keys_of(by, view)
     if CANDIDATE in {key.name for key in groups}:
         raise InvalidParameterError(f"The answer has a column {CANDIDATE}; give the key an alias.")
     checked, dtype = _score(choice, candidates, view)
-    asked = Asked(kind="sum", columns=(checked[0].expr,), bounds=(choice.bounds,))
+    asked = Asked(kind="sum", columns=("score",), bounds=(choice.bounds,))
     # The canonical text names the candidate by its slot: one score for all of them.
     value = value_of(replace(checked[0], name="score"), dtype, asked, choice.bounds, can_estimate=False)
     if value.auto:
@@ -56,14 +57,13 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     query = choice_query(view, selection, (*groups, key), score, options)
     plan = selection_plan(query, selection, view.session.terms)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
-    rows = view.rows.select(
-        *(pl.col(name).alias(f"{OWN}unit{i}") for i, name in enumerate(view.unit)),
-        *(item.expr.alias(f"{OWN}key{i}") for i, item in enumerate(group_columns)),
-        *wanted,
-        # Without a column of the frame there would be no rows.
-        pl.nth(0).is_null().alias(f"{OWN}row"),
-    )
-    engine = Scores(plan=plan, candidates=candidates, scores=[item.expr for item in checked], dtype=dtype)
+    made = unit_columns(view, OWN)
+    made |= {f"{OWN}key{i}": item.tree for i, item in enumerate(group_columns)}
+    made |= {name: Column(name, schema[name]) for name in wanted}
+    if not made:  # without a column there would be no rows
+        made = {f"{OWN}row": constant(True)}
+    rows = view.rows.make(made, keep=False)
+    engine = Scores(plan=plan, candidates=candidates, scores=[item.tree for item in checked])
     return Question(plan, rows, view.session, engine)
 
 
@@ -75,7 +75,7 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
             "lambda price: pl.when(pl.col('bid') >= price).then(price).otherwise(0)."
         )
     slots = [slot_name(i) for i in range(min(SLOTS, len(candidates)))]
-    schema = pl.Schema({**view.rows.collect_schema(), **dict.fromkeys(slots, candidates.dtype)})
+    schema = pl.Schema({**view.rows.schema, **dict.fromkeys(slots, candidates.dtype)})
     checked: list[CheckedExpression] = []
     for slot in slots:
         try:
@@ -93,8 +93,7 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
         checked.append(item)
     if len({item.canonical.replace(json.dumps(slot), "") for slot, item in zip(slots, checked, strict=True)}) > 1:
         raise InvalidParameterError("score= must return the same expression for every candidate but for the candidate.")
-    dtype = pl.LazyFrame(schema=schema).select(checked[0].expr.alias("score")).collect_schema()["score"]
-    return checked, dtype
+    return checked, checked[0].dtype
 
 
 def _candidates(given: Any) -> pl.Series:

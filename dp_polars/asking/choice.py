@@ -10,8 +10,10 @@ from dp_polars.asking.aggregates import Asked, count, count_units
 from dp_polars.asking.choices import Choice
 from dp_polars.asking.options import By, ChoiceOptions, candidates_of, cap_of, check_options, domain_of, spend_of
 from dp_polars.asking.question import Question, View, aggregate_of, check_unit, engine_rows, is_integer, keys_of
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import Exact
 from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions import Column, Expression, apply
 from dp_polars.planning.query import Aggregate, Key, Query, Selection
 from dp_polars.planning.selection import selection_plan
 from dp_polars.quantities import count_of
@@ -24,11 +26,11 @@ _SCORES = ("count", "count_units", "sum")
 def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, *, unfolded: bool = True) -> Question:
     """Return the question that a choice means, or say what is missing."""
     check_options(options, choice.kind, ChoiceOptions, ("column", "candidates", "by", "score", "k"))
-    check_unit(view.unit, view.rows.collect_schema())
+    check_unit(view.unit, view.rows.schema)
     groups, group_columns = keys_of(by, view)
     (column,), (candidate,) = keys_of([choice.column], view, choice.kind)
     _check_names(groups, column, choice.kind)
-    expressions: dict[str, pl.Expr] = {}
+    expressions: dict[str, Expression] = {}
     score = aggregate_of(None, _score(choice.score), view, expressions)
     if any(value.auto for value in score.values):
         raise InvalidParameterError("The bounds of a score can't be estimated; give them.")
@@ -45,7 +47,7 @@ def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, 
     query = choice_query(view, selection, (*groups, column), score, options, unfolded=unfolded)
     plan = selection_plan(query, selection, view.session.terms)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan)
-    return Question(plan, _limited(rows, selection, len(groups)), view.session)
+    return Question(plan, _limited_rows(rows, selection, len(groups)), view.session)
 
 
 def limited(exact: Exact, query: Query) -> Exact:
@@ -85,7 +87,7 @@ def choice_query(
         spend=spend_of(options, view.session),
         steps=view.steps,
         unchecked=view.unchecked,
-        integer_unit=is_integer(view.unit, view.rows.collect_schema()),
+        integer_unit=is_integer(view.unit, view.rows.schema),
         unfolded=unfolded,
         selection=selection,
     )
@@ -116,6 +118,23 @@ def _limited(rows: pl.LazyFrame, selection: Selection, groups: int) -> pl.LazyFr
         named = selection.groups.rename({name: f"key{i}" for i, name in enumerate(selection.groups.columns)})
         rows = rows.join(named.lazy(), on=named.columns, how="semi", nulls_equal=True)
     return rows
+
+
+def _limited_rows(rows: PrivateRows, selection: Selection, groups: int) -> PrivateRows:
+    """Leave out rows as `_limited` does with scores."""
+    column = f"key{groups}"
+    if selection.candidates is None:
+        rows = rows.filter(apply("is_not_null", Column(column, rows.schema[column])))
+    elif groups and selection.groups is None:
+        rows = _among(rows, selection.candidates, [column])
+    if selection.groups is not None and selection.candidates is None:
+        rows = _among(rows, selection.groups, [f"key{i}" for i in range(selection.groups.width)])
+    return rows
+
+
+def _among(rows: PrivateRows, public: pl.DataFrame, names: list[str]) -> PrivateRows:
+    pairs = list(zip(names, public.columns, strict=True))
+    return rows.lookup(public, on=pairs, how="semi", columns={}, nulls_equal=True)
 
 
 def _score(given: Any) -> Asked:

@@ -25,7 +25,9 @@ from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
 from dp_polars.asking.responses import Asking, Responses, response_question_of
 from dp_polars.asking.streams import Stream, Streams, opened
+from dp_polars.engines.polars.rows import PrivateRows, check_names
 from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions import Column, apply
 from dp_polars.planning.query import public_digest
 from dp_polars.planning.stream import StreamPlan
 from dp_polars.quantities import flag_of
@@ -73,7 +75,9 @@ class PrivateFrame(
         data_version: str | None = None,
     ) -> None:
         self._origin: pl.DataFrame | pl.LazyFrame = frame
-        self._rows: pl.LazyFrame = frame.lazy()
+        height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
+        self._rows = PrivateRows(frame.lazy(), height=height)
+        check_names(self._rows.source_schema)
         self._session = session
         self._unit = None if unit is None else read_unit(unit)
         self._name, self._data_version = name, data_version
@@ -86,45 +90,64 @@ class PrivateFrame(
     def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
         equal = [pl.col(name) == value for name, value in constraints.items()]
-        checked = [one for item in (*predicates, *equal) for one in self._check_all(item, "filter", unchecked)]
-        schema = self._rows.select([item.expr.alias(str(i)) for i, item in enumerate(checked)]).collect_schema()
-        if any(dtype != pl.Boolean for dtype in schema.values()):
-            raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
-        rows = self._rows.filter([item.expr for item in checked])
-        return self._after(rows, "filter", [item.canonical for item in checked], unchecked)
+        given = [*predicates, *equal]
+        if flag_of(unchecked, "unchecked"):
+            return self._after_unchecked(self._rows.lazy().filter(given), "filter")
+        checked = [one for item in given for one in self._check_all(item, "filter")]
+        rows = self._rows
+        for one in checked:
+            rows = rows.filter(one.tree)
+        return self._after(rows, "filter", [item.canonical for item in checked])
 
     def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Add or replace columns; the unit column can't be replaced."""
-        checked = self._checked_columns(expressions, named, "with_columns", unchecked)
+        if flag_of(unchecked, "unchecked"):
+            return self._with_unchecked(expressions, named)
+        checked = self._checked_columns(expressions, named, "with_columns")
         self._keep_unit(set(checked), "replace")
-        rows = self._rows.with_columns([item.expr.alias(name) for name, item in checked.items()])
+        rows = self._rows.make({name: item.tree for name, item in checked.items()})
+        check_names(rows.schema)
         texts = {name: item.canonical for name, item in checked.items()}
-        return self._after(rows, "with_columns", texts, unchecked, made=checked)
+        return self._after(rows, "with_columns", texts, made=checked)
 
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Keep these columns; the unit column stays in any case."""
-        checked = self._checked_columns(expressions, named, "select", unchecked)
-        known = self._schema()
-        changed = [n for n, item in checked.items() if n not in known or item.canonical != self._plain(n)]
+        if flag_of(unchecked, "unchecked"):
+            made = self._with_unchecked(expressions, named)
+            listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
+            names = [item if isinstance(item, str) else item.meta.output_name() for item in listed]  # type: ignore[union-attr]
+            units = [name for name in self._unit_columns() if name not in (*names, *named)]
+            return made.select(*units, *names, *named)
+        checked = self._checked_columns(expressions, named, "select")
+        changed = [name for name, item in checked.items() if item.tree != self._plain(name)]
         self._keep_unit(set(changed), "replace")
-        kept = [pl.col(name) for name in self._unit_columns() if name not in checked]
-        # With all columns first: a constant alone would be one row.
-        made_here = self._rows.with_columns(item.expr.alias(name) for name, item in checked.items())
-        rows = made_here.select([*kept, *checked])
+        schema = self._rows.schema
+        kept = {name: Column(name, schema[name]) for name in self._unit_columns() if name in schema}
+        rows = self._rows.make({**kept, **{name: item.tree for name, item in checked.items()}}, keep=False)
+        check_names(rows.schema)
         texts = {name: item.canonical for name, item in checked.items()}
-        return self._after(rows, "select", texts, unchecked, made=changed)
+        return self._after(rows, "select", texts, made=changed)
 
     def drop(self, *columns: str) -> PrivateFrame[Frame]:
         """Leave these columns out; the unit column can't be."""
         self._known(columns)
         self._keep_unit(set(columns), "drop")
-        return self._after(self._rows.drop(columns), "drop", list(columns), False)
+        kept = [name for name in self._rows.schema if name not in columns]
+        return self._after(self._rows.keep(kept), "drop", list(columns))
 
     def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
         """Rename columns; the unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
-        return self._after(self._rows.rename(mapping), "rename", mapping, False, made=[*mapping, *mapping.values()])
+        schema = self._rows.schema
+        renamed = [mapping.get(name, name) for name in schema]
+        if len(set(renamed)) < len(renamed):
+            raise InvalidParameterError("rename would give two columns the same name.")
+        rows = self._rows.make(
+            {new: Column(old, schema[old]) for old, new in zip(schema, renamed, strict=True)}, keep=False
+        )
+        check_names(rows.schema)
+        return self._after(rows, "rename", mapping, made=[*mapping, *mapping.values()])
 
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
@@ -136,17 +159,18 @@ class PrivateFrame(
         self._known(names)
         if not isinstance(public, pl.DataFrame) or not set(names) <= set(public.columns):
             raise InvalidParameterError("join takes a public DataFrame that has the columns of on=.")
-        if public.select(names).n_unique() != public.height:
-            raise InvalidParameterError(
-                f"The public frame has {', '.join(names)} more than once: a join would multiply rows and with them "
-                "what one unit can change. Make the keys unique first."
-            )
-        added = {n if n not in self._schema() else n + suffix for n in public.columns if n not in names}
-        self._keep_unit(added, "replace")
-        rows = self._rows.join(public.lazy(), on=names, how=how, suffix=suffix)
+        added = {n: n if n not in self._rows.schema else n + suffix for n in public.columns if n not in names}
+        self._keep_unit(set(added.values()), "replace")
+        public = public.with_columns(pl.col(pl.Categorical).cast(pl.String))
+        schema = self._rows.schema
+        texts = {name: apply("cast", Column(name, schema[name]), to=pl.String())
+                 for name in names if schema[name] == pl.Categorical}  # fmt: skip
+        rows = self._rows.make(texts) if texts else self._rows
+        rows = rows.lookup(public, on=[(name, name) for name in names], how=how, columns=added)
+        check_names(rows.schema)
         # Public rows are part of the question, so they may be part of its name.
         step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
-        return self._after(rows, "join", step, False, made=added)
+        return self._after(rows, "join", step, made=added.values())
 
     @property
     def preview(self) -> Preview:
@@ -241,32 +265,34 @@ class PrivateFrame(
     # ------------------------------------------------------------------ checks
 
     def _schema(self) -> pl.Schema:
-        return self._rows.collect_schema()
+        return self._rows.schema
 
-    def _check(self, expression: Any, what: str, unchecked: bool) -> CheckedExpression:
-        if not flag_of(unchecked, "unchecked"):
-            return check_expression(expression, schema=self._schema(), what=what)
-        # What was not checked may not even have a canonical text: it gets a name that no other question has.
-        expr = pl.col(expression) if isinstance(expression, str) else expression
-        name = expr.meta.output_name()
-        return CheckedExpression(expr, secrets.token_hex(16), name, frozenset(expr.meta.root_names()))
-
-    def _check_all(self, expression: Any, what: str, unchecked: bool) -> tuple[CheckedExpression, ...]:
+    def _check_all(self, expression: Any, what: str) -> tuple[CheckedExpression, ...]:
         """Return what an expression with selectors stands for, checked."""
-        if flag_of(unchecked, "unchecked"):
-            return (self._check(expression, what, unchecked),)
         return check_expressions(expression, schema=self._schema(), what=what)
 
     def _checked_columns(
-        self, expressions: Sequence[Any], named: dict[str, Any], what: str, unchecked: bool
+        self, expressions: Sequence[Any], named: dict[str, Any], what: str
     ) -> dict[str, CheckedExpression]:
         checked = {}
         for given in expressions:
             for item in given if isinstance(given, list | tuple) else [given]:
-                checked.update({one.name: one for one in self._check_all(item, what, unchecked)})
+                checked.update({one.name: one for one in self._check_all(item, what)})
         for name, item in named.items():
-            checked[name] = self._check(item, what, unchecked)
+            checked[name] = check_expression(item, schema=self._schema(), what=what)
         return checked
+
+    def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
+        """Add columns on the user's word that they are row-wise and total."""
+        rows = self._rows.lazy().with_columns(*expressions, **named)
+        before, after = self._schema(), rows.collect_schema()
+        listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
+        touched = {
+            item if isinstance(item, str) else item.meta.output_name(raise_if_undetermined=False) for item in listed
+        }
+        made = {name for name in (*touched, *named) if name is not None} | (set(after) - set(before))
+        self._keep_unit(made, "replace")
+        return self._after_unchecked(rows, "with_columns", made)
 
     def _known(self, columns: Any) -> None:
         missing = [name for name in columns if name not in self._schema()]
@@ -282,18 +308,22 @@ class PrivateFrame(
                 f"{', '.join(sorted(hit))} says who is protected; a private frame can't {what} it."
             )
 
-    def _plain(self, name: str) -> str:
-        return self._check(name, "select", False).canonical
+    def _plain(self, name: str) -> Column | None:
+        dtype = self._rows.schema.get(name)
+        return None if dtype is None else Column(name, dtype)
 
-    def _after(
-        self, rows: pl.LazyFrame, kind: str, detail: Any, unchecked: bool, made: Iterable[str] = ()
-    ) -> PrivateFrame[Frame]:
+    def _after(self, rows: PrivateRows, kind: str, detail: Any, *, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
         after: PrivateFrame[Frame] = PrivateFrame.__new__(PrivateFrame)
         after.__dict__.update(self.__dict__)
         after._rows = rows
         after._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))
         after._made = self._made.union(made)
-        after._unchecked = self._unchecked or unchecked
+        return after
+
+    def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
+        """Return the frame after a step that nobody checked: it may not even have a text that names it."""
+        after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
+        after._unchecked = True
         return after
 
     def __repr__(self) -> str:

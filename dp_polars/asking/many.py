@@ -252,7 +252,7 @@ def synthesis_plan_of(view: View, words: SynthesisWords, options: OpeningOptions
 
 
 def _domain(view: View, given: Any, reserved: Sequence[str]) -> Domain:
-    schema: pl.Schema = view.rows.collect_schema()
+    schema: pl.Schema = view.rows.schema
     check_unit(view.unit, schema)
     domain = domain_of_words(given, schema, view.unit)
     clash = set(domain.names) & set(reserved)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dp_polars.asking.expressions import CheckedExpression, check_expression
 from dp_polars.asking.options import ExpressionLike
+from dp_polars.engines.polars.rows import Program
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Partition
 from dp_polars.planning.domain import Domain
@@ -34,15 +35,14 @@ class Predicates:
     def check(self, predicate: Any, what: str) -> CheckedExpression:
         """Return a condition over the domain's columns, or refuse it."""
         checked = check_expression(predicate, schema=self._domain.schema, what=what)
-        types = pl.LazyFrame(schema=self._domain.schema).select(checked.expr.alias("predicate")).collect_schema()
-        if types["predicate"] != pl.Boolean:
+        if checked.dtype != pl.Boolean:
             raise InvalidParameterError(f"{what} takes a condition: an expression that is true or false in each row.")
         return checked
 
     def cells(self, checked: CheckedExpression) -> tuple[tuple[int, ...], Mask]:
         """Return the columns that a condition looks at, and where over their product it is true. Null is not true."""
         axes = tuple(axis for axis, name in enumerate(self._domain.names) if name in checked.columns)
-        true = self._frame(axes).select(checked.expr.alias("predicate")).to_series().fill_null(False).to_numpy()
+        true = Program([checked.tree]).columns(self._frame(axes))[0].fill_null(False).to_numpy()
         return axes, true.reshape([self._domain.dims[axis] for axis in axes])
 
     def _frame(self, axes: tuple[int, ...]) -> pl.DataFrame:

@@ -13,8 +13,10 @@ from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression
 from dp_polars.asking.options import By, Options, cap_of, check_options, domain_of, spend_of
 from dp_polars.asking.values import edges_of, quantiles_of, value_of
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import stored_as_integers
 from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions import Column, Expression, apply
 from dp_polars.planning.plan import Plan, plan_of
 from dp_polars.planning.query import Aggregate, Key, Query, Value
 from dp_polars.quantities import count_of, flag_of, positive, probability_of
@@ -27,7 +29,7 @@ from dp_polars.releasing.run import Engine
 class View:
     """What a question sees of a private frame: its rows and steps, who is protected and who pays."""
 
-    rows: pl.LazyFrame
+    rows: PrivateRows
     steps: tuple[str, ...]
     unchecked: bool
     unit: tuple[str, ...]
@@ -39,7 +41,7 @@ class Question:
     """A planned query and the rows it will be asked of."""
 
     plan: Plan
-    rows: pl.LazyFrame
+    rows: PrivateRows
     session: Session
     engine: Engine | None = None
     """What aggregates the rows, if not the usual engine."""
@@ -50,10 +52,10 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
     named = {None: asked} if isinstance(asked, Asked) else dict(asked)
     check_options(options, ", ".join(one.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
-    schema = rows.collect_schema()
+    schema = rows.schema
     check_unit(unit, schema)
     keys, key_columns = keys_of(by, view)
-    expressions: dict[str, pl.Expr] = {}
+    expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
     interval = _interval(options, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
@@ -85,27 +87,24 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
 
 
 def engine_rows(
-    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, pl.Expr], plan: Plan
-) -> pl.LazyFrame:
+    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], plan: Plan
+) -> PrivateRows:
     """Return the rows with the columns that a bounded request names."""
-    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(view.unit)]
-    selected += [_in_every_row(item.expr).alias(f"key{i}") for i, item in enumerate(keys)]
-    selected += [_in_every_row(expressions[one.expression]).alias(f"value{i}") for i, one in enumerate(plan.columns)]
-    if not view.unit:
-        selected.append(pl.nth(0).is_null().alias("row"))
-    return view.rows.select(selected)
+    made = unit_columns(view)
+    made |= {f"key{i}": item.tree for i, item in enumerate(keys)}
+    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(plan.columns)}
+    return view.rows.make(made, keep=False)
 
 
-def _in_every_row(expr: pl.Expr) -> pl.Expr:
-    """Return an expression in every row: a constant alone would be one row."""
-    if expr.meta.root_names():
-        return expr
-    return pl.struct(pl.nth(0).alias("beside"), expr.alias("own")).struct.field("own")
+def unit_columns(view: View, prefix: str = "") -> dict[str, Expression]:
+    """Return the columns that say whose a row is, by the names that engines know them by."""
+    schema = view.rows.schema
+    return {f"{prefix}unit{i}": Column(name, schema[name]) for i, name in enumerate(view.unit)}
 
 
-def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[str, pl.Expr]) -> Aggregate:
+def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[str, Expression]) -> Aggregate:
     """Return one aggregate, checked; its value expressions are added to `expressions` by their canonical text."""
-    schema = view.rows.collect_schema()
+    schema = view.rows.schema
     if asked.per not in ("row", "unit"):
         raise InvalidParameterError(f"per must be 'row' or 'unit', got {asked.per!r}.")
     if asked.per == "unit" and asked.kind != "sum":
@@ -116,9 +115,8 @@ def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[s
     values: list[Value] = []
     for column, bounds in zip_longest(asked.columns, asked.bounds):
         checked = check_expression(column, schema=schema, what=asked.kind)
-        dtype = view.rows.select(checked.expr).collect_schema()[checked.name]
-        values.append(value_of(checked, dtype, asked, bounds))
-        expressions[checked.canonical] = _plain(checked.expr, dtype)
+        values.append(value_of(checked, checked.dtype, asked, bounds))
+        expressions[checked.canonical] = _plain(checked.tree)
     quantiles, several = quantiles_of(asked)
     ddof = asked.ddof
     if not isinstance(ddof, int) or isinstance(ddof, bool) or not 0 <= ddof <= 1000:
@@ -137,11 +135,11 @@ def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[s
     )
 
 
-def _plain(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _plain(tree: Expression) -> Expression:
     """Return a value column in a type that engines take: a category's number depends on other rows."""
-    if dtype == pl.Categorical:
-        return expr.cast(pl.String)
-    return expr.cast(pl.Int8) if dtype == pl.Boolean else expr
+    if tree.dtype == pl.Categorical:
+        return apply("cast", tree, to=pl.String())
+    return apply("cast", tree, to=pl.Int8()) if tree.dtype == pl.Boolean else tree
 
 
 def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
@@ -172,15 +170,14 @@ def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None
 def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list[CheckedExpression]]:
     """Return grouping keys, checked."""
     listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
-    schema = view.rows.collect_schema()
+    schema = view.rows.schema
     checked = [check_expression(item, schema=schema, what=what) for item in listed]
-    types = view.rows.select([item.expr for item in checked]).collect_schema() if checked else pl.Schema()
     keys: list[Key] = []
     columns: list[CheckedExpression] = []
     for item in checked:
-        dtype = types[item.name]
+        dtype = item.dtype
         if isinstance(dtype, pl.Categorical):  # its codes follow the data; released keys are text
-            item, dtype = replace(item, expr=item.expr.cast(pl.String)), pl.String()
+            item, dtype = replace(item, tree=apply("cast", item.tree, to=pl.String())), pl.String()
         columns.append(item)
         if item.columns & set(view.unit):
             raise InvalidParameterError(

@@ -12,8 +12,10 @@ import polars as pl
 from dp_polars.accounting.session import Session
 from dp_polars.asking.expressions import check_expression
 from dp_polars.asking.options import ExpressionLike, Options, check_options, spend_of
-from dp_polars.asking.question import View, check_unit
+from dp_polars.asking.question import View, check_unit, unit_columns
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.errors import InvalidDataError, InvalidParameterError
+from dp_polars.expressions import apply
 from dp_polars.mechanisms.channel import categories_of
 from dp_polars.planning.query import Spend
 from dp_polars.planning.responses import ResponsePlan, channel_and_cost, check_presence
@@ -72,7 +74,7 @@ class ResponseQuestion:
     """A plan and the rows it will be asked of: `unit0`, ... and `value`."""
 
     plan: ResponsePlan
-    rows: pl.LazyFrame
+    rows: PrivateRows
     session: Session
 
 
@@ -129,13 +131,14 @@ class Responses(Generic[Answer]):
 def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
     """Return the question that a call means, or say what is missing. Nothing is read or spent."""
     check_options(asking.general, "randomized_response", ResponseOptions)
-    terms, schema = view.session.terms, view.rows.collect_schema()
+    terms, schema = view.session.terms, view.rows.schema
     check_presence(terms, view.steps)
     check_unit(view.unit, schema)
     checked = check_expression(asking.column, schema=schema, what="randomized_response")
-    expr, dtype = checked.expr, view.rows.select(checked.expr).collect_schema()[checked.name]
-    if isinstance(dtype, pl.Categorical):  # its codes follow the data; a released column is text
-        expr, dtype = expr.cast(pl.String), pl.String()
+    tree = checked.tree
+    if isinstance(tree.dtype, pl.Categorical):  # its codes follow the data; a released column is text
+        tree = apply("cast", tree, to=pl.String())
+    dtype = tree.dtype
     try:
         categories = categories_of(dtype, asking.categories)
     except InvalidDataError as problem:  # of the type, not of a value
@@ -154,10 +157,8 @@ def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
         steps=view.steps,
         unchecked=view.unchecked,
     )
-    selected = [pl.col(name).alias(f"unit{i}") for i, name in enumerate(view.unit)]
-    if not view.unit:
-        selected.append(pl.nth(0).is_null().alias("row"))  # a column of the frame: a literal alone would be one row
-    return ResponseQuestion(plan, view.rows.select(*selected, expr.alias("value")), view.session)
+    rows = view.rows.make({**unit_columns(view), "value": tree}, keep=False)
+    return ResponseQuestion(plan, rows, view.session)
 
 
 def _law(asking: Asking, session: Session) -> tuple[Spend | None, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 import polars as pl
 
 from dp_polars.asking.aggregates import Asked
-from dp_polars.asking.expressions import CheckedExpression, check_expression
+from dp_polars.asking.expressions import check_expression
 from dp_polars.asking.values import value_of
 from dp_polars.engines.polars.stream import Tally
 from dp_polars.engines.request import Column
 from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions import Expression, apply
 from dp_polars.planning.grid import grid_of
 from dp_polars.planning.stream import StreamPlan, StreamQuery, moved_by
 
@@ -37,12 +38,12 @@ def _condition(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     if not isinstance(words, pl.Expr | str | bool):
         raise InvalidParameterError(f"This is a {type(words).__name__}. {_POSSIBLE}")
     checked = check_expression(words, schema=schema, what="stream")
-    dtype = _dtype(checked, schema)
+    dtype = checked.dtype
     if dtype != pl.Boolean:
         raise InvalidParameterError(f"{checked.name} has the type {dtype}, which is no condition. {_POSSIBLE}")
     if plan.of == "rows":
-        return _rows(plan, checked.expr, spread=not checked.columns)
-    return _units(checked.expr, spread=not checked.columns)
+        return _rows(plan, checked.tree)
+    return _units(checked.tree)
 
 
 def _aggregate(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
@@ -57,18 +58,18 @@ def _aggregate(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery
     if not asked.columns:
         return _rows(plan, None)
     checked = check_expression(asked.columns[0], schema=schema, what="count")
-    there = checked.expr.is_not_null()
-    if _dtype(checked, schema).is_float():
-        there &= checked.expr.is_not_nan()
-    return _rows(plan, there, spread=not checked.columns)
+    there = apply("is_not_null", checked.tree)
+    if checked.dtype.is_float():
+        there = apply("and", there, apply("not", apply("is_nan", checked.tree)))
+    return _rows(plan, there)
 
 
-def _units(expr: pl.Expr | None, *, spread: bool = False) -> StreamQuery:
-    return StreamQuery(tally=Tally(kind="units", expr=expr, spread=spread), sensitivity=Fraction(1))
+def _units(condition: Expression | None) -> StreamQuery:
+    return StreamQuery(tally=Tally(kind="units", value=condition), sensitivity=Fraction(1))
 
 
-def _rows(plan: StreamPlan, expr: pl.Expr | None, *, spread: bool = False) -> StreamQuery:
-    tally = Tally(kind="rows", expr=expr, spread=spread)
+def _rows(plan: StreamPlan, condition: Expression | None) -> StreamQuery:
+    tally = Tally(kind="rows", value=condition)
     return StreamQuery(tally=tally, sensitivity=Fraction(_row_cap(plan, "count of rows")))
 
 
@@ -82,7 +83,7 @@ def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     if isinstance(bounds, str):
         raise InvalidParameterError("A stream estimates no bounds; say which values count at most: bounds=(0, 100).")
     checked = check_expression(column, schema=schema, what="sum")
-    dtype = _dtype(checked, schema)
+    dtype = checked.dtype
     if dtype.is_temporal():
         raise InvalidParameterError(
             f"{checked.name} has the type {dtype}, but the threshold is a number. Ask for a number of it, for example "
@@ -95,10 +96,8 @@ def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     return StreamQuery(
         tally=Tally(
             kind="sum",
-            expr=checked.expr.cast(pl.Int8) if dtype == pl.Boolean else checked.expr,
-            spread=not checked.columns,
+            value=apply("cast", checked.tree, to=pl.Int8()) if dtype == pl.Boolean else checked.tree,
             column=Column(place=0, low=grid.low, high=grid.high, exponent=grid.exponent),
-            dtype=pl.Int8() if dtype == pl.Boolean else dtype,
         ),
         sensitivity=moved_by(grid, max_rows, plan.terms.adjacency) * step,
         step=step,
@@ -114,7 +113,3 @@ def _row_cap(plan: StreamPlan, what: str) -> int:
             "the stream (or in the session), or ask for units: a condition, or dp.count_units()."
         )
     return plan.max_rows
-
-
-def _dtype(checked: CheckedExpression, schema: pl.Schema) -> pl.DataType:
-    return pl.LazyFrame(schema=schema).select(checked.expr).collect_schema()[checked.name]

@@ -196,7 +196,7 @@ class Streams(Generic[Opened]):
         """
         check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
         view = self._view(options)
-        check_unit(view.unit, view.rows.collect_schema())
+        check_unit(view.unit, view.rows.schema)
         cap, rule = cap_of(options, "max_rows_per_group", view.session)
         if cap == "auto":
             if of != "units" or options.get("max_rows_per_group") is not None:
@@ -223,4 +223,4 @@ class Streams(Generic[Opened]):
 
 def opened(plan: StreamPlan, view: View) -> Stream:
     """Charge the price of a planned stream and open it."""
-    return Stream(plan, open_stream(plan, view.rows, view.session, SYSTEM_BITS), view.rows.collect_schema())
+    return Stream(plan, open_stream(plan, view.rows, view.session, SYSTEM_BITS), view.rows.schema)

@@ -15,10 +15,11 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
-from dp_polars.engines.polars.codes import collect
 from dp_polars.engines.polars.kept import kept_rows
+from dp_polars.engines.polars.rows import PrivateRows, Program, collect
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import LIMIT, BoundedRequest, Column, Exact
+from dp_polars.expressions import Expression
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.plan import Plan
 from dp_polars.sampling import SYSTEM_BITS
@@ -45,15 +46,23 @@ class Scores:
 
     plan: Plan
     candidates: pl.Series
-    scores: Sequence[pl.Expr]
-    dtype: pl.DataType
+    scores: Sequence[Expression]
 
-    def __call__(self, rows: pl.LazyFrame, request: BoundedRequest) -> Exact:
+    @property
+    def dtype(self) -> pl.DataType:
+        """The type of the scores."""
+        return self.scores[0].dtype
+
+    def __call__(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Return the score of each pair of a group and a candidate, in the order of the public keys."""
         if request.domain is None:
             raise ValueError("candidates are public")
         groups = self.plan.query.selection.groups if self.plan.query.selection is not None else None
-        frame = self._kept(collect(rows), request, groups)
+        scan = rows.scan()
+        scan.begin()
+        read = collect(scan.frame)
+        scan.check(read.height)
+        frame = self._kept(read, request, groups)
         table = self._summed(frame, 1 if groups is None else groups.height)
         scores = np.clip(table, -LIMIT, LIMIT).astype(np.int64).ravel()
         return Exact(request.domain.with_columns(pl.Series(self.plan.parts[0].name, scores)))
@@ -90,14 +99,16 @@ class Scores:
         table = np.zeros((groups, len(self.candidates)), dtype=object)
         for start in range(0, len(self.candidates), SLOTS):
             some = self.candidates[start : start + SLOTS]
-            constants = [_constant(some, slot).alias(slot_name(slot)) for slot in range(len(some))]
+            program = Program(self.scores[: len(some)])
             sums = [(steps(slot) * pl.col(_WEIGHT)).sum().alias(f"sum{slot}") for slot in range(len(some))]
             if (frame[_WEIGHT] == 1).all():
                 sums = [steps(slot).sum().alias(f"sum{slot}") for slot in range(len(some))]
-            scored = [self.scores[slot].alias(f"value{slot}") for slot in range(len(some))]
-            scored = [item.cast(pl.Int8) if self.dtype == pl.Boolean else item for item in scored]
             for block in frame.iter_slices(_BLOCK):
-                found = block.lazy().with_columns(constants).select(_GROUP, _WEIGHT, *scored)
+                slots = [some.slice(slot, 1).new_from_index(0, block.height) for slot in range(len(some))]
+                with_slots = block.with_columns(one.alias(slot_name(slot)) for slot, one in enumerate(slots))
+                scores = [one.cast(pl.Int8) if self.dtype == pl.Boolean else one for one in program.columns(with_slots)]
+                own = [one.alias(f"value{slot}") for slot, one in enumerate(scores)]
+                found = pl.DataFrame([block[_GROUP], block[_WEIGHT], *own]).lazy()
                 added = found.group_by(_GROUP).agg(sums) if groups > 1 else found.select(pl.lit(0).alias(_GROUP), *sums)
                 total = added.collect(engine="in-memory")
                 places = total[_GROUP].to_numpy()
@@ -118,13 +129,6 @@ class Scores:
         if dtype in _SHORT and not grid.exponent and most < LIMIT:
             return lambda slot: pl.col(f"value{slot}").cast(pl.Int64).clip(grid.low, grid.high)
         return lambda slot: _integer_steps(slot, pl.Int8() if dtype == pl.Boolean else dtype, grid)
-
-
-def _constant(some: pl.Series, slot: int) -> pl.Expr:
-    """Return a candidate as a constant; times as they are stored, because Python's know no nanoseconds."""
-    if some.dtype.is_temporal():
-        return pl.lit(some.to_physical()[slot], dtype=some.to_physical().dtype).cast(some.dtype)
-    return pl.lit(some[slot], dtype=some.dtype)
 
 
 def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
+from dp_polars.engines.polars.kept import kept_rows
+from dp_polars.engines.polars.rows import PrivateRows, collect
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
 from dp_polars.mechanisms.sparse_vector import SparseVector
 from dp_polars.planning.domain import CELL, Domain, histogram_of
 from dp_polars.planning.online import OnlinePlan
-from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.releasing.snapshot import guarded
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 
 Mask = NDArray[np.bool_]
@@ -65,20 +67,27 @@ class OnlineAnswer:
 
 
 def bounded_histogram(
-    rows: pl.LazyFrame, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
+    rows: PrivateRows, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
 ) -> NDArray[np.int64]:
     """Return how many kept rows each cell has; call it after the charge.
 
     Rows outside the domain are left out first, then each unit keeps at most `max_rows` of its rows.
     """
-    units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
-    cells = rows.select(*units, domain.cell()).filter(pl.col(CELL).is_not_null())
-    names = [f"unit{place}" for place in range(len(unit))]
-    snapshot = take_snapshot(cells, names, source, max_rows=max_rows)
-    return guarded(lambda: histogram_of(snapshot.of_units()[CELL], domain))
+
+    def read() -> NDArray[np.int64]:
+        scan = rows.scan([*unit, *(name for name in domain.names if name not in unit)])
+        scan.begin()
+        units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
+        cells = collect(scan.frame.select(*units, domain.cell()))
+        scan.check(cells.height)
+        inside = cells.filter(pl.col(CELL).is_not_null())
+        kept = kept_rows(inside, [f"unit{place}" for place in range(len(unit))], source, max_rows=max_rows)
+        return histogram_of(inside.filter(kept)[CELL], domain)
+
+    return guarded(read)
 
 
-def open_online(plan: OnlinePlan, rows: pl.LazyFrame, session: Session) -> OnlineStream:
+def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> OnlineStream:
     """Charge the whole price, read the rows once and return what answers from then on."""
     with session.reserve(plan.cost, label=plan.label(), key=None) as reservation:
         histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.mechanisms.channel import codes_of
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.releasing.charging import release_once
@@ -19,7 +20,7 @@ from dp_polars.sampling import SYSTEM_BITS, BitSource
 
 
 def run_responses(
-    plan: ResponsePlan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool
+    plan: ResponsePlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
 ) -> Release:
     """Return the stored responses to a question on a source, or charge the plan's price and make some."""
     return release_once(
@@ -32,7 +33,7 @@ def run_responses(
     )
 
 
-def responses_of(plan: ResponsePlan, rows: pl.LazyFrame, source: BitSource) -> pl.DataFrame:
+def responses_of(plan: ResponsePlan, rows: PrivateRows, source: BitSource) -> pl.DataFrame:
     """Return one randomized response of each unit, in random order; `rows` has `unit0`, ... and `value`."""
     units = [f"unit{i}" for i in range(len(plan.unit))]
     snapshot = take_snapshot(rows, units, source, max_rows=1)

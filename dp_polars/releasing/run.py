@@ -10,6 +10,7 @@ import polars as pl
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.planning.plan import Plan, settled
 from dp_polars.releasing.charging import release_once
@@ -19,13 +20,13 @@ from dp_polars.releasing.present import present
 from dp_polars.releasing.snapshot import guarded
 from dp_polars.sampling import SYSTEM_BITS
 
-Engine = Callable[[pl.LazyFrame, BoundedRequest], Exact]
+Engine = Callable[[PrivateRows, BoundedRequest], Exact]
 """Returns the exact bounded aggregates of rows."""
 
 
 def run_plan(
     plan: Plan,
-    rows: pl.LazyFrame,
+    rows: PrivateRows,
     session: Session,
     *,
     name: Callable[[], bytes],
@@ -56,5 +57,5 @@ def request_of(plan: Plan) -> BoundedRequest:
     )
 
 
-def _aggregated(rows: pl.LazyFrame, request: BoundedRequest, engine: Engine) -> Exact:
+def _aggregated(rows: PrivateRows, request: BoundedRequest, engine: Engine) -> Exact:
     return guarded(lambda: engine(rows, request))

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import polars as pl
 
-from dp_polars.engines.polars.codes import collect
 from dp_polars.engines.polars.kept import kept_rows
+from dp_polars.engines.polars.rows import PrivateRows, collect
 from dp_polars.errors import EngineError
 from dp_polars.sampling import BitSource
 
@@ -30,7 +30,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    rows: pl.LazyFrame,
+    rows: PrivateRows,
     units: Sequence[str],
     source: BitSource,
     *,
@@ -41,7 +41,10 @@ def take_snapshot(
     """Read a frame and choose which rows of each unit count; call it after the charge."""
 
     def read() -> Snapshot:
-        frame = collect(rows)
+        scan = rows.scan()
+        scan.begin()
+        frame = collect(scan.frame)
+        scan.check(frame.height)
         return Snapshot(frame, kept_rows(frame, units, source, max_rows=max_rows, keys=keys, max_groups=max_groups))
 
     return guarded(read)

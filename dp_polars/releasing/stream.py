@@ -11,6 +11,7 @@ import polars as pl
 
 from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.polars.stream import StreamRows, exact_answers, stream_rows
 from dp_polars.errors import EngineError, InvalidParameterError
 from dp_polars.mechanisms.sparse_vector import SparseVector
@@ -21,7 +22,7 @@ from dp_polars.sampling import BitSource
 _MOST = Fraction(10**300)
 
 
-def open_stream(plan: StreamPlan, rows: pl.LazyFrame, session: Session, source: BitSource) -> OpenStream:
+def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: BitSource) -> OpenStream:
     """Charge the price of a whole stream, then read its rows once. Whatever happens after the charge, it stays."""
     with session.reserve(plan.cost, label=plan.label()) as reservation:
         snapshot = take_snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dp_polars.accounting.ledger import Entry
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.planning.domain import Domain, DomainColumn
 from dp_polars.planning.synthesis import SynthesisPlan
 from dp_polars.releasing.charging import release_once
@@ -75,7 +76,7 @@ class Synthesis:
 
 
 def run_synthesis(
-    plan: SynthesisPlan, rows: pl.LazyFrame, session: Session, *, name: Callable[[], bytes], fresh: bool
+    plan: SynthesisPlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
 ) -> Synthesis:
     """Return the stored release of a question on a source, or charge the plan's price and make one."""
 

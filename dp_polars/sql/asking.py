@@ -21,6 +21,7 @@ from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
 from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
 from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.plan import Plan
@@ -197,13 +198,13 @@ def _asked(
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
     steps = (question_text(question, used),)
-    view = View(rows, steps, question.relation.declared, question.unit, session)
+    view = View(PrivateRows(rows), steps, question.relation.declared, question.unit, session)
     planned = _question(view, question, values, options, own)
 
     def name() -> bytes:
         return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
 
-    def engine(rows: pl.LazyFrame, request: BoundedRequest) -> Exact:
+    def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
         cursor = database.cursor_for_rows()
         try:
             if must_spill(cursor, database.file_bytes(question.relation.sources)):

@@ -18,6 +18,7 @@ from dp_polars.accounting.reservation import release_key
 from dp_polars.asking.question import View
 from dp_polars.asking.responses import Asking, ResponseQuestion, response_question_of
 from dp_polars.engines.duckdb.rows import Snapshot
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.planning.responses import ResponsePlan
@@ -173,7 +174,7 @@ class _Reader:
         if enum is not None:
             rows = rows.with_columns(pl.col(name).cast(pl.Enum(enum), strict=False))
         steps = (json.dumps(["SQL table", question_text(question, used)]),)
-        view = View(rows, steps, question.relation.declared, question.unit, guard._session)
+        view = View(PrivateRows(rows), steps, question.relation.declared, question.unit, guard._session)
         twice = sorted(set(options) & set(said))
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")

@@ -8,7 +8,7 @@ will see, `HashCollisionError` asks for codes by a join.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +16,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars.engines.hashes import HashTable
+from dp_polars.engines.polars.rows import batches, collect
 from dp_polars.engines.request import stored_as_integers
 
 _RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
-
-_BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
 
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -291,17 +290,6 @@ def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 def _owned(values: pl.Series) -> pl.Series:
     """Return a copy that doesn't keep the memory of the batch that it was taken from."""
     return pl.Series(values.name, values.to_arrow()) if values.dtype in (pl.String, pl.Binary) else values
-
-
-def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Run a plan on the streaming engine and yield its rows in pieces, in any order."""
-    for batch in frame.collect_batches(maintain_order=False, engine="streaming"):
-        yield from batch.iter_slices(_BATCH)
-
-
-def collect(frame: pl.LazyFrame) -> pl.DataFrame:
-    """Run a plan on the streaming engine."""
-    return frame.collect(engine="streaming")
 
 
 def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:

@@ -17,8 +17,6 @@ from dp_polars.engines.polars.codes import (
     Codes,
     HashCollisionError,
     Words,
-    batches,
-    collect,
     domain_codes,
     found_codes,
     hash_name,
@@ -26,6 +24,7 @@ from dp_polars.engines.polars.codes import (
     mixed,
 )
 from dp_polars.engines.polars.every_row import every_row_a_unit
+from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect
 from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
@@ -33,16 +32,17 @@ from dp_polars.engines.request import BoundedRequest, Column, Exact
 _MOST_GROUPS = 1 << 40
 
 
-def run_bounded(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
-    """Return exact bounded aggregates."""
+def run_bounded(rows: PrivateRows, request: BoundedRequest) -> Exact:
+    """Return exact bounded aggregates of rows with the columns that the request names."""
     salt = secrets.randbits(63)  # once, whichever codes are used: nothing that depends on data chooses it
-    frame = _with_numbers(frame, request, salt)
+    scan = rows.scan()
+    frame = _with_numbers(scan.frame, request, salt)
     if request.units == 0:
         return every_row_a_unit(frame, request)
     try:
-        return _run(frame, request, salt, joined=False)
+        return _run(frame, request, salt, scan, joined=False)
     except HashCollisionError:
-        return _run(frame, request, salt, joined=True)
+        return _run(frame, request, salt, scan, joined=True)
 
 
 def _columns(request: BoundedRequest) -> list[Column]:
@@ -69,7 +69,7 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salt: int) -> pl
     return frame.with_columns(numbers).drop(sorted(names))
 
 
-def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: bool) -> Exact:
+def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, scan: Scan, *, joined: bool) -> Exact:
     keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
     if request.domain is not None:
         frame, codes = domain_codes(frame, request.domain, salt, joined=joined)
@@ -79,13 +79,14 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, *, joined: boo
     if groups > _MOST_GROUPS and request.domain is None:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
-        return _shown(_run(frame, replace(request, domain=found), salt, joined=True))
+        return _shown(_run(frame, replace(request, domain=found), salt, scan, joined=True))
     frame, units = units_of(frame, unit_names, salt, by_hash=request.hashed_units, joined=joined)
     cap = _cap_of(request, codes)
     lanes = [LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salt) for lane in request.lanes]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
     leading = keys[: request.leading]
-    for rows, values in _rows(frame, unit_names, keys, leading, units, codes, salt, len(_columns(request)), ordered):
+    wanted = (unit_names, keys, leading, units, codes, salt, len(_columns(request)), ordered)
+    for rows, values in _rows(frame, scan, *wanted):
         start = 0
         for lane, bounding in zip(request.lanes, lanes, strict=True):
             bounding.add(rows, values[start : start + len(lane.columns)])
@@ -108,6 +109,7 @@ def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
 
 def _rows(
     frame: pl.LazyFrame,
+    scan: Scan,
     unit_names: Sequence[str],
     key_names: Sequence[str],
     leading: Sequence[str],
@@ -119,7 +121,7 @@ def _rows(
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
     """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
 
-    The order in which a unit keeps its groups is by the `leading` keys.
+    The order in which a unit keeps its groups is by the `leading` keys. Fails if not every row of the source was read.
     """
     schema = frame.collect_schema()
     columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
@@ -130,7 +132,10 @@ def _rows(
     missing = [pl.col(name).is_null() for name in unit_names]
     selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
     unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, leading))
+    received = 0
+    scan.begin()
     for whole in batches(selected):
+        received += whole.height
         batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole
         if not batch.height:
             continue
@@ -143,6 +148,7 @@ def _rows(
             Rows(unit, more, order, group, None, valid),
             [batch[number_name(place)].to_numpy() for place in range(values)],
         )
+    scan.check(received)
 
 
 def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:

@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from dp_polars.engines.polars.codes import collect
+from dp_polars.engines.polars.rows import collect
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
 from dp_polars.engines.tables import side_by_side
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
+from dp_polars.engines.polars.rows import Program
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import Column
+from dp_polars.expressions import Expression
 
 # Names that no column of a user has.
 _UNIT = "\0dp_polars_unit"
 _KEPT = "\0dp_polars_kept"
+_VALUE = "\0dp_polars_value"
+
+_AT_ONCE = 64  # questions whose conditions are held in memory together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +28,16 @@ class Tally:
     Attributes
     ----------
     kind
-        The "rows" or "units" for which `expr` is true (None: all of them), or the "sum" of `expr`.
-    expr
-        A row-wise expression: Boolean, or of a sum its values.
-    spread
-        Whether the expression reads no column and stands for the same value in every row.
-    column, dtype
-        Of a sum: its values as whole numbers, and their type.
+        The "rows" or "units" for which `value` is true (None: all of them), or the "sum" of `value`.
+    value
+        An expression of the language of private rows: a condition, or of a sum its values.
+    column
+        Of a sum: its values as whole numbers.
     """
 
     kind: Literal["rows", "units", "sum"]
-    expr: pl.Expr | None = None
-    spread: bool = False
+    value: Expression | None = None
     column: Column | None = None
-    dtype: pl.DataType | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,16 +71,29 @@ def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, 
 
 def exact_answers(source: StreamRows, tallies: Sequence[Tally]) -> list[int]:
     """Return the exact answer to each question, all in one pass."""
-    chosen = [_answer(tally, source).cast(pl.Int128).alias(str(place)) for place, tally in enumerate(tallies)]
-    # In memory a sorted column is counted run by run; the streaming engine, faster otherwise, hashes each of its units.
-    engine: Literal["in-memory", "streaming"] = "in-memory" if source.masked else "streaming"
-    return [int(number) for number in source.rows.lazy().select(chosen).collect(engine=engine).row(0)]
+    asked = dict.fromkeys(tally.value for tally in tallies if tally.value is not None)
+    totals: list[int] = []
+    for start in range(0, len(tallies), _AT_ONCE):
+        some = tallies[start : start + _AT_ONCE]
+        wanted = [one for one in asked if any(one == tally.value for tally in some)]
+        totals += _answers(source, some, wanted)
+    return totals
 
 
-def _answer(tally: Tally, source: StreamRows) -> pl.Expr:
-    expr = tally.expr
-    if expr is not None and tally.spread:
-        expr = pl.when(pl.int_range(pl.len()) >= 0).then(expr)
+def _answers(source: StreamRows, tallies: Sequence[Tally], wanted: Sequence[Expression]) -> list[int]:
+    """Return some answers. Conditions are columns beside the rows, each of exactly their height."""
+    names = {one: f"{_VALUE}{place}" for place, one in enumerate(wanted)}
+    columns = Program(wanted).columns(source.rows) if wanted else []
+    kept = [source.rows[name] for name in (*source.units, *([_KEPT] if source.masked else []))]
+    frame = pl.DataFrame([*kept, *(one.alias(name) for name, one in zip(names.values(), columns, strict=True))])
+    if not frame.width:
+        return [source.rows.height for _ in tallies]
+    chosen = [_answer(tally, source, names).cast(pl.Int128).alias(str(i)) for i, tally in enumerate(tallies)]
+    return [int(number) for number in frame.lazy().select(chosen).collect(engine="in-memory").row(0)]
+
+
+def _answer(tally: Tally, source: StreamRows, names: Mapping[Expression, str]) -> pl.Expr:
+    expr = None if tally.value is None else pl.col(names[tally.value])
     if tally.kind == "units" and source.units:
         names = source.units
         unit = pl.col(names[0]) if len(names) == 1 else pl.struct(names)
@@ -93,9 +107,9 @@ def _answer(tally: Tally, source: StreamRows) -> pl.Expr:
 
 
 def _sum(tally: Tally, expr: pl.Expr | None, kept: pl.Expr | None) -> pl.Expr:
-    if expr is None or tally.column is None or tally.dtype is None:
+    if expr is None or tally.column is None or tally.value is None:
         raise ValueError("a sum without values")
-    number = whole_numbers(tally.column, tally.dtype, 0, expr)
+    number = whole_numbers(tally.column, tally.value.dtype, 0, expr)
     there = number >= tally.column.low
     # In 128 bits, which no number of 64-bit rows fills.
     return pl.when(there if kept is None else there & kept).then(number).cast(pl.Int128).sum()

@@ -14,7 +14,6 @@ from dp_polars.engines.polars.codes import (
     Codes,
     PlaceCodes,
     Words,
-    collect,
     distance,
     found_codes,
     hash_name,
@@ -23,6 +22,7 @@ from dp_polars.engines.polars.codes import (
     integer_ranges,
     mixed,
 )
+from dp_polars.engines.polars.rows import collect
 
 _SECOND = 0x5851F42D4C957F2D  # tells the second hash from the first
 MIXER = np.uint64(slots.MIXER)

@@ -197,3 +197,11 @@ def spoken(path: str) -> str:
 def refusal(what: str, name: str, reason: Reason) -> ExpressionNotAllowed:
     """Return the error for a function called `name` in the expression for `what`."""
     return ExpressionNotAllowed(f"`{name}` in the {what} expression {reason.does}. {reason.why} {reason.fix}")
+
+
+class Refused(ExpressionNotAllowed):
+    """The refusal of a step called `name`, before it is known in which expression it stands."""
+
+    def __init__(self, name: str, reason: Reason) -> None:
+        super().__init__(f"`{name}` {reason.does}. {reason.why} {reason.fix}")
+        self.name, self.reason = name, reason

@@ -1,0 +1,544 @@
+"""The rows of a private frame: a source and the steps that were applied to it, evaluated batch by batch.
+
+What one unit can change: a step gives each row a value that depends on that row and public constants alone, leaves the
+row out, or looks public rows up by it; so a unit's rows after all steps depend on that unit's rows before them.
+
+This holds by construction, not by trust in Polars' planner: a batch of rows is a frame in memory of which every step
+computes whole columns, of exactly the height of the batch; conditions are masks that are applied here; public rows are
+found by their number. A batch on which Polars fails is halved until the failing rows stand alone; their value is null.
+Each pass compares the rows that it read with an independent count of the source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from queue import Queue
+from typing import Any, Literal
+
+import polars as pl
+
+from dp_polars.engines.polars.lowering import is_pattern, lowered
+from dp_polars.errors import InvalidParameterError
+from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
+from dp_polars.expressions.types import MOST_TEXT, kind_of
+from dp_polars.planning.query import public_digest
+
+_BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
+_MEMORY = 1 << 28  # bytes that the texts of one slice of a batch may grow to
+_MOST_COPIES = 1_000  # public rows that a row may meet
+_OWN = "\0"  # how the names of columns begin that are not the user's
+
+How = Literal["inner", "left", "semi", "anti"]
+_FAILURES = (Exception, pl.exceptions.PanicException)
+
+
+class RowCountError(Exception):
+    """The rows that were read are not as many as the source has."""
+
+
+# ---------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Keeps the rows for which a condition is true."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Make:
+    """Adds or replaces columns; without `keep` exactly these remain."""
+
+    columns: tuple[tuple[str, Expression], ...]
+    keep: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Lookup:
+    """Finds the public rows that have a row's keys. `columns` says what their columns are called afterwards."""
+
+    public: pl.DataFrame
+    on: tuple[tuple[str, str], ...]
+    how: How
+    columns: tuple[tuple[str, str], ...]
+    unique: bool
+    nulls_equal: bool = False
+
+
+Step = Filter | Make | Lookup
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PrivateRows:
+    """The rows of a source after steps. Private: they are never shown.
+
+    Parameters
+    ----------
+    source
+        The rows before the steps.
+    steps
+        What was applied, in order.
+    height
+        Returns how many rows the source has, if there is a cheaper way than to ask it.
+    """
+
+    source: pl.LazyFrame
+    steps: tuple[Step, ...] = ()
+    height: Callable[[], int] | None = None
+
+    @cached_property
+    def source_schema(self) -> pl.Schema:
+        """The columns of the source."""
+        schema = self.source.collect_schema()
+        check_names(schema)
+        return schema
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """The columns after the steps."""
+        return _schema_after(self.source_schema, self.steps)
+
+    def filter(self, condition: Expression) -> PrivateRows:
+        """Return the rows for which a condition is true."""
+        if condition.dtype != pl.Boolean:
+            raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
+        return replace(self, steps=(*self.steps, Filter(condition)))
+
+    def make(self, columns: Mapping[str, Expression], *, keep: bool = True) -> PrivateRows:
+        """Return rows with more or other columns; without `keep` they have no others."""
+        return replace(self, steps=(*self.steps, Make(tuple(columns.items()), keep)))
+
+    def keep(self, names: Iterable[str]) -> PrivateRows:
+        """Return rows with these columns only."""
+        return self.make({name: Column(name, self.schema[name]) for name in names}, keep=False)
+
+    def lookup(
+        self,
+        public: pl.DataFrame,
+        *,
+        on: Sequence[tuple[str, str]],
+        how: How,
+        columns: Mapping[str, str],
+        unique: bool = True,
+        nulls_equal: bool = False,
+    ) -> PrivateRows:
+        """Return rows with the columns of the public rows that have their keys.
+
+        Parameters
+        ----------
+        public
+            The public rows.
+        on
+            Pairs of a private and a public column, of the same types, that are equal.
+        how
+            "inner" and "semi" leave rows out that find nothing, "anti" those that find something, "left" keeps all.
+        columns
+            Which public columns are added, and under which names.
+        unique
+            Whether the keys must be unique among the public rows. If not, a row that finds several becomes several
+            rows of the same unit: what caps enforce comes afterwards.
+        nulls_equal
+            Whether a null key finds a null key.
+        """
+        for mine, theirs in on:
+            if self.schema[mine] != public.schema[theirs]:
+                raise InvalidParameterError(
+                    f"{mine} has the type {self.schema[mine]} and its public counterpart {public.schema[theirs]}: a "
+                    "lookup compares values of one type. Cast one of them first."
+                )
+            if kind_of(self.schema[mine]) in ("float", "list", "array", "struct", "categorical", "null", "other"):
+                raise InvalidParameterError(
+                    f"{mine} has the type {self.schema[mine]}, by which rows can't be looked up; cast it first."
+                )
+        keys = [theirs for _, theirs in on]
+        if unique and public.select(keys).n_unique() != public.height:
+            raise InvalidParameterError(
+                f"The public frame has {', '.join(keys)} more than once: a join would multiply rows and with them "
+                "what one unit can change. Make the keys unique first."
+            )
+        if not unique and public.height and _most_copies(public, keys) > _MOST_COPIES:
+            raise InvalidParameterError(
+                f"The public frame has some {', '.join(keys)} more than {_MOST_COPIES:,} times; a row may meet that "
+                "many public rows at most."
+            )
+        step = Lookup(public, tuple(on), how, tuple(columns.items()), unique, nulls_equal)
+        return replace(self, steps=(*self.steps, step))
+
+    def describe(self) -> list[Any]:
+        """Return the steps for fingerprints: public frames as digests, nothing of the rows."""
+        return [_described(step) for step in self.steps]
+
+    # ------------------------------------------------------------------ evaluation
+
+    def lazy(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+        """Return the rows as a plan that evaluates them batch by batch, with these columns or all."""
+        return self.scan(columns).frame
+
+    def scan(self, columns: Sequence[str] | None = None) -> Scan:
+        """Return the plan of `lazy` with a count of the rows that went through it."""
+        names = list(self.schema if columns is None else columns)
+        rows = self if columns is None else self.keep(names)
+        schema = pl.Schema({name: rows.schema[name] for name in names})
+        wanted, steps = _needs(rows)
+        # Without a column there would be no rows: the first one stands for them.
+        read = [name for name in self.source_schema if name in wanted] or list(self.source_schema)[:1]
+        evaluation = Evaluation(steps, names)
+        frame = self.source.select([pl.col(name) for name in read]).map_batches(
+            evaluation,
+            schema=schema,
+            streamable=True,
+            predicate_pushdown=False,
+            projection_pushdown=False,
+            slice_pushdown=False,
+            validate_output_schema=False,
+        )
+        return Scan(frame, evaluation, self.rows_of_source)
+
+    def rows_of_source(self) -> int:
+        """Return how many rows the source has, counted in another way than by reading them."""
+        if self.height is not None:
+            return self.height()
+        return int(self.source.select(pl.len()).collect(engine="streaming").item())
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse columns that Polars takes for patterns, and columns that SQL can't tell apart."""
+    folded: dict[str, str] = {}
+    for name in names:
+        if is_pattern(name):
+            raise InvalidParameterError(
+                f"A column is called {name!r}, which Polars takes for a pattern of names. Rename it before .dp."
+            )
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidParameterError(
+                f"Two columns, {other!r} and {name!r}, differ only by case: SQL can't tell them apart, so a unit or a "
+                "bound could mean either. Rename one before .dp."
+            )
+
+
+def _most_copies(public: pl.DataFrame, keys: Sequence[str]) -> int:
+    if not keys:
+        return public.height
+    return int(public.group_by(keys).len()["len"].max())  # type: ignore[arg-type]
+
+
+def _schema_after(schema: pl.Schema, steps: Sequence[Step]) -> pl.Schema:
+    found: dict[str, pl.DataType] = dict(schema)
+    for step in steps:
+        if isinstance(step, Make):
+            made = {name: one.dtype for name, one in step.columns}
+            found = {**found, **made} if step.keep else made
+        elif isinstance(step, Lookup) and step.how in ("inner", "left"):
+            found |= {name: step.public.schema[own] for own, name in step.columns}
+    return pl.Schema(found)
+
+
+def _described(step: Step) -> Any:
+    match step:
+        case Filter():
+            return ["filter", canonical(step.condition)]
+        case Make():
+            return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
+    on = [list(pair) for pair in step.on]
+    columns = [list(pair) for pair in step.columns]
+    return ["lookup", public_digest(step.public), on, step.how, columns, step.unique, step.nulls_equal]
+
+
+# ---------------------------------------------------------------------- what is needed
+
+
+def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
+    """Return the columns of the source that matter in the end, and the steps without what does not."""
+    wanted, steps = set(rows.schema), []
+    for step in reversed(rows.steps):
+        if isinstance(step, Filter):
+            wanted |= step.condition.columns
+            steps.append(step)
+        elif isinstance(step, Make):
+            made = tuple((name, one) for name, one in step.columns if name in wanted)
+            wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
+            wanted = wanted.union(*(one.columns for _, one in made))
+            steps.append(Make(made, step.keep))
+        else:
+            wanted -= {name for _, name in step.columns}
+            wanted |= {mine for mine, _ in step.on}
+            steps.append(step)
+    return wanted, steps[::-1]
+
+
+# ---------------------------------------------------------------------- evaluation
+
+
+class Evaluation:
+    """Applies steps to batches of rows. Each batch is evaluated by itself, in any order, by any thread."""
+
+    def __init__(self, steps: Sequence[Step], names: Sequence[str]) -> None:
+        self._steps, self._names = tuple(_prepared(step) for step in steps), list(names)
+        self._lock = threading.Lock()
+        self.read = self.given = 0
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch after all steps."""
+        parts = [self._evaluated(part) for part in batch.iter_slices(_BATCH)] or [self._evaluated(batch)]
+        done = parts[0] if len(parts) == 1 else pl.concat(parts)
+        with self._lock:
+            self.read += batch.height
+            self.given += done.height
+        return done
+
+    def _evaluated(self, batch: pl.DataFrame) -> pl.DataFrame:
+        for step in self._steps:
+            batch = step(batch)
+        return batch.select([pl.col(name) for name in self._names])
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Scan:
+    """A plan that reads private rows, and how to see that one pass over it read all of them."""
+
+    frame: pl.LazyFrame
+    evaluation: Evaluation
+    height: Callable[[], int]
+
+    def begin(self) -> None:
+        """Begin to count; passes over one scan come one after another."""
+        self.evaluation.read = self.evaluation.given = 0
+
+    def check(self, received: int) -> None:
+        """Fail unless the pass has read every row of the source, and all that it gave were received."""
+        if self.evaluation.given != received or self.evaluation.read != self.height():
+            raise RowCountError
+
+
+Prepared = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def _prepared(step: Step) -> Prepared:
+    match step:
+        case Filter():
+            program = Program([step.condition])
+            return lambda batch: batch.filter(program.columns(batch)[0].fill_null(False))
+        case Make():
+            made = Program([one for _, one in step.columns])
+            names = [name for name, _ in step.columns]
+            keep = step.keep
+            return lambda batch: _with(batch, names, made.columns(batch), keep=keep)
+    return _Finder(step)
+
+
+def _with(batch: pl.DataFrame, names: Sequence[str], columns: Sequence[pl.Series], *, keep: bool) -> pl.DataFrame:
+    named = [one.alias(name) for name, one in zip(names, columns, strict=True)]
+    if keep:
+        return batch.with_columns(named)
+    if named:
+        return pl.DataFrame(named)
+    return pl.DataFrame({f"{_OWN}row": pl.repeat(None, batch.height, dtype=pl.Boolean, eager=True)})
+
+
+class Program:
+    """Expressions that are computed together on a frame in memory, each as a column of the frame's height."""
+
+    def __init__(self, expressions: Sequence[Expression]) -> None:
+        self._expressions = tuple(expressions)
+        found = dict.fromkeys(one for own in expressions for one in walk(own) if isinstance(one, Constant))
+        self._constants = {one: f"{_OWN}constant{place}" for place, one in enumerate(found)}
+        self._values = {name: one.series(name) for one, name in self._constants.items()}
+        self._lowered = [lowered(one, self._constants) for one in expressions]
+        self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
+        self._growth = sum(_growth(one) for one in expressions)
+
+    def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
+        """Return the expressions in each row; null where the engine fails on a row."""
+        if all(isinstance(one, Column) for one in self._expressions):
+            return [batch[one.name] for one in self._expressions if isinstance(one, Column)]
+        # As Series of their own: a column that Polars keeps as one value for all rows would be computed as such.
+        frame = pl.DataFrame([batch[name].rechunk() for name in self._read]) if self._read else None
+        parts = [self._slice(frame, start, height) for start, height in self._slices(frame, batch.height)]
+        if not parts:
+            return [pl.Series([], dtype=one.dtype) for one in self._expressions]
+        return [pl.concat([part[place] for part in parts]) for place in range(len(self._expressions))]
+
+    def problem(self, frame: pl.DataFrame) -> str | None:
+        """Return what Polars says about the expressions on public rows, None if nothing is wrong."""
+        try:
+            self._computed(frame if frame.width else None, max(frame.height, 2), self._lowered)
+        except RowCountError:
+            return "another number of rows, or another type, than announced"
+        except _FAILURES as error:
+            return (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        return None
+
+    def _slices(self, frame: pl.DataFrame | None, height: int) -> Iterator[tuple[int, int]]:
+        """Yield where the slices begin of which no step can fill the memory, and their heights."""
+        step = height
+        if self._growth and frame is not None and height:
+            held = [*frame.get_columns(), *self._values.values()]
+            longest = max((_longest(one) for one in held), default=0)
+            step = max(1, _MEMORY // (self._growth * (longest + 64)))
+        for start in range(0, height, max(step, 1)):
+            yield start, min(step, height - start)
+
+    def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
+        part = None if frame is None else frame.slice(start, height)
+        try:
+            return self._computed(part, height, self._lowered)
+        except _FAILURES:
+            # One after another, so that a row is null only where it fails.
+            return [self._isolated(part, height, place) for place in range(len(self._lowered))]
+
+    def _isolated(self, part: pl.DataFrame | None, height: int, place: int) -> pl.Series:
+        """Return one expression, null in the rows on which it fails: they are found by halving."""
+        try:
+            return self._computed(part, height, [self._lowered[place]], [self._expressions[place]])[0]
+        except _FAILURES:
+            if height == 1 or part is None:
+                return pl.repeat(None, height, dtype=self._expressions[place].dtype, eager=True)
+        half = height // 2
+        pieces = ((part.head(half), half), (part.tail(height - half), height - half))
+        return pl.concat([self._isolated(piece, size, place) for piece, size in pieces])
+
+    def _computed(
+        self,
+        part: pl.DataFrame | None,
+        height: int,
+        exprs: Sequence[pl.Expr],
+        expressions: Sequence[Expression] | None = None,
+    ) -> list[pl.Series]:
+        """Return expressions over at least two rows: one row alone would be taken for a value of all rows."""
+        rows = max(height, 2)
+        padded = (
+            [] if part is None else [one if height >= 2 else one.extend_constant(None, rows - height) for one in part]
+        )
+        constants = [one.new_from_index(0, rows) for one in self._values.values()]
+        frame = pl.DataFrame([*padded, *constants])
+        found = frame.select([expr.alias(str(place)) for place, expr in enumerate(exprs)])
+        checked = []
+        for one, expression in zip(found, expressions or self._expressions, strict=True):
+            if len(one) != rows or one.dtype != expression.dtype:
+                raise RowCountError
+            checked.append(one.head(height))
+        return checked
+
+
+def _longest(column: pl.Series) -> int:
+    """Return the bytes of the longest value of a column of texts or lists, as far as an operation reads them."""
+    dtype = column.dtype
+    if dtype == pl.String:
+        return min(int(column.str.len_bytes().max() or 0), 4 * MOST_TEXT)  # type: ignore[call-overload]
+    if dtype == pl.List(pl.String):
+        return MOST_TEXT * 100
+    return 0
+
+
+_TEXT_MAKERS = {
+    "lower": 3, "upper": 3, "title": 3, "reverse": 1, "concat": 1, "pad_start": 64, "pad_end": 64, "zfill": 64,
+    "case": 1,
+    "split": 16, "split_part": 16, "list_join": 2, "format_time": 64, "parse_time": 2,
+}  # fmt: skip
+
+
+def _growth(expression: Expression) -> int:
+    """Return how many times the bytes of the longest text that is read an expression may hold for a row, about."""
+    total = 0
+    for one in walk(expression):
+        if not isinstance(one, Apply):
+            continue
+        if one.operation == "replace":
+            total += 4 * (len(one.parameter("value")) + 5)
+        elif one.operation in _TEXT_MAKERS:
+            total += _TEXT_MAKERS[one.operation] * len(one.arguments)
+    return total
+
+
+# ---------------------------------------------------------------------- public rows
+
+
+class _Finder:
+    """Finds public rows by their keys: each row of a batch gets the number of its public row, and nothing else."""
+
+    def __init__(self, step: Lookup) -> None:
+        self._step = step
+        self._mine = [mine for mine, _ in step.on]
+        keys = step.public.select([pl.col(theirs).alias(mine) for mine, theirs in step.on])
+        # By number, so that what Polars joins are keys and numbers alone.
+        self._numbers = keys.with_row_index(f"{_OWN}public")
+        self._added = {name: step.public[own].rechunk() for own, name in step.columns}
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with what was found."""
+        step = self._step
+        numbered = batch.select(self._mine).with_row_index(f"{_OWN}row")
+        if not self._mine:
+            found = numbered.join(self._numbers, how="cross")
+        else:
+            found = numbered.join(
+                self._numbers, on=self._mine, how="inner", nulls_equal=step.nulls_equal, maintain_order="left"
+            )
+        rows, places = found[f"{_OWN}row"], found[f"{_OWN}public"]
+        if step.unique and rows.n_unique() != len(rows):
+            raise RowCountError  # a row that met two public rows
+        if step.how in ("semi", "anti"):
+            met = pl.repeat(False, batch.height, dtype=pl.Boolean, eager=True).scatter(rows, True)
+            return batch.filter(met if step.how == "semi" else ~met)
+        if step.how == "left":
+            everyone = pl.DataFrame({f"{_OWN}row": pl.int_range(batch.height, dtype=rows.dtype, eager=True)})
+            found = everyone.join(found, on=f"{_OWN}row", how="left", maintain_order="left")
+            rows, places = found[f"{_OWN}row"], found[f"{_OWN}public"]
+        kept = batch[rows] if batch.height else batch
+        added = [one.gather(places).alias(name) for name, one in self._added.items()]
+        return kept.with_columns(added) if added else kept
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Run a plan on the streaming engine and yield its rows in pieces, in any order.
+
+    The engine hands over batches to a function and then returns or fails: `collect_batches` ends quietly if it fails,
+    and the rows so far would be taken for all.
+    """
+    queue: Queue[pl.DataFrame | None] = Queue(maxsize=4)
+    failed: list[BaseException] = []
+    stopped = threading.Event()
+
+    def hand_over(batch: pl.DataFrame) -> bool | None:
+        while not stopped.is_set():
+            try:
+                queue.put(batch, timeout=0.1)
+            except Exception:  # noqa: BLE001, S112 - full: wait for the reader, or for the end
+                continue
+            return None
+        return True
+
+    def work() -> None:
+        try:
+            frame.sink_batches(hand_over, maintain_order=False, engine="streaming")
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader
+            failed.append(error)
+        finally:
+            queue.put(None)
+
+    thread = threading.Thread(target=work, name="dp_polars rows", daemon=True)
+    thread.start()
+    try:
+        while (batch := queue.get()) is not None:
+            yield from batch.iter_slices(_BATCH)
+    finally:
+        stopped.set()
+        while thread.is_alive():
+            while not queue.empty():
+                queue.get_nowait()
+            thread.join(0.01)
+    if failed:
+        raise failed[0]
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """Run a plan on the streaming engine."""
+    return frame.collect(engine="streaming")

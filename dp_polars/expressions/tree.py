@@ -1,0 +1,161 @@
+"""The tree of an expression over private rows: columns, constants and operations, each with its type.
+
+Trees are made by `operations.apply` and `constants.constant` alone, which check them; whatever runs on private rows is
+such a tree, lowered by an engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Column:
+    """The value of a column in the row at hand."""
+
+    name: str
+    dtype: pl.DataType
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that are read."""
+        return frozenset({self.name})
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A public value, exact in its type.
+
+    Attributes
+    ----------
+    value
+        A bool, int, float, str or None; of dates, times, durations and decimals the whole number that is stored; of a
+        list a tuple of such values.
+    dtype
+        Its type.
+    """
+
+    value: Any
+    dtype: pl.DataType
+
+    columns: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inner = self.dtype.inner if isinstance(self.dtype, pl.List) else self.dtype
+        if inner.is_float():  # one zero: constants that are equal are the same
+            listed = isinstance(self.value, tuple)
+            found = [None if one is None else float(one) + 0.0 for one in (self.value if listed else [self.value])]
+            object.__setattr__(self, "value", tuple(found) if listed else found[0])
+
+    def series(self, name: str = "constant") -> pl.Series:
+        """Return the constant as a Series of one row, built from what is stored."""
+        if isinstance(self.dtype, pl.List):
+            return pl.Series(name, [stored(self.value or (), self.dtype.inner)], dtype=self.dtype)  # type: ignore[arg-type]
+        return stored([self.value], self.dtype).alias(name)
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation on the values of the row at hand; made by `operations.apply`."""
+
+    operation: str
+    arguments: tuple[Expression, ...]
+    parameters: tuple[tuple[str, Any], ...]
+    dtype: pl.DataType
+    columns: frozenset[str] = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inner = [argument for argument in self.arguments if isinstance(argument, Apply)]
+        object.__setattr__(self, "columns", frozenset().union(*(one.columns for one in self.arguments)))
+        object.__setattr__(self, "depth", 1 + max((one.depth for one in inner), default=0))
+        object.__setattr__(self, "size", len(self.arguments) + 1 + sum(one.size for one in inner))
+
+    def parameter(self, name: str) -> Any:
+        """Return a parameter by its name."""
+        return dict(self.parameters)[name]
+
+
+Expression = Column | Constant | Apply
+
+
+def stored(values: Any, dtype: pl.DataType) -> pl.Series:
+    """Return a Series of values that are given as they are stored, without a way through Python's dates or floats."""
+    if isinstance(dtype, pl.Decimal):
+        whole = pl.Series(list(values), dtype=pl.Int128)
+        # A decimal is stored as a whole number of its last digit: dividing by a power of ten would round.
+        return pl.Series([None if one is None else _decimal(one, dtype.scale) for one in whole], dtype=dtype)
+    if dtype == pl.Date:
+        return pl.Series(list(values), dtype=pl.Int32).cast(dtype)
+    if dtype.is_temporal():
+        return pl.Series(list(values), dtype=pl.Int64).cast(dtype)
+    return pl.Series(list(values), dtype=dtype)
+
+
+def _decimal(whole: int, scale: int) -> Any:
+    from decimal import Decimal
+
+    return Decimal((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything in it, parts first."""
+    if isinstance(expression, Apply):
+        for argument in expression.arguments:
+            yield from walk(argument)
+    yield expression
+
+
+def canonical(expression: Expression) -> str:
+    """Return a text that is equal for equal expressions, in every process, and different for different ones."""
+    return json.dumps(_written(expression), sort_keys=True, separators=(",", ":"))
+
+
+def _written(node: Any) -> Any:
+    match node:
+        case Column():
+            return {"column": node.name, "type": written_type(node.dtype)}
+        case Constant():
+            return {"constant": _value(node.value), "type": written_type(node.dtype)}
+        case Apply():
+            return {
+                "apply": node.operation,
+                "to": [_written(one) for one in node.arguments],
+                "with": [[name, _written(value)] for name, value in node.parameters],
+                "type": written_type(node.dtype),
+            }
+        case pl.DataType():
+            return written_type(node)
+        case tuple() | list():
+            return [_written(one) for one in node]
+    return _value(node)
+
+
+def _value(value: Any) -> Any:
+    """Return a constant's value for JSON; a float by its bits."""
+    match value:
+        case float():
+            return ["float", value.hex()]
+        case tuple() | list():
+            return ["list", [_value(one) for one in value]]
+    return value
+
+
+def written_type(dtype: pl.DataType) -> str:
+    """Return the text of a type with everything that belongs to it: an Enum with all its categories."""
+    match dtype:
+        case pl.Enum():
+            return "Enum" + json.dumps(dtype.categories.to_list())
+        case pl.List():
+            return f"List[{written_type(dtype.inner)}]"  # type: ignore[arg-type]
+        case pl.Array():
+            return f"Array[{written_type(dtype.inner)},{dtype.shape}]"  # type: ignore[arg-type]
+        case pl.Struct():
+            return "Struct" + json.dumps([[one.name, written_type(one.dtype)] for one in dtype.fields])  # type: ignore[arg-type]
+    return str(dtype)
