@@ -84,7 +84,7 @@ def _operation(
     return register
 
 
-def apply(name: str, *arguments: Expression, **parameters: Any) -> Expression:
+def apply(name: str, /, *arguments: Expression, **parameters: Any) -> Expression:
     """Return an operation on expressions, in the types that it works on, or refuse it.
 
     Parameters
@@ -142,7 +142,7 @@ def _small(made: Expression, spoken: str) -> Expression:
     return made
 
 
-def _make(name: str, arguments: Sequence[Expression], dtype: pl.DataType, **parameters: Any) -> Apply:
+def _make(name: str, arguments: Sequence[Expression], dtype: pl.DataType, /, **parameters: Any) -> Apply:
     return Apply(name, tuple(arguments), tuple(sorted(parameters.items())), dtype)
 
 
@@ -1053,7 +1053,7 @@ _PARTS_OF_TIMES = ("hour", "minute", "second", "millisecond", "microsecond", "na
 
 def _date(x: Expression, spoken: str, kinds: frozenset[str] = CALENDAR) -> Expression:
     if kind_of(x.dtype) == "null":
-        return Constant(None, pl.Date())
+        return Constant(None, pl.Date() if "date" in kinds else pl.Datetime("us"))
     if kind_of(x.dtype) not in kinds:
         raise wrong_type(spoken, x, fix="It takes dates and datetimes; parse texts with `str.to_date(format)` first.")
     return x
@@ -1277,7 +1277,7 @@ def _parse_time(x: Expression, *, to: pl.DataType, format: str) -> Expression:  
 )
 def _format_time(x: Expression, *, format: str) -> Expression:  # noqa: A002 - as in strftime
     _fixed_text(format, "dt.to_string", "a format", 200)
-    return _make("format_time", (_date(x, "dt.to_string", CALENDAR | {"time"}),), _TEXT, format=format)
+    return _make("format_time", (_date(x, "dt.to_string"),), _TEXT, format=format)
 
 
 @_operation(

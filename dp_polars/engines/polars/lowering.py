@@ -219,7 +219,7 @@ def _sign(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
         return pl.when(x.is_nan()).then(x).otherwise(found) if node.dtype.is_float() else found
     if node.dtype == pl.Int64:
         wide = x.cast(_WIDE)
-        return _narrow(-wide if node.operation == "neg" else wide.abs())
+        return _narrow(pl.lit(0, dtype=_WIDE) - wide if node.operation == "neg" else wide.abs())
     return -x if node.operation == "neg" else x.abs()
 
 
