@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars.kept import kept_rows
-from dp_polars.engines.polars.rows import PrivateRows, collect
+from dp_polars.engines.polars.rows import PrivateRows, collect, rows_of
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
 from dp_polars.mechanisms.sparse_vector import SparseVector
@@ -67,7 +67,7 @@ class OnlineAnswer:
 
 
 def bounded_histogram(
-    rows: PrivateRows, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
+    rows: PrivateRows | pl.LazyFrame, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
 ) -> NDArray[np.int64]:
     """Return how many kept rows each cell has; call it after the charge.
 
@@ -75,7 +75,7 @@ def bounded_histogram(
     """
 
     def read() -> NDArray[np.int64]:
-        scan = rows.scan([*unit, *(name for name in domain.names if name not in unit)])
+        scan = rows_of(rows).scan([*unit, *(name for name in domain.names if name not in unit)])
         scan.begin()
         units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
         cells = collect(scan.frame.select(*units, domain.cell()))

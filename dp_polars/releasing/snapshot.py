@@ -10,7 +10,7 @@ from typing import TypeVar
 import polars as pl
 
 from dp_polars.engines.polars.kept import kept_rows
-from dp_polars.engines.polars.rows import PrivateRows, collect
+from dp_polars.engines.polars.rows import PrivateRows, collect, rows_of
 from dp_polars.errors import EngineError
 from dp_polars.sampling import BitSource
 
@@ -30,7 +30,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    rows: PrivateRows,
+    rows: PrivateRows | pl.LazyFrame,
     units: Sequence[str],
     source: BitSource,
     *,
@@ -41,7 +41,7 @@ def take_snapshot(
     """Read a frame and choose which rows of each unit count; call it after the charge."""
 
     def read() -> Snapshot:
-        scan = rows.scan()
+        scan = rows_of(rows).scan()
         scan.begin()
         frame = collect(scan.frame)
         scan.check(frame.height)

@@ -24,7 +24,7 @@ from dp_polars.engines.polars.codes import (
     mixed,
 )
 from dp_polars.engines.polars.every_row import every_row_a_unit
-from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect
+from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect, rows_of
 from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
 from dp_polars.engines.polars.values import whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
@@ -32,10 +32,10 @@ from dp_polars.engines.request import BoundedRequest, Column, Exact
 _MOST_GROUPS = 1 << 40
 
 
-def run_bounded(rows: PrivateRows, request: BoundedRequest) -> Exact:
+def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest) -> Exact:
     """Return exact bounded aggregates of rows with the columns that the request names."""
     salt = secrets.randbits(63)  # once, whichever codes are used: nothing that depends on data chooses it
-    scan = rows.scan()
+    scan = rows_of(rows).scan()
     frame = _with_numbers(scan.frame, request, salt)
     if request.units == 0:
         return every_row_a_unit(frame, request)

@@ -205,6 +205,11 @@ class PrivateRows:
         return int(self.source.select(pl.len()).collect(engine="streaming").item())
 
 
+def rows_of(given: PrivateRows | pl.LazyFrame) -> PrivateRows:
+    """Return a plan as rows without steps; rows as they are."""
+    return given if isinstance(given, PrivateRows) else PrivateRows(given)
+
+
 def check_names(names: Iterable[str]) -> None:
     """Refuse columns that Polars takes for patterns, and columns that SQL can't tell apart."""
     folded: dict[str, str] = {}

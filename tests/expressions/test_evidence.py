@@ -1,0 +1,176 @@
+"""Every operation on every combination of types that it takes, with hostile values: it is row-wise and it never fails.
+
+A value must be the same, to the bit, for a row alone, among others, shuffled, in batches of one, two and many rows,
+after a filter that empties chunks, on the streaming engine and in memory, with and without Polars' optimiser.
+"""
+
+import itertools
+import math
+import random
+
+import polars as pl
+import pytest
+
+from dp_polars.engines.polars.rows import PrivateRows, Program
+from dp_polars.expressions import OPERATIONS, Apply, Column, Constant, apply
+from dp_polars.expressions.hostile import hostile
+from dp_polars.errors import ExpressionNotAllowed
+
+TYPES = [
+    *(pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Int128(), pl.UInt8(), pl.UInt32(), pl.UInt64()),
+    *(pl.Float32(), pl.Float64(), pl.String(), pl.Enum(["b", "a", "é", ""]), pl.Categorical(), pl.Date(), pl.Time()),
+    *(pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Datetime("us", "UTC")),
+    *(pl.Datetime("us", "Europe/Paris"), pl.Duration("ms"), pl.Duration("us"), pl.Duration("ns")),
+    *(pl.Decimal(38, 2), pl.Decimal(10, 4), pl.List(pl.Int64()), pl.List(pl.String()), pl.Array(pl.Int64(), 2)),
+    *(pl.Struct({"a": pl.Int64(), "b": pl.String()}), pl.Null(), pl.Binary(), pl.UInt128()),
+]
+HEIGHT = 96
+
+
+def column(place, dtype):
+    return Column(f"{place}{TYPES.index(dtype)}", dtype)
+
+
+def hostile_rows():
+    """Return rows with three columns of each type, so that operations meet many pairs of hostile values."""
+    columns = []
+    for place, step in (("x", 1), ("y", 5), ("z", 7)):
+        for number, dtype in enumerate(TYPES):
+            values = hostile(dtype)
+            places = [(row * step + row // len(values) + (step > 1)) % len(values) for row in range(HEIGHT)]
+            columns.append(values.gather(places).alias(f"{place}{number}"))
+    return pl.DataFrame(columns)
+
+
+ROWS = hostile_rows()
+
+
+def trees_of(operation, sample):
+    """Return the operation on columns of all types that it takes, and on a column beside constants of its type."""
+    found = []
+    for types in itertools.product(TYPES, repeat=operation.arity):
+        if operation.arity == 3 and types[0] != pl.Boolean():
+            continue
+        columns = [column(place, dtype) for place, dtype in zip("xyz", types, strict=False)]
+        found += [attempt(operation, columns, sample)]
+        if operation.arity == 2 and types[0] == types[1]:
+            value = Constant(stored_value(types[1]), types[1])
+            found += [attempt(operation, [columns[0], value], sample), attempt(operation, [value, columns[1]], sample)]
+    return [tree for tree in found if isinstance(tree, Apply) and tree.columns]
+
+
+def stored_value(dtype):
+    if dtype.is_nested() or dtype in (pl.Null(), pl.Binary()):
+        return None
+    if dtype == pl.Boolean():
+        return True
+    return "a" if dtype in (pl.String(), pl.Categorical()) or isinstance(dtype, pl.Enum) else 3
+
+
+def attempt(operation, arguments, sample):
+    try:
+        return apply(operation.name, *arguments, **sample)
+    except ExpressionNotAllowed:
+        return None
+
+
+def bits(series):
+    """Return values that are equal exactly where the bits are; one NaN is like another."""
+    dtype = series.dtype
+    if isinstance(dtype, pl.Enum | pl.Categorical):
+        series = series.cast(pl.String)
+    elif dtype.is_temporal():
+        series = series.to_physical()
+    return [written(value) for value in series.to_list()]
+
+
+def written(value):
+    match value:
+        case float():
+            return "nan" if math.isnan(value) else value.hex()
+        case list():
+            return tuple(map(written, value))
+        case dict():
+            return tuple((key, written(inner)) for key, inner in value.items())
+    return value
+
+
+CASES = [
+    pytest.param(operation, sample, id=f"{name}-{place}")
+    for name, operation in OPERATIONS.items()
+    for place, sample in enumerate(operation.samples)
+]
+
+
+@pytest.fixture
+def never_isolated(monkeypatch):
+    """Let a failure of Polars on hostile rows fail the test, instead of becoming a null."""
+
+    def isolated(self, part, height, place):
+        raise AssertionError("Polars failed on a hostile value")
+
+    monkeypatch.setattr(Program, "_isolated", isolated)
+
+
+@pytest.mark.parametrize(("operation", "sample"), CASES)
+def test_operation_is_row_wise_and_total(operation, sample, never_isolated):
+    trees = trees_of(operation, sample)
+    assert trees, "an operation that takes nothing is not tested"
+    program = Program(trees)
+    whole = [bits(one) for one in program.columns(ROWS)]
+    assert all(len(one) == HEIGHT for one in whole)
+    chance = random.Random(operation.name)
+    for row in chance.sample(range(HEIGHT), 10):
+        assert_same(program, [row], whole)
+    for _ in range(3):
+        assert_same(program, chance.sample(range(HEIGHT), 2), whole)
+    assert_same(program, chance.sample(range(HEIGHT), HEIGHT), whole)
+    assert_same(program, [row for row in range(HEIGHT) for _ in range(3)], whole)
+
+
+def assert_same(program, rows, whole):
+    for found, wanted in zip(program.columns(ROWS[rows]), whole, strict=True):
+        assert bits(found) == [wanted[row] for row in rows]
+
+
+@pytest.mark.parametrize(("operation", "sample"), CASES)
+def test_operation_gives_the_same_in_every_way_of_running(operation, sample, never_isolated):
+    trees = trees_of(operation, sample)
+    columns = {f"out{place}": tree for place, tree in enumerate(trees)}
+    whole = {name: bits(one) for name, one in zip(columns, Program(trees).columns(ROWS), strict=True)}
+    numbered = ROWS.with_row_index("row")
+    kept = pl.col("row").is_between(20, 60)
+    chunks = pl.concat([numbered[start : start + 7] for start in range(0, HEIGHT, 7)], rechunk=False)
+    for frame in (numbered, chunks):
+        for source in (frame.lazy(), frame.lazy().filter(kept)):
+            rows = PrivateRows(source).make({"row": Column("row", pl.UInt32()), **columns}, keep=False)
+            for found in (rows.lazy().collect(engine="streaming"), rows.lazy().collect(engine="in-memory")):
+                assert_rows_as_in(found, whole)
+    plain = PrivateRows(chunks.lazy()).make({"row": Column("row", pl.UInt32()), **columns}, keep=False).lazy()
+    assert_rows_as_in(plain.collect(optimizations=pl.QueryOptFlags.none()), whole)
+
+
+def assert_rows_as_in(found, whole):
+    places = found["row"].to_list()
+    assert len(set(places)) == len(places)
+    for name, wanted in whole.items():
+        assert bits(found[name]) == [wanted[place] for place in places], name
+
+
+def test_every_operation_says_why_it_is_safe():
+    for operation in OPERATIONS.values():
+        assert len(operation.reason) > 20, operation.name
+
+
+def test_every_operation_is_lowered():
+    from dp_polars.engines.polars.lowering import _LOWERINGS
+
+    built = {one.operation for operation in OPERATIONS.values() for sample in operation.samples
+             for tree in trees_of(operation, sample)[:50] for one in walk_applies(tree)}  # fmt: skip
+    assert built <= set(_LOWERINGS)
+
+
+def walk_applies(tree):
+    from dp_polars.expressions.tree import walk
+
+    return [one for one in walk(tree) if isinstance(one, Apply)]
