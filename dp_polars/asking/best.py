@@ -17,7 +17,7 @@ from dp_polars.asking.options import By, ChoiceOptions, check_options, domain_of
 from dp_polars.asking.question import Question, View, check_unit, keys_of, unit_columns
 from dp_polars.asking.values import value_of
 from dp_polars.errors import InvalidParameterError
-from dp_polars.expressions import Column, constant
+from dp_polars.expressions import Column
 from dp_polars.planning.query import Aggregate, Key, Selection
 from dp_polars.planning.selection import selection_plan
 from dp_polars.releasing.best import OWN, SLOTS, Scores, slot_name
@@ -60,8 +60,6 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     made = unit_columns(view, OWN)
     made |= {f"{OWN}key{i}": item.tree for i, item in enumerate(group_columns)}
     made |= {name: Column(name, schema[name]) for name in wanted}
-    if not made:  # without a column there would be no rows
-        made = {f"{OWN}row": constant(True)}
     rows = view.rows.make(made, keep=False)
     engine = Scores(plan=plan, candidates=candidates, scores=[item.tree for item in checked])
     return Question(plan, rows, view.session, engine)

@@ -46,6 +46,8 @@ class Predicates:
         return axes, true.reshape([self._domain.dims[axis] for axis in axes])
 
     def _frame(self, axes: tuple[int, ...]) -> pl.DataFrame:
+        if not axes:  # a constant condition has one cell
+            return pl.DataFrame({"cell": [0]})
         if len(axes) == len(self._domain.dims):
             return self._whole
         with self._lock:

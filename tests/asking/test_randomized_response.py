@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.asking.responses import Asking, response_question_of
 from dp_polars.mechanisms.channel import Channel
 from dp_polars.releasing import snapshot as snapshots
@@ -408,7 +409,7 @@ def test_steps_that_drop_rows_are_refused(session, step, what):
 def test_a_step_that_is_not_known_is_refused(session):
     """Steps that others may add later are refused until they are known to keep all rows."""
     with session:
-        later = PEOPLE.dp._after(PEOPLE.lazy().head(3), "head", 3, False)
+        later = PEOPLE.dp._after(PrivateRows(PEOPLE.lazy().head(3)), "head", 3)
         with pytest.raises(dp.InvalidParameterError, match="After a head"):
             later.randomized_response("flag", epsilon=0.5)
 

@@ -17,7 +17,7 @@ from dp_polars.asking.domain import domain_of_words
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis
 from dp_polars.planning.online import OnlinePlan, most_updates, online_plan
 from dp_polars.planning.query import Spend
-from dp_polars.releasing import online, snapshot
+from dp_polars.releasing import online
 from dp_polars.releasing.online import OnlineStream
 from tests.audit import epsilon_lower_bound
 from tests.bits import SeededBits
@@ -73,8 +73,8 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     def without_cap(frame, units, source, **_):
         return kept_rows(frame, units, source, max_rows=None)
 
-    kept_rows = snapshot.kept_rows
-    monkeypatch.setattr(snapshot, "kept_rows", without_cap)
+    kept_rows = online.kept_rows
+    monkeypatch.setattr(online, "kept_rows", without_cap)
     assert most_moved("add_remove", 1, range(40)) > 3
 
 

@@ -15,7 +15,7 @@ from dp_polars.accounting.pricing import pure_cost
 from dp_polars.asking.many import SynthesisWords, synthesis_plan_of
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
 from dp_polars.planning.synthesis import SynthesisPlan
-from dp_polars.releasing import mwem, snapshot
+from dp_polars.releasing import mwem, online
 from dp_polars.releasing.mwem import choice_rate, scores_of, synthetic_weights
 from dp_polars.releasing.synthesis import whole_rows
 from examples.flights import flights
@@ -72,9 +72,9 @@ def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
 
 
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
-    kept = snapshot.kept_rows
+    kept = online.kept_rows
     monkeypatch.setattr(
-        snapshot, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99)
+        online, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99)
     )
     plan = plan_of()
     norms, _, scores = moved(plan, range(40))

@@ -159,8 +159,8 @@ def test_rows_that_are_counted_where_units_should_be_are_caught(monkeypatch):
     assert witness(HEAVY, [], {}, RISING, protected=(), **opening) > 1.5
 
 
-def _rows_for_units(expr, *, spread=False):
-    tally = stream_queries.Tally(kind="rows", expr=expr, spread=spread)
+def _rows_for_units(condition):
+    tally = stream_queries.Tally(kind="rows", value=condition)
     return stream_queries.StreamQuery(tally=tally, sensitivity=stream_queries.Fraction(1))
 
 

@@ -110,6 +110,8 @@ class PrivateRows:
 
     def make(self, columns: Mapping[str, Expression], *, keep: bool = True) -> PrivateRows:
         """Return rows with more or other columns; without `keep` they have no others."""
+        if not keep and not columns:  # without a column there would be no rows
+            columns = {f"{_OWN}row": Constant(None, pl.Boolean())}
         return replace(self, steps=(*self.steps, Make(tuple(columns.items()), keep)))
 
     def keep(self, names: Iterable[str]) -> PrivateRows:
@@ -338,11 +340,7 @@ def _prepared(step: Step) -> Prepared:
 
 def _with(batch: pl.DataFrame, names: Sequence[str], columns: Sequence[pl.Series], *, keep: bool) -> pl.DataFrame:
     named = [one.alias(name) for name, one in zip(names, columns, strict=True)]
-    if keep:
-        return batch.with_columns(named)
-    if named:
-        return pl.DataFrame(named)
-    return pl.DataFrame({f"{_OWN}row": pl.repeat(None, batch.height, dtype=pl.Boolean, eager=True)})
+    return batch.with_columns(named) if keep else pl.DataFrame(named)
 
 
 class Program:
