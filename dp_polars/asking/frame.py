@@ -115,7 +115,7 @@ class PrivateFrame(
         if flag_of(unchecked, "unchecked"):
             made = self._with_unchecked(expressions, named)
             listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
-            names = [item if isinstance(item, str) else item.meta.output_name() for item in listed]  # type: ignore[union-attr]
+            names = [item if isinstance(item, str) else item.meta.output_name() for item in listed]
             units = [name for name in self._unit_columns() if name not in (*names, *named)]
             return made.select(*units, *names, *named)
         checked = self._checked_columns(expressions, named, "select")

@@ -81,7 +81,7 @@ class _Digits:
         whole = int("".join(map(str, digits)) or "0")
         if not isinstance(exponent, int) or exponent + scale < 0:
             raise Refused("a decimal", _UNKNOWN)
-        return (-1 if sign else 1) * whole * 10 ** (exponent + scale)
+        return int((-1 if sign else 1) * whole * 10 ** (exponent + scale))
 
 
 def _plain(dtype: pl.DataType) -> pl.DataType:
@@ -183,7 +183,7 @@ def in_units_of(value: Constant, dtype: pl.DataType) -> Fraction | None:
 
 
 def _ticks(dtype: pl.DataType) -> int:
-    return TICKS[dtype.time_unit]  # type: ignore[attr-defined,no-any-return]
+    return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
 
 
 def _zone(dtype: pl.DataType) -> str | None:

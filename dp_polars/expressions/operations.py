@@ -420,6 +420,10 @@ def _is_in(x: Expression, *, values: Constant, nulls_equal: bool = False) -> Exp
     return inside
 
 
+def _inner_of(values: Constant) -> pl.DataType:
+    return values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype  # type: ignore[return-value]
+
+
 def _related(value: Constant, dtype: pl.DataType) -> bool:
     if kind_of(dtype) in TEXTS:
         return isinstance(value.value, str)
@@ -504,14 +508,14 @@ def _moved(name: str, spoken: str, a: Expression, b: Expression) -> Expression:
 
 
 def _ticks(dtype: pl.DataType) -> int:
-    return TICKS[dtype.time_unit]  # type: ignore[attr-defined,no-any-return]
+    return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
 
 
 def _instant(one: Expression, spoken: str, like: Expression | None = None) -> Expression:
     """Return a point in time with a time unit."""
     if kind_of(one.dtype) == "datetime":
         return one
-    unit = like.dtype.time_unit if like is not None else "us"  # type: ignore[attr-defined]
+    unit: Any = like.dtype.time_unit if like is not None else "us"  # type: ignore[attr-defined]
     return _as(one, pl.Datetime(unit))
 
 
@@ -527,7 +531,8 @@ def _as_unit(one: Expression, unit: str, spoken: str) -> Expression:
 
 
 def _units(given: Sequence[Expression], spoken: str) -> list[Expression]:
-    held = [one for one in given if not isinstance(one, Constant)] or list(given)
+    held: list[Expression] = [one for one in given if not isinstance(one, Constant)]
+    held = held or list(given)
     return [_as_unit(one, held[0].dtype.time_unit, spoken) for one in given]  # type: ignore[attr-defined]
 
 
@@ -797,7 +802,7 @@ def _map_values(x: Expression, default: Expression, *, old: Constant, new: Const
         x = _text(x, "replace")
     if kind_of(x.dtype) in ("list", "array", "struct", "null", "wide"):
         raise wrong_type("replace", x)
-    inner: pl.DataType = new.dtype.inner  # type: ignore[assignment]
+    inner = _inner_of(new)
     results = _same([*(Constant(one, inner) for one in new.value), default], "replace")
     dtype = results[-1].dtype
     table: dict[Any, Any] = {}
@@ -1097,7 +1102,7 @@ def _epoch(x: Expression, *, unit: str) -> Expression:
 
 
 _UNITS_OF_TIME = "ns|us|ms|mo|[smhdwqy]"
-_SECONDS_OF = {
+_SECONDS_OF: dict[str, Fraction] = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
     "ms": Fraction(1, 1000),
@@ -1119,15 +1124,7 @@ def _span(value: Any, spoken: str, *, negative: bool) -> str:
         raise _bad(spoken, "needs a time such as '3mo'", "Write it as a constant text: '1d', '3mo', '1y'.")
     days = Fraction(0)
     for number, unit in steps:
-        seconds = {
-            "ns": Fraction(1, 10**9),
-            "us": Fraction(1, 10**6),
-            "ms": Fraction(1, 1000),
-            "s": 1,
-            "m": 60,
-            "h": 3600,
-        }
-        days += int(number) * (Fraction(seconds[unit]) / 86_400 if unit in seconds else _DAYS_OF.get(unit, 1))
+        days += int(number) * (_SECONDS_OF[unit] / 86_400 if unit in _SECONDS_OF else _DAYS_OF.get(unit, 1))
     if days > 366 * MOST_YEARS or (not negative and days == 0):
         raise _bad(spoken, f"needs a time between 0 and {MOST_YEARS:,} years", "Write a shorter time.")
     return found
@@ -1196,11 +1193,11 @@ def _month(name: str) -> None:
 _month("month_start")
 _month("month_end")
 
-_TOTALS = {
-    "days": 86_400,
-    "hours": 3_600,
-    "minutes": 60,
-    "seconds": 1,
+_TOTALS: dict[str, Fraction] = {
+    "days": Fraction(86_400),
+    "hours": Fraction(3_600),
+    "minutes": Fraction(60),
+    "seconds": Fraction(1),
     "milliseconds": Fraction(1, 10**3),
     "microseconds": Fraction(1, 10**6),
     "nanoseconds": Fraction(1, 10**9),

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
-from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.asking.responses import Asking, response_question_of
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.mechanisms.channel import Channel
 from dp_polars.releasing import snapshot as snapshots
 from dp_polars.releasing.responses import permutation, responses_of, run_responses

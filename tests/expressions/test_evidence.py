@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from dp_polars.engines.polars.rows import PrivateRows, Program
+from dp_polars.errors import ExpressionNotAllowed
 from dp_polars.expressions import OPERATIONS, Apply, Column, Constant, apply
 from dp_polars.expressions.hostile import hostile
-from dp_polars.errors import ExpressionNotAllowed
 
 TYPES = [
     *(pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Int128(), pl.UInt8(), pl.UInt32(), pl.UInt64()),

@@ -407,7 +407,7 @@ def _to_integer(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 
 @_lowering("date_part")
 def _date_part(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
-    part = getattr(_in_calendar(given[0], node.arguments[0].dtype).dt, node.parameter("part"))()
+    part: pl.Expr = getattr(_in_calendar(given[0], node.arguments[0].dtype).dt, node.parameter("part"))()
     return part if node.dtype == pl.Boolean else part.cast(pl.Int64)
 
 

@@ -261,13 +261,16 @@ def _described(step: Step) -> Any:
 
 def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
     """Return the columns of the source that matter in the end, and the steps without what does not."""
-    wanted, steps = set(rows.schema), []
+    steps: list[Step] = []
+    wanted = set(rows.schema)
     for step in reversed(rows.steps):
         if isinstance(step, Filter):
             wanted |= step.condition.columns
             steps.append(step)
         elif isinstance(step, Make):
             made = tuple((name, one) for name, one in step.columns if name in wanted)
+            if not step.keep and not made:  # without a column there would be no rows
+                made = step.columns[:1]
             wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
             wanted = wanted.union(*(one.columns for _, one in made))
             steps.append(Make(made, step.keep))
@@ -432,7 +435,8 @@ def _longest(column: pl.Series) -> int:
     """Return the bytes of the longest value of a column of texts or lists, as far as an operation reads them."""
     dtype = column.dtype
     if dtype == pl.String:
-        return min(int(column.str.len_bytes().max() or 0), 4 * MOST_TEXT)  # type: ignore[call-overload]
+        longest: Any = column.str.len_bytes().max()
+        return min(longest or 0, 4 * MOST_TEXT)
     if dtype == pl.List(pl.String):
         return MOST_TEXT * 100
     return 0
@@ -489,7 +493,9 @@ class _Finder:
             met = pl.repeat(False, batch.height, dtype=pl.Boolean, eager=True).scatter(rows, True)
             return batch.filter(met if step.how == "semi" else ~met)
         if step.how == "left":
-            everyone = pl.DataFrame({f"{_OWN}row": pl.int_range(batch.height, dtype=rows.dtype, eager=True)})
+            everyone = pl.DataFrame(
+                {f"{_OWN}row": pl.int_range(batch.height, dtype=pl.UInt32, eager=True).cast(rows.dtype)}
+            )
             found = everyone.join(found, on=f"{_OWN}row", how="left", maintain_order="left")
             rows, places = found[f"{_OWN}row"], found[f"{_OWN}public"]
         kept = batch[rows] if batch.height else batch

@@ -95,8 +95,8 @@ def _answers(source: StreamRows, tallies: Sequence[Tally], wanted: Sequence[Expr
 def _answer(tally: Tally, source: StreamRows, names: Mapping[Expression, str]) -> pl.Expr:
     expr = None if tally.value is None else pl.col(names[tally.value])
     if tally.kind == "units" and source.units:
-        names = source.units
-        unit = pl.col(names[0]) if len(names) == 1 else pl.struct(names)
+        units = source.units
+        unit = pl.col(units[0]) if len(units) == 1 else pl.struct(units)
         return (unit if expr is None else unit.filter(expr)).n_unique()
     kept = pl.col(_KEPT) if source.masked else None
     if tally.kind == "sum":
