@@ -44,9 +44,11 @@ class RowCountError(Exception):
 
 @dataclass(frozen=True)
 class Filter:
-    """Keeps the rows for which a condition is true."""
+    """Keeps the rows for which all conditions are true."""
 
-    condition: Expression
+    conditions: tuple[Expression, ...]
+    columns: tuple[str, ...] | None = None
+    """Those that are still needed afterwards; None: all."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ class PrivateRows:
         """Return the rows for which a condition is true."""
         if condition.dtype != pl.Boolean:
             raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
-        return replace(self, steps=(*self.steps, Filter(condition)))
+        *before, last = self.steps or (None,)
+        if isinstance(last, Filter):  # conditions are computed together: each is total, so their order is nothing
+            return replace(self, steps=(*before, Filter((*last.conditions, condition))))
+        return replace(self, steps=(*self.steps, Filter((condition,))))
 
     def make(self, columns: Mapping[str, Expression], *, keep: bool = True) -> PrivateRows:
         """Return rows with more or other columns; without `keep` they have no others."""
@@ -248,7 +253,7 @@ def _schema_after(schema: pl.Schema, steps: Sequence[Step]) -> pl.Schema:
 def _described(step: Step) -> Any:
     match step:
         case Filter():
-            return ["filter", canonical(step.condition)]
+            return ["filter", [canonical(one) for one in step.conditions]]
         case Make():
             return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
     on = [list(pair) for pair in step.on]
@@ -265,8 +270,8 @@ def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
     wanted = set(rows.schema)
     for step in reversed(rows.steps):
         if isinstance(step, Filter):
-            wanted |= step.condition.columns
-            steps.append(step)
+            steps.append(Filter(step.conditions, tuple(sorted(wanted))))
+            wanted = wanted.union(*(one.columns for one in step.conditions))
         elif isinstance(step, Make):
             made = tuple((name, one) for name, one in step.columns if name in wanted)
             if not step.keep and not made:  # without a column there would be no rows
@@ -331,8 +336,7 @@ Prepared = Callable[[pl.DataFrame], pl.DataFrame]
 def _prepared(step: Step) -> Prepared:
     match step:
         case Filter():
-            program = Program([step.condition])
-            return lambda batch: batch.filter(program.columns(batch)[0].fill_null(False))
+            return _Sieve(step)
         case Make():
             made = Program([one for _, one in step.columns])
             names = [name for name, _ in step.columns]
@@ -344,6 +348,24 @@ def _prepared(step: Step) -> Prepared:
 def _with(batch: pl.DataFrame, names: Sequence[str], columns: Sequence[pl.Series], *, keep: bool) -> pl.DataFrame:
     named = [one.alias(name) for name, one in zip(names, columns, strict=True)]
     return batch.with_columns(named) if keep else pl.DataFrame(named)
+
+
+class _Sieve:
+    """Keeps the rows for which all conditions are true; null is not true."""
+
+    def __init__(self, step: Filter) -> None:
+        self._columns = step.columns
+        self._program = Program(step.conditions)
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that are kept."""
+        mask, *more = self._program.columns(batch)
+        for one in more:
+            mask = mask & one
+        if self._columns is not None:
+            # Without a column there would be no rows: the first one stands for them.
+            batch = batch.select(self._columns or batch.columns[:1])
+        return batch.filter(mask)
 
 
 class Program:
