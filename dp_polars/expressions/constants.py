@@ -17,6 +17,7 @@ from dp_polars.expressions.types import MOST_LITERAL, MOST_VALUES, STORED, TICKS
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _DAY = 86_400
+_NUMBERS = ("boolean", "integer", "wide", "float", "decimal")
 
 
 def constant(value: Any, dtype: pl.DataType | None = None) -> Constant:
@@ -96,7 +97,7 @@ def _single(value: Any) -> Constant:
         case bool():
             return Constant(value, pl.Boolean())
         case int():
-            return Constant(value, pl.Int64())
+            return whole(value)
         case float():
             return Constant(value, pl.Float64())
         case str():
@@ -114,9 +115,15 @@ def _single(value: Any) -> Constant:
         case datetime.timedelta():
             return Constant(_microseconds(value), pl.Duration("us"))
         case datetime.time():
-            whole = ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond
-            return Constant(whole * 1000, pl.Time())
+            micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond
+            return Constant(micros * 1000, pl.Time())
     raise Refused(f"a constant of the type {type(value).__name__}", _UNKNOWN)
+
+
+def whole(value: int) -> Constant:
+    """Return a whole number as a constant of 64 bits, or of 128 where it needs them."""
+    check_value(value)
+    return Constant(value, pl.Int64() if -(1 << 63) <= value < 1 << 63 else pl.Int128())
 
 
 def _microseconds(span: datetime.timedelta) -> int:
@@ -167,9 +174,9 @@ def in_units_of(value: Constant, dtype: pl.DataType) -> Fraction | None:
     source, target = kind_of(value.dtype), kind_of(dtype)
     if value.value is None:
         return None
-    if target in ("boolean", "integer", "wide", "float") and source in ("boolean", "integer", "float", "decimal"):
+    if target in ("boolean", "integer", "wide", "float") and source in _NUMBERS:
         return exact_number(value)
-    if isinstance(dtype, pl.Decimal) and source in ("boolean", "integer", "float", "decimal"):
+    if isinstance(dtype, pl.Decimal) and source in _NUMBERS:
         number = exact_number(value)
         return None if number is None else number * 10**dtype.scale
     if target in ("date", "datetime") and source in ("date", "datetime"):
@@ -208,18 +215,20 @@ def fits(value: Constant, dtype: pl.DataType) -> Constant | None:
         return Constant(float(number), dtype) if _exact_float(number, dtype) else None
     if number.denominator != 1:
         return None
-    whole = int(number)
-    if target == "boolean":
-        return None
-    low, high = (-(1 << 63), (1 << 63) - 1)
-    if target in ("integer", "wide"):
+    return None if target == "boolean" else held(int(number), dtype)
+
+
+def held(number: int, dtype: pl.DataType) -> Constant | None:
+    """Return a constant that is stored as this whole number, None if the type has no room for it."""
+    low, high = -(1 << 63), (1 << 63) - 1
+    if kind_of(dtype) in ("integer", "wide"):
         low, high = integer_range(dtype)
-    elif target == "date":
+    elif dtype == pl.Date:
         low, high = -(1 << 31), (1 << 31) - 1
     elif isinstance(dtype, pl.Decimal):
         high = 10 ** (dtype.precision or 38) - 1
         low = -high
-    return Constant(whole, dtype) if low <= whole <= high else None
+    return Constant(number, dtype) if low <= number <= high else None
 
 
 def _exact_float(number: Fraction, dtype: pl.DataType) -> bool:

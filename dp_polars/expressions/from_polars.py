@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
-from dp_polars.expressions.constants import NOT_FINITE, from_series
+from dp_polars.expressions.constants import NOT_FINITE, from_series, whole
 from dp_polars.expressions.messages import (
     PYTHON,
     SELECTOR,
@@ -198,7 +198,7 @@ def _literal(body: dict[str, Any], tree: Tree) -> Constant:
     if name in ("Float", "Float32", "Float64") and content is None:
         raise Refused("a literal", NOT_FINITE)
     if name == "Int":
-        return Constant(int(content), pl.Int64())
+        return whole(int(content))
     return from_series(_of_polars(tree, name))
 
 

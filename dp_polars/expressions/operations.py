@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars.expressions.constants import constant, converted, fits, in_units_of, too_many
+from dp_polars.expressions.constants import constant, converted, fits, held, in_units_of, too_many
 from dp_polars.expressions.messages import Reason, Refused
 from dp_polars.expressions.tree import Apply, Constant, Expression
 from dp_polars.expressions.types import (
@@ -364,8 +364,6 @@ def _against(name: str, x: Expression, value: Constant) -> Expression | None:
     kind = kind_of(x.dtype)
     if kind not in ("integer", "wide", "decimal", "date", "datetime", "duration") or value.value is None:
         return None
-    if kind_of(value.dtype) == "wide":
-        value = Constant(value.value, _INT)
     if (found := fits(value, x.dtype)) is not None:
         return _make(name, (x, found), _TRUTH)
     number = in_units_of(value, x.dtype)
@@ -376,11 +374,10 @@ def _against(name: str, x: Expression, value: Constant) -> Expression | None:
         return _always(x, {"lt": largest, "le": largest, "gt": not largest, "ge": not largest}, name)
     if name in _TURNED:
         # x < 2.5 is x <= 2, x > 2.5 is x > 2: among whole numbers.
-        edge = Constant(math.floor(number), value.dtype)
-        whole = fits(Constant(int(edge.value), _INT), x.dtype) if kind == "integer" else Constant(edge.value, x.dtype)
-        if whole is None:
+        edge = held(math.floor(number), x.dtype)
+        if edge is None:
             return _always(x, {"lt": number > 0, "le": number > 0, "gt": number < 0, "ge": number < 0}, name)
-        return _make("le" if name in ("lt", "le") else "gt", (x, whole), _TRUTH)
+        return _make("le" if name in ("lt", "le") else "gt", (x, edge), _TRUTH)
     return _always(x, {}, name)
 
 

@@ -11,7 +11,9 @@ longer reads and gives texts of limited length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import polars as pl
@@ -177,11 +179,33 @@ def _case(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 @_lowering("add", "sub", "mul")
 def _arithmetic(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     a, b = given
-    whole = node.dtype == pl.Int64
-    if whole:
-        a, b = a.cast(_WIDE), b.cast(_WIDE)
-    result = a + b if node.operation == "add" else a - b if node.operation == "sub" else a * b
-    return _narrow(result) if whole else result
+    if node.dtype != pl.Int64:
+        return _result(node.operation, a, b)
+    inside = _within(node, a)
+    if inside is not None:
+        return pl.when(inside).then(_result(node.operation, a, b))
+    return _narrow(_result(node.operation, a.cast(_WIDE), b.cast(_WIDE)))
+
+
+def _result(operation: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    return a + b if operation == "add" else a - b if operation == "sub" else a * b
+
+
+def _within(node: Apply, a: pl.Expr) -> pl.Expr | None:
+    """Return where an integer and a constant on its right give one of 64 bits; 128 bits cost five times as much."""
+    constant = node.arguments[1]
+    if not isinstance(constant, Constant) or constant.value is None:
+        return None
+    value = constant.value
+    if node.operation == "mul":
+        if value == 0:
+            return a.is_not_null()
+        edges = sorted((_LOW / Fraction(value), _HIGH / Fraction(value)))
+    else:
+        value = value if node.operation == "add" else -value
+        edges = [Fraction(_LOW - value), Fraction(_HIGH - value)]
+    low, high = max(math.ceil(edges[0]), _LOW), min(math.floor(edges[1]), _HIGH)
+    return (a >= low) & (a <= high)
 
 
 @_lowering("div")
@@ -199,6 +223,9 @@ def _division(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
         quotient = a / b
         towards_zero = pl.when(quotient < 0).then(quotient.ceil()).otherwise(quotient.floor())
         return _unless_zero(b, quotient.floor() if node.operation == "floordiv" else towards_zero)
+    divisor = node.arguments[1]
+    if isinstance(divisor, Constant) and divisor.value not in (None, 0, -1) and node.operation != "truncdiv":
+        return a % b if node.operation == "mod" else a // b
     a, b = a.cast(_WIDE), b.cast(_WIDE)
     # A divisor of 0 is 1 until its result is left out: Polars must not see it.
     safe = pl.when(b != 0).then(b).otherwise(pl.lit(1, dtype=_WIDE))
