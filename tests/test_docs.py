@@ -133,3 +133,9 @@ def test_what_is_not_there_is_noticed():
         "[a](nowhere.md), [b](#errors), [c](#no-such-place), [d](../README.md#compared), [e](https://nowhere.example)"
     )
     assert broken_links(page, links) == ["nowhere.md", "#no-such-place"]
+
+
+def test_the_table_of_operations_is_the_list_of_operations():
+    from tests.docs_tables import PAGE, page
+
+    assert PAGE.read_text() == page(), "run python -m tests.docs_tables"

@@ -543,7 +543,7 @@ def _physical(one: Expression) -> Expression:
 
 
 def _stretched(span: Expression, factor: Expression, spoken: str) -> Expression:
-    if kind_of(factor.dtype) not in ("integer", "float"):
+    if kind_of(span.dtype) != "duration" or kind_of(factor.dtype) not in ("integer", "float"):
         raise wrong_type(spoken, span, factor)
     number = apply("mul", _physical(span), factor)
     return _make("cast", (_as(number, _INT),), span.dtype, to=span.dtype)
