@@ -46,7 +46,7 @@ What differs from plain Polars, on purpose:
 - A Categorical is read as the text it stands for.
 
 Limits: texts that an operation makes have at most {MOST_TEXT:,} characters, text constants {MOST_LITERAL:,}, lists of
-constants {MOST_VALUES:,} values; expressions are nested at most {MOST_DEPTH} deep and have at most {MOST_NODES:,} steps.
+constants {MOST_VALUES:,} values; expressions are nested {MOST_DEPTH} deep and have {MOST_NODES:,} steps, at most.
 Bytes, Float16, Object columns and 128-bit integers can be carried along, the integers be compared, and nothing else.
 
 A row on which an engine fails all the same has null there. It is not known how to make that happen.

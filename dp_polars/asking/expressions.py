@@ -20,6 +20,7 @@ from dp_polars.errors import ExpressionNotAllowed
 from dp_polars.expressions.from_polars import parse
 from dp_polars.expressions.hostile import hostile_frame
 from dp_polars.expressions.tree import Column, Constant, Expression, canonical
+from dp_polars.expressions.types import MOST_WRITTEN
 
 __all__ = ["CheckedExpression", "ExpressionNotAllowed", "PythonLiteral", "check_expression", "check_expressions"]
 
@@ -110,6 +111,11 @@ def check_expressions(
     """
     found = tuple(CheckedExpression(one.tree, one.name) for one in parse(expr, schema=schema, what=what))
     for one in found:
+        if len(one.canonical) > MOST_WRITTEN:
+            raise ExpressionNotAllowed(
+                f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. Memory that "
+                "runs out for one person's row would tell that the person is there. Join a public frame instead."
+            )
         rehearse(one.tree, schema, what)
     return found
 

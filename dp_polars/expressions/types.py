@@ -21,6 +21,8 @@ MOST_DEPTH = 100
 """Steps that may be nested in each other."""
 MOST_NODES = 20_000
 """Steps of one expression."""
+MOST_WRITTEN = 1 << 23
+"""Characters of the canonical text of an expression: its constants in all."""
 MOST_ARGUMENTS = 100
 """Arguments of one step, but for choices."""
 FIRST_DAY, LAST_DAY = -719162, 2932896

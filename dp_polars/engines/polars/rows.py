@@ -23,7 +23,7 @@ import polars as pl
 from dp_polars.engines.polars.lowering import is_pattern, lowered
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
-from dp_polars.expressions.types import MOST_TEXT, kind_of
+from dp_polars.expressions.types import MOST_INSERTED, MOST_TEXT, kind_of
 from dp_polars.planning.query import public_digest
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
@@ -378,7 +378,8 @@ class Program:
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._lowered = [lowered(one, self._constants) for one in expressions]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        self._growth = sum(_growth(one) for one in expressions)
+        made = [one for own in expressions for one in walk(own) if isinstance(one, Apply)]
+        self._grows = any(one.operation in _GROWTH for one in made)
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -386,7 +387,7 @@ class Program:
             return [batch[one.name] for one in self._expressions if isinstance(one, Column)]
         # As Series of their own: a column that Polars keeps as one value for all rows would be computed as such.
         frame = pl.DataFrame([batch[name].rechunk() for name in self._read]) if self._read else None
-        parts = [self._slice(frame, start, height) for start, height in self._slices(frame, batch.height)]
+        parts = [self._slice(frame, start, height) for start, height in self._slices(frame, 0, batch.height)]
         if not parts:
             return [pl.Series([], dtype=one.dtype) for one in self._expressions]
         return [pl.concat([part[place] for part in parts]) for place in range(len(self._expressions))]
@@ -401,15 +402,24 @@ class Program:
             return (str(error).strip().splitlines() or [""])[0].rstrip(".")
         return None
 
-    def _slices(self, frame: pl.DataFrame | None, height: int) -> Iterator[tuple[int, int]]:
+    def _slices(self, frame: pl.DataFrame | None, start: int, height: int) -> Iterator[tuple[int, int]]:
         """Yield where the slices begin of which no step can fill the memory, and their heights."""
-        step = height
-        if self._growth and frame is not None and height:
-            held = [*frame.get_columns(), *self._values.values()]
-            longest = max((_longest(one) for one in held), default=0)
-            step = max(1, _MEMORY // (self._growth * (longest + 64)))
-        for start in range(0, height, max(step, 1)):
-            yield start, min(step, height - start)
+        if not height:
+            return
+        if height == 1 or not self._grows or self._needs(frame, start, height) <= _MEMORY:
+            yield start, height
+            return
+        half = height // 2
+        yield from self._slices(frame, start, half)
+        yield from self._slices(frame, start + half, height - half)
+
+    def _needs(self, frame: pl.DataFrame | None, start: int, height: int) -> int:
+        """Return how many bytes of texts a slice needs at most, at once."""
+        part = [] if frame is None else frame.slice(start, height).get_columns()
+        sizes = Sizes(height, {one.name: _bytes(one) for one in part})
+        for one in self._expressions:
+            sizes.of(one)
+        return sizes.total
 
     def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
         part = None if frame is None else frame.slice(start, height)
@@ -449,39 +459,77 @@ class Program:
         for one, expression in zip(found, expressions or self._expressions, strict=True):
             if len(one) != rows or one.dtype != expression.dtype:
                 raise RowCountError
-            checked.append(one.head(height))
+            cut = one.head(height)
+            checked.append(_owned(cut) if self._grows and cut.dtype == pl.String else cut)
         return checked
 
 
-def _longest(column: pl.Series) -> int:
-    """Return the bytes of the longest value of a column of texts or lists, as far as an operation reads them."""
-    dtype = column.dtype
-    if dtype == pl.String:
-        longest: Any = column.str.len_bytes().max()
-        return min(longest or 0, 4 * MOST_TEXT)
-    if dtype == pl.List(pl.String):
-        return MOST_TEXT * 100
-    return 0
+def _bytes(column: pl.Series) -> int:
+    """Return how many bytes the texts of a column have; an element of a list counts for a separator, too."""
+    if isinstance(column.dtype, pl.List) and column.dtype.inner == pl.String:
+        column = column.explode(empty_as_null=False)
+        return _bytes(column) + 4 * MOST_INSERTED * len(column)
+    total: Any = column.str.len_bytes().sum() if column.dtype == pl.String else 0
+    return int(total or 0)
 
 
-_TEXT_MAKERS = {
-    "lower": 3, "upper": 3, "title": 3, "reverse": 1, "concat": 1, "pad_start": 64, "pad_end": 64, "zfill": 64,
-    "case": 1,
-    "split": 16, "split_part": 16, "list_join": 2, "format_time": 64, "parse_time": 2,
+def _owned(texts: pl.Series) -> pl.Series:
+    """Return a copy of texts that were cut: as they are, they would keep what was cut off in the memory."""
+    return pl.Series(texts.name, texts.to_arrow(compat_level=pl.CompatLevel.oldest())).cast(pl.String)
+
+
+_GROWTH = {
+    "lower": 3, "upper": 3, "title": 3, "split": 17, "split_part": 17, "list_join": 1, "concat": 1, "replace": 1,
+    "pad_start": 1, "pad_end": 1, "zfill": 1, "format_time": 1, "cast": 1,
 }  # fmt: skip
+"""Operations that make texts which are larger than what they read, and how many times as large; see `Sizes`."""
+
+_WRITTEN = 64  # bytes of a number or a date as a text
 
 
-def _growth(expression: Expression) -> int:
-    """Return how many times the bytes of the longest text that is read an expression may hold for a row, about."""
-    total = 0
-    for one in walk(expression):
-        if not isinstance(one, Apply):
-            continue
-        if one.operation == "replace":
-            total += 4 * (len(one.parameter("value")) + 5)
-        elif one.operation in _TEXT_MAKERS:
-            total += _TEXT_MAKERS[one.operation] * len(one.arguments)
-    return total
+class Sizes:
+    """An upper bound of the bytes that the texts of expressions need, for so many rows with columns of such sizes."""
+
+    def __init__(self, height: int, columns: Mapping[str, int]) -> None:
+        self._height, self._columns = height, columns
+        self.total = 0
+
+    def of(self, node: Expression) -> int:
+        """Return the size of a text that an expression gives, and add what it needs on the way to the total."""
+        if isinstance(node, Column):
+            return self._columns[node.name]
+        if isinstance(node, Constant):
+            return len(node.value.encode()) * self._height if isinstance(node.value, str) else 0
+        read, most = sum(self.of(one) for one in node.arguments), 4 * MOST_TEXT * self._height
+        if node.operation not in _GROWTH:
+            made = read + self._longest(node) * self._height
+        else:
+            made = _GROWTH[node.operation] * min(read, most * len(node.arguments)) + self._more(node, min(read, most))
+        made = made if node.dtype in (pl.String, pl.List(pl.String)) else 0
+        self.total += made + 16 * self._height
+        return min(made, most) if node.dtype == pl.String else made
+
+    def _longest(self, node: Apply) -> int:
+        """Return the length of the longest constant that may stand in the place of a value."""
+        if node.operation != "map_values":
+            return 0
+        return max((len(one.encode()) for one in node.parameter("new").value if isinstance(one, str)), default=0)
+
+    def _more(self, node: Apply, read: int) -> int:
+        """Return what is added to the texts that were read."""
+        match node.operation:
+            case "concat":
+                return 4 * len(node.parameter("separator")) * len(node.arguments) * self._height
+            case "replace":  # in each place between two characters, with at most four groups of the text
+                each = 4 * len(node.parameter("value"))
+                if node.parameter("n") == 1:
+                    return each * self._height + 4 * read
+                return each * (read + self._height) + 4 * read
+            case "pad_start" | "pad_end" | "zfill":
+                return 4 * node.parameter("length") * self._height
+            case "format_time":
+                return 20 * len(node.parameter("format")) * self._height
+        return _WRITTEN * self._height if node.operation == "cast" else 0
 
 
 # ---------------------------------------------------------------------- public rows
