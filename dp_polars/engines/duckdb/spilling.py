@@ -78,7 +78,7 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
     cursor.begin()  # all parts and lanes see the same rows
     try:
         source = _source(cursor, sql, parameters, request)
-        sums = [_added(_lane_sums(lane, source), keys) for lane in request.lanes]
+        sums = [_added(_lane_sums(lane, source), keys, lane) for lane in request.lanes]
         found = {lane.cells.name: _cells(lane, source) for lane in request.lanes if lane.cells is not None}
         profiles = {
             profile.name: _profile(lane, profile, source) for lane in request.lanes for profile in lane.profiles
@@ -139,12 +139,14 @@ def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
     kept = "true" if most is None else f"position <= {int(most)}"
     moments = {_key(one): _number(one, lane) for one in lane.sums if one.of not in ("rows", "units")}
     sums = [f"{_capped(one, kept)} AS {one.name}" for one in lane.sums]
+    scaled = "".join(f", {_scaled(one)} AS scaled_{one.name}" for one in lane.sums if _scales(one))
     sums.append(f"system.main.count(*) FILTER (WHERE {kept}) AS runs")
     texts = [
         sql_text("bounded").format(
             **_words(lane, source, part),
             moments="".join(f"coalesce(system.main.sum({n}), 0) AS sum_{key}, " for key, n in moments.items()),
             taking_part="true" if lane.everyone else "present",
+            scaled=scaled,
             sums=", ".join(sums),
             grouped="GROUP BY ALL" if source.keys else "",
         )
@@ -175,18 +177,36 @@ def _capped(one: Sum, kept: str) -> str:
     if one.of == "rows":
         capped = rows if one.max_rows is None else f"system.main.least({rows}, {int(one.max_rows)})"
         return f"coalesce(system.main.sum({capped}) FILTER (WHERE {kept}), 0)::BIGINT"
-    total = f"(sum_{_key(one)} + {rows} * ({one.shift})::HUGEINT)" if one.shift else f"sum_{_key(one)}"
+    total = f"sum_{_key(one)}"
     if one.clip is not None:
         total = f"system.main.least(system.main.greatest({total}, {one.clip[0]}), {one.clip[1]})"
     elif one.max_rows is not None:
         cap = int(one.max_rows)
-        floored = f"(({total} * {cap} - (({total} * {cap}) % {rows} + {rows}) % {rows}) // {rows})"
-        total = f"CASE WHEN {rows} > {cap} THEN {floored} ELSE {total} END"
-    return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)")
+        # Shifted after it is scaled, as in `engines.bounding.moments`; so is the rounding.
+        own, shift = f"scaled_{one.name}", f"system.main.least({rows}, {cap}) * ({one.shift << one.inner})::HUGEINT"
+        rest = f"(({own} % {rows} + {rows}) % {rows})"
+        whole = f"(({own} - {rest}) // {rows})"
+        rounded = f"({whole} + CASE WHEN 2 * {rest} + system.main.abs({whole} % 2) > {rows} THEN 1 ELSE 0 END)"
+        total = f"CASE WHEN {rows} > {cap} THEN {rounded} ELSE {own} END + {shift}"
+    elif one.shift:
+        total = f"{total} + {rows} * ({one.shift})::HUGEINT"
+    return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)", LIMIT << (one.inner - one.fine))
 
 
-def _limited(whole: str) -> str:
-    return f"system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR"
+def _scales(one: Sum) -> bool:
+    """Whether rows beyond a cap are scaled down."""
+    return one.of not in ("rows", "units") and one.max_rows is not None and one.clip is None
+
+
+def _scaled(one: Sum) -> str:
+    """Return the total of a run in its inner steps, times the cap where that binds: what is left is to divide."""
+    rows, cap, step = "row_count" if one.everyone else "value_count", int(one.max_rows or 0), 1 << one.inner
+    return f"sum_{_key(one)} * CASE WHEN {rows} > {cap} THEN {cap * step} ELSE {step} END::HUGEINT"
+
+
+def _limited(whole: str, limit: int = LIMIT) -> str:
+    most = f"'{limit}'::HUGEINT"
+    return f"system.main.least(system.main.greatest({whole}, -{most}), {most})::VARCHAR"
 
 
 def _plain_text(lane: Lane, source: _Source) -> str:
@@ -249,6 +269,7 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
             **_words(lane, source, part),
             moments="",
             taking_part="true" if lane.everyone else "present",
+            scaled="",
             sums="system.main.count(*) AS runs",
             grouped="GROUP BY ALL" if source.keys else "",
         )
@@ -264,13 +285,24 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
 # ---------------------------------------------------------------------- tables
 
 
-def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
-    """Return the sums of all parts; each unit is in one."""
+def _added(pieces: list[pl.DataFrame], keys: list[str], lane: Lane) -> pl.DataFrame:
+    """Return the sums of all parts, each unit being in one; rounded once, as `engines.bounding.sums` does."""
     table = pl.concat(pieces)
     texts = [name for name, kind in table.schema.items() if kind == pl.String and name not in keys]
     table = table.with_columns(pl.col(texts).cast(pl.Int128))
-    sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)]
+    bits = {one.name: one.inner - one.fine for one in lane.sums}
+    sums = [
+        _shortened(pl.col(name).cast(pl.Int128).sum(), bits.get(name, 0)).clip(-LIMIT, LIMIT).cast(pl.Int64)
+        for name in table.columns
+        if name not in keys
+    ]
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
+
+
+def _shortened(number: pl.Expr, bits: int) -> pl.Expr:
+    """Return a number by 2**bits, to the nearest whole number, of two the upper one."""
+    whole, half = (pl.lit(n, dtype=pl.Int128) for n in (1 << bits, 1 << bits >> 1))
+    return (number + half) // whole if bits else number
 
 
 def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: list[str]) -> pl.DataFrame:
