@@ -41,7 +41,8 @@ _DISCOVERY = Fraction(1, 3)
 
 
 # Units that are no integers are told apart by a hash of 79 bits or more. With up to 2**40 units, one of them shares its
-# hash with another with at most this probability; then two units would count as one.
+# hash with another with at most this probability; then two units would count as one. That assumes that the engine's
+# hashes, with two independent secret seeds, behave like random functions: a heuristic, no theorem.
 _HASH_DELTA = Fraction(1, 2**39)
 # A query whose delta would hardly notice pays that; any other has its units told apart exactly, which is slower.
 _HASH_PART = Fraction(1, 1000)

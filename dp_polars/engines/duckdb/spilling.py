@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars.engines.duckdb.numbers import number_text
+from dp_polars.engines.duckdb.numbers import number_text, one_form
 from dp_polars.engines.duckdb.rows import Cursor
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Profile, Sum
 from dp_polars.engines.tables import side_by_side
@@ -50,7 +50,8 @@ class _Source:
     parameters: dict[str, Any]
     kinds: dict[str, str]
     request: BoundedRequest
-    salt: int
+    order_salt: int
+    value_salt: int
     parts: int
 
     @property
@@ -104,7 +105,11 @@ def _source(cursor: Cursor, sql: str, parameters: dict[str, Any], request: Bound
         counted = f"SELECT system.main.count_star() FROM ({sql})"  # noqa: S608 - checked
         rows = cursor.execute(counted, parameters or None).fetchall()[0][0]
         parts = max(1, math.ceil(rows * _RUN_BYTES / (_limit(cursor) / 4)))
-    return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(63), parts)
+    names = [name for name in kinds if not name.startswith("value_")]
+    forms = [f"{one_form(name, kinds[name])} AS {name}" for name in names if one_form(name, kinds[name]) != name]
+    if forms:  # equal units and keys have equal bytes, before anything is grouped or hashed
+        sql = f"SELECT * REPLACE ({', '.join(forms)}) FROM ({sql})"  # noqa: S608 - own names
+    return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(64), secrets.randbits(64), parts)
 
 
 # ---------------------------------------------------------------------- texts
@@ -116,7 +121,7 @@ def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
     mine = [f"{name} IS NOT NULL" for name in units]
     mine.append(f"system.main.hash({', '.join(units)}) % {source.parts}::UBIGINT = {part}::UBIGINT")
     numbers = [
-        f"{number_text(column, source.kinds[f'value_{column.place}'], source.salt)} AS {letter}, "
+        f"{number_text(column, source.kinds[f'value_{column.place}'], source.value_salt)} AS {letter}, "
         for letter, column in zip("xy", lane.columns, strict=False)
     ]
     present = " AND ".join(f"{letter} IS NOT NULL" for letter, _ in zip("xy", lane.columns, strict=False)) or "true"
@@ -127,7 +132,7 @@ def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
         "rows": source.sql,
         "mine": " AND ".join(mine),
         "hashed": "".join(f"{name}, " for name in (*units, *keys[: source.request.leading])),
-        "salt": source.salt,
+        "salt": source.order_salt,
         "ties": "".join(f", {name} NULLS FIRST" for name in keys[: source.request.leading]),
     }
 
