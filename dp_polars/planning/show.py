@@ -68,7 +68,9 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     elif query.keys:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
-        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g}, if it is like random)"))
+        rows.append(
+            ("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g}, if it is like random)")
+        )
     rows.append(("price", price_text(terms, plan.cost)))
     for made in plan.made:
         rows += _vague_error(made, plan, several)

@@ -41,7 +41,9 @@ def selection_rows(plan: Plan) -> list[tuple[str, str]]:
     if selection.groups is not None and query.keys[:-1]:
         rows.append(("keys", f"{selection.groups.height} public groups"))
     if plan.unit_delta:
-        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g}, if it is like random)"))
+        rows.append(
+            ("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g}, if it is like random)")
+        )
     rows.append(("price", price_text(plan.terms, plan.cost)))
     off = regret(plan)
     if off is not None:

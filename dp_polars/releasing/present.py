@@ -157,10 +157,9 @@ def _in_units(steps: pl.Series, part: Part, kind: pl.DataType, off: int = 0) -> 
         return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
     parts = 1 << max(-grid.exponent, 0)
     up = off + (parts // 2 if not off else parts - 1 if off > 0 else 0)
-    up, parts, step, offset = (
-        pl.lit(number, dtype=pl.Int128) for number in (up, parts, 1 << max(grid.exponent, 0), int(grid.offset))
-    )
-    whole = (pl.col("steps").cast(pl.Int128) + up) // parts * step + offset
+    numbers = (up, parts, 1 << max(grid.exponent, 0), int(grid.offset))
+    added, divisor, step, offset = (pl.lit(number, dtype=pl.Int128) for number in numbers)
+    whole = (pl.col("steps").cast(pl.Int128) + added) // divisor * step + offset
     return _as_answer(steps.to_frame("steps").select(whole).to_series(), kind)
 
 

@@ -49,7 +49,7 @@ def test_every_small_run_is_rounded_to_the_nearest_step_and_stays_in_its_range(p
 @pytest.mark.parametrize("path", PATHS[1:])
 def test_runs_at_the_ends_of_64_bits_do_not_wrap(path, monkeypatch):
     """The largest numbers, caps and runs that a plan lets through: what is scaled reaches 2**62, a total too."""
-    draw = random.Random(5)  # noqa: S311 - test data
+    draw = random.Random(5)
     for bits, cap in [(1, 1), (1, 2**29), (20, 7), (36, 5), (40, 2**20 - 1), (59, 2), (60, 1)]:
         largest = (1 << bits) - 1
         inner = scaling_of(largest, cap, groups=1).inner
@@ -76,7 +76,10 @@ def test_one_division_is_used_only_where_the_numerator_fits():
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 5, 31, 32])
 def test_a_sum_is_shortened_to_the_nearest_and_moves_no_further_than_before(bits):
-    numbers = [*range(-70, 71), *(sign * (2**k + d) for sign in (-1, 1) for k in (31, 32, 33, 61, 80) for d in (-1, 0, 1))]
+    numbers = [
+        *range(-70, 71),
+        *(sign * (2**k + d) for sign in (-1, 1) for k in (31, 32, 33, 61, 80) for d in (-1, 0, 1)),
+    ]
     high, low = np.array([s >> 32 for s in numbers]), np.array([s & 0xFFFFFFFF for s in numbers])
     found = sums.joined(*sums.shortened(high, low, bits)).tolist()
     for number, one in zip(numbers, found, strict=True):

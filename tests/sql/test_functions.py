@@ -61,7 +61,8 @@ def test_both_doors_have_the_same_names(con, session):
     """One list: what a statement may call is a function of `dp.register`, and the other way round."""
     dp.register(con, session)
     macros = con.sql(
-        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE database_name = 'dp' AND function_type = 'table_macro'"
+        "SELECT DISTINCT function_name FROM duckdb_functions() "
+        "WHERE database_name = 'dp' AND function_type = 'table_macro'"
     ).fetchall()
     registered = {name for (name,) in macros} - {"dp_estimate_frequencies"}  # post-processing, no question
     assert registered == set(AGGREGATES)

@@ -92,7 +92,10 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, *, joined: 
         return _shown(_run(frame, replace(request, domain=found), salts, joined=True))
     frame, units = units_of(frame, unit_names, salts, by_hash=request.hashed_units, joined=joined)
     cap = _cap_of(request, codes)
-    lanes = [LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells")) for lane in request.lanes]
+    lanes = [
+        LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"))
+        for lane in request.lanes
+    ]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
     leading = keys[: request.leading]
     for rows, values in _rows(frame, unit_names, keys, leading, units, codes, salts, len(_columns(request)), ordered):

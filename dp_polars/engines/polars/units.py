@@ -91,9 +91,9 @@ class CodedUnits:
 class HashedUnits:
     """Columns of any types by two hashes of 64 bits, whose seeds are drawn independently.
 
-    That two units share both is part of the price. The bound is heuristic: it assumes that a hash of Polars with a secret
-    random seed behaves like a random function. Nobody has proved that, and a seed has 64 bits only; so a session that
-    must not rest on it has its units told apart by exact codes.
+    That two units share both is part of the price. The bound is heuristic: it assumes that a hash of Polars with a
+    secret random seed behaves like a random function. Nobody has proved that, and a seed has 64 bits only. A pure
+    session has its units told apart by exact codes.
     """
 
     by_hash = True

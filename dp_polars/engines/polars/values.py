@@ -19,7 +19,8 @@ def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if not dtype.is_float():
         return column
     zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
-    return pl.when(column == 0).then(zero).when(column.is_nan()).then(nan).otherwise(column)
+    plain = column.is_null() | ((column != 0) & column.is_not_nan())
+    return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first one gives its name
 
 
 def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
