@@ -303,7 +303,7 @@ def distance(column: pl.Series, low: int) -> Words:
 
 
 def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return a column whose hash and order say nothing about other rows: a category's number does, a zero's sign may."""
+    """Return a column whose hash and order say nothing about other rows: a category's number and a zero's sign do."""
     return column.cast(pl.String) if dtype == pl.Categorical else one_form(column, dtype)
 
 
