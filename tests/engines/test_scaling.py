@@ -7,17 +7,26 @@ import itertools
 import random
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
 
+from dp_polars.engines import polars
 from dp_polars.engines.bounding import moments, sums
+from dp_polars.engines.duckdb import spilling
 from dp_polars.engines.request import LIMIT, MOST_INNER, BoundedRequest, Column, Lane, Sum
 from dp_polars.planning.grid import scaling_of
+from dp_polars.planning.plan import plan_of
+from dp_polars.planning.query import Spend
+from dp_polars.releasing.run import request_of
+from tests.accounting.test_filter_by_enumeration import terms_of
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 from tests.engines.test_spilling import spilled
+from tests.planning.queries import query
 
+TERMS = terms_of(1, 1e-6)
 PATHS = ["one division", "long division", "Python's integers"]
 
 
@@ -135,3 +144,25 @@ def test_both_engines_give_the_defined_sums(cap, fine, inner):
     expected = {key: shortened(total, inner - fine) for key, total in expected.items()}
     for found in (run_bounded(HEAVY.lazy(), asked), spilled(HEAVY, asked)):
         assert dict(found.select("key0", "total").iter_rows()) == expected
+
+
+@pytest.mark.parametrize("form", ["basis", "split"])
+@pytest.mark.parametrize("kind", ["sum", "mean", "var", "cov", "linear_regression"])
+@pytest.mark.parametrize("integers", [True, False])
+def test_both_engines_give_the_same_numbers_for_all_that_plans_ask(form, kind, integers):
+    """Shifted sums, products and bases too: to the last step."""
+    spend = Spend(epsilon=Fraction(1, 2)) if form == "basis" else Spend(share=Fraction(1, 9), mechanism="gaussian")
+    frame = HEAVY.rename({"value": "value0"}).with_columns(value1=pl.col("value0") * pl.col("unit0") % 5)
+    if not integers:
+        frame = frame.with_columns(pl.col("value0", "value1") * 0.37)
+    for cap in (1, 3, 20):
+        plan = plan_of(query(kind, bounds=(-5, 2), integers=integers, max_groups=9, max_rows=cap, spend=spend), TERMS)
+        asked = request_of(plan)
+        columns = ["unit0", "key0", *(f"value{i}" for i in range(len(plan.columns)))]
+        expected = polars.run_bounded(frame.lazy().select(columns), asked).groups
+        cursor = duckdb.connect()
+        named = {name: f"{name[:-1]}_{name[-1]}" for name in columns}
+        cursor.register("frame", frame.select(columns).rename(named).to_arrow())
+        found = spilling.run_spilling(cursor, "SELECT * FROM frame", {}, asked).groups
+        assert found.select(expected.columns).rows() == expected.rows()
+        assert any(one.inner for lane in asked.lanes for one in lane.sums)
