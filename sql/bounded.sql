@@ -21,5 +21,8 @@ runs AS (
 ),
 ordered AS (
     SELECT *, dense_rank() OVER (PARTITION BY {units} ORDER BY place{ties}) AS position{scaled} FROM runs
+),
+divided AS (
+    SELECT *{divided} FROM ordered
 )
-SELECT {keys}{sums} FROM ordered {grouped}
+SELECT {keys}{sums} FROM divided {grouped}

@@ -144,14 +144,15 @@ def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
     kept = "true" if most is None else f"position <= {int(most)}"
     moments = {_key(one): _number(one, lane) for one in lane.sums if one.of not in ("rows", "units")}
     sums = [f"{_capped(one, kept)} AS {one.name}" for one in lane.sums]
-    scaled = "".join(f", {_scaled(one)} AS scaled_{one.name}" for one in lane.sums if _scales(one))
+    scaled = [one for one in lane.sums if _scales(one)]
     sums.append(f"system.main.count(*) FILTER (WHERE {kept}) AS runs")
     texts = [
         sql_text("bounded").format(
             **_words(lane, source, part),
             moments="".join(f"coalesce(system.main.sum({n}), 0) AS sum_{key}, " for key, n in moments.items()),
             taking_part="true" if lane.everyone else "present",
-            scaled=scaled,
+            scaled="".join(f", {_scaled(one)}" for one in scaled),
+            divided="".join(f", {_divided(one)}" for one in scaled),
             sums=", ".join(sums),
             grouped="GROUP BY ALL" if source.keys else "",
         )
@@ -176,7 +177,7 @@ def _number(one: Sum, lane: Lane) -> str:
 
 def _capped(one: Sum, kept: str) -> str:
     """Return the sum of what each run adds: scaled down beyond max_rows, or clipped; as text where it is long."""
-    rows = "row_count" if one.everyone else "value_count"
+    rows = _rows(one)
     if one.of == "units":
         return f"system.main.count(*) FILTER (WHERE {kept} AND {rows} > 0)"
     if one.of == "rows":
@@ -187,12 +188,14 @@ def _capped(one: Sum, kept: str) -> str:
         total = f"system.main.least(system.main.greatest({total}, {one.clip[0]}), {one.clip[1]})"
     elif one.max_rows is not None:
         cap = int(one.max_rows)
-        # Shifted after it is scaled, as in `engines.bounding.moments`; so is the rounding.
-        own, shift = f"scaled_{one.name}", f"system.main.least({rows}, {cap}) * ({one.shift << one.inner})::HUGEINT"
-        rest = f"(({own} % {rows} + {rows}) % {rows})"
-        whole = f"(({own} - {rest}) // {rows})"
-        rounded = f"({whole} + CASE WHEN 2 * {rest} + system.main.abs({whole} % 2) > {rows} THEN 1 ELSE 0 END)"
-        total = f"CASE WHEN {rows} > {cap} THEN {rounded} ELSE {own} END + {shift}"
+        # The rounding of `engines.bounding.moments`, of a number without its sign; shifted after it, too.
+        number, whole = f"number_{one.name}", f"whole_{one.name}"
+        rest = f"({number} - {whole} * {rows})"
+        rounded = f"({whole} + CASE WHEN 2 * {rest} + ({whole} & 1) > {rows} THEN 1 ELSE 0 END)"
+        own = f"CASE WHEN {rows} > {cap} THEN {rounded} ELSE {number} END"
+        total = f"CASE WHEN {total} < 0 THEN -({own}) ELSE {own} END"
+        if one.shift:
+            total = f"{total} + system.main.least({rows}, {cap}) * ({one.shift << one.inner})::HUGEINT"
     elif one.shift:
         total = f"{total} + {rows} * ({one.shift})::HUGEINT"
     return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)", LIMIT << (one.inner - one.fine))
@@ -204,9 +207,20 @@ def _scales(one: Sum) -> bool:
 
 
 def _scaled(one: Sum) -> str:
-    """Return the total of a run in its inner steps, times the cap where that binds: what is left is to divide."""
-    rows, cap, step = "row_count" if one.everyone else "value_count", int(one.max_rows or 0), 1 << one.inner
-    return f"sum_{_key(one)} * CASE WHEN {rows} > {cap} THEN {cap * step} ELSE {step} END::HUGEINT"
+    """Return the total of a run in its inner steps, without its sign, times the cap where that binds."""
+    rows, cap, step = _rows(one), int(one.max_rows or 0), 1 << one.inner
+    factor = f"CASE WHEN {rows} > {cap} THEN {cap * step} ELSE {step} END::HUGEINT"
+    return f"system.main.abs(sum_{_key(one)}) * {factor} AS number_{one.name}"
+
+
+def _divided(one: Sum) -> str:
+    """Return that by the rows where the cap binds, rounded down: one division of 128 bits, the rest is cheap."""
+    rows, cap = _rows(one), int(one.max_rows or 0)
+    return f"CASE WHEN {rows} > {cap} THEN number_{one.name} // {rows} END AS whole_{one.name}"
+
+
+def _rows(one: Sum) -> str:
+    return "row_count" if one.everyone else "value_count"
 
 
 def _limited(whole: str, limit: int = LIMIT) -> str:
@@ -275,6 +289,7 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
             moments="",
             taking_part="true" if lane.everyone else "present",
             scaled="",
+            divided="",
             sums="system.main.count(*) AS runs",
             grouped="GROUP BY ALL" if source.keys else "",
         )
