@@ -129,7 +129,7 @@ def _term(one: Sum, block: Block, values: Values) -> Numbers:
     if one.clip is not None:
         return np.clip(total, *one.clip)
     if most is None or most >= _MOST_ROWS:
-        return total + one.shift * rows
+        return (total + one.shift * rows) << one.inner
     # Shifted after it is scaled: a unit may have any number of rows, the cap is small.
     shifted: Numbers = scaled(total, rows, most, one.inner, bits) + (one.shift << one.inner) * np.minimum(rows, most)
     return shifted
