@@ -11,8 +11,10 @@ import pytest
 
 from dp_polars.engines import polars as engine
 from dp_polars.engines.duckdb import spilling
+from dp_polars.engines.polars.codes import Salts, hashed
 from dp_polars.engines.polars.kept import kept_rows
 from dp_polars.engines.polars.stream import Tally, exact_answers, stream_rows
+from dp_polars.engines.polars.units import HashedUnits
 from dp_polars.engines.polars.values import one_form
 from dp_polars.engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Sum
 from tests.bits import SeededBits
@@ -41,9 +43,9 @@ def different(n):
 
 def check(n, kind=pl.Float64):
     frame = frame_of(n, kind)
-    for hashed in (False, True):
-        found = engine.run_bounded(frame.lazy(), asked(hashed=hashed))
-        assert found.groups.select("rows", "units").row(0) == (different(n), different(n)), (n, hashed)
+    for by_hash in (False, True):
+        found = engine.run_bounded(frame.lazy(), asked(hashed=by_hash))
+        assert found.groups.select("rows", "units").row(0) == (different(n), different(n)), (n, by_hash)
         assert found.cells["distinct"].height == 1  # NaN is no value
 
 
@@ -51,6 +53,23 @@ def check(n, kind=pl.Float64):
 @pytest.mark.parametrize("kind", [pl.Float32, pl.Float64])
 def test_units_and_distinct_values_in_polars(n, kind):
     check(n, kind)
+
+
+def test_every_column_and_both_hashes_have_seeds_of_their_own():
+    """Derived from one another, all hashes together would have no more seeds than one."""
+    draws = iter(range(100))
+    salts = Salts(lambda: next(draws))
+    frame = pl.DataFrame({"unit0": ["a", "b"], "unit1": ["a", "b"]})
+    units = HashedUnits(["unit0", "unit1"], frame.schema, salts)
+    first = [hashed(name, frame.schema[name], salts) for name in frame.columns]
+    batch = frame.select(*first, **units.columns())
+    columns = {tuple(batch[name]) for name in batch.columns}
+    assert len(columns) == 4
+    assert next(draws) == 4
+    again = frame.select(*(hashed(name, frame.schema[name], salts) for name in frame.columns), **units.columns())
+    assert again.equals(batch)
+    unit, more, _ = units.words(batch)
+    assert not set(unit.tolist()) & set(more.tolist())
 
 
 def test_as_many_threads_as_rows():
