@@ -10,6 +10,9 @@ import polars as pl
 LIMIT = 1 << 62
 """Sums and values stay within it: clipping adds nothing to what one row can change, wrapping would."""
 
+MOST_INNER = 32
+"""The most fractional bits of what a unit adds, scaled down, to a sum."""
+
 HASH_BITS = 48
 """Bits of the hash by which different values are counted."""
 
@@ -72,6 +75,9 @@ class Sum:
         Rows without a value count too.
     clip
         Each unit's sum in a group is clipped to this instead.
+    fine, inner
+        Of a sum that may be scaled down: its steps are 2**-fine of a row's, and what each unit adds is rounded to
+        2**-inner of one, `inner` being at least `fine`. See `scaling_of` in the plan of grids.
     place, degree
         Of a "basis": the number C(degree, place) u**place v**(degree - place), with u the steps from the least value of
         the first column and v those to its largest. For all places of a degree they add up to (u + v)**degree.
@@ -83,6 +89,8 @@ class Sum:
     shift: int = 0
     everyone: bool = False
     clip: tuple[int, int] | None = None
+    fine: int = 0
+    inner: int = 0
     place: int = 0
     degree: int = 0
 
@@ -145,6 +153,13 @@ class BoundedRequest:
     lanes: tuple[Lane, ...]
     hashed_units: bool = False
     capped_keys: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse finer steps where nothing is ever scaled down: no engine would make them."""
+        for one in (one for lane in self.lanes for one in lane.sums):
+            scaled = self.units > 0 and one.max_rows is not None and one.clip is None
+            if not 0 <= one.fine <= one.inner <= (MOST_INNER if scaled else 0):
+                raise ValueError("finer steps are for sums that are scaled down")
 
     @property
     def leading(self) -> int:

@@ -26,6 +26,7 @@ class Building:
     bounds: Bounds
     terms: Terms
     form: Form
+    scales: bool
     lanes: list[Lane] = field(default_factory=list)
     grids: list[tuple[Grid, ...]] = field(default_factory=list)
     places: dict[object, int] = field(default_factory=dict)

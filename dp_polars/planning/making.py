@@ -20,7 +20,7 @@ from dp_polars.planning.building import (
     shares_rows,
     value_lane,
 )
-from dp_polars.planning.grid import COUNTS, Grid, grid_of
+from dp_polars.planning.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars.planning.pieces import Form, Made, Piece, Pieces
 from dp_polars.planning.query import Aggregate, Query, Value
 from dp_polars.planning.sensitivity import choice_prices, sensitivity_of_bins
@@ -41,9 +41,9 @@ _PAIR = {
 _COVARIANCE = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20), "rows": Fraction(4, 20)}
 
 
-def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form) -> Pieces:
-    """Return the lanes and pieces of a query."""
-    build = Building(query, bounds, terms, form)
+def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Pieces:
+    """Return the lanes and pieces of a query; unless it `scales`, rows beyond a cap are left out, not scaled down."""
+    build = Building(query, bounds, terms, form, scales)
     whole = sum((one.weight for one in query.aggregates), Fraction(0))
     # Values first, so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
@@ -133,9 +133,22 @@ def _sum(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict
     if shared and grid.offset:
         return _ratios(build, one, cap, weight, {"x": Fraction(1, 2), "rows": Fraction(1, 2)})
     shift = int(grid.offset / grid.step)
-    name = build.sum(lane, Sum(name="", of="x", max_rows=cap.enforced, shift=shift))
     own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
+    scaling = _scaling(build, cap, max(grid.largest, own.largest), grid.exponent)
+    name = build.sum(lane, _capped(Sum(name="", of="x", shift=shift), cap, scaling))
+    own = scaling.of(own)
     return {"total": build.noisy(noisy_sum(build, name, "sum", weight, own, cap, own.low, own.high))}
+
+
+def _scaling(build: Building, cap: RowCap, largest: int, exponent: int = 0) -> Scaling:
+    if not build.scales:
+        return Scaling()
+    changed = build.terms.group_size * (2 if build.terms.adjacency == "replace" else 1) * build.bounds.max_groups
+    return scaling_of(largest, cap.enforced, groups=changed, exponent=exponent)
+
+
+def _capped(one: Sum, cap: RowCap, scaling: Scaling) -> Sum:
+    return replace(one, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
 
 
 def _clipped_totals(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
@@ -160,10 +173,11 @@ def _ratios(
             found["rows"] = build.noisy(noisy_sum(build, name, "rows", weight * part, COUNTS, cap, 0, 1))
             continue
         low, high, centre = _range_of_product([grids[letter] for letter in what])
-        name = build.sum(lane, Sum(name="", of=what, max_rows=cap.enforced, shift=-centre))  # type: ignore[arg-type]
         exponent = sum(grids[letter].exponent for letter in what)
+        scaling = _scaling(build, cap, max(abs(low), abs(high)), exponent)
+        name = build.sum(lane, _capped(Sum(name="", of=what, shift=-centre), cap, scaling))  # type: ignore[arg-type]
         offset = grids[what].offset if len(what) == 1 else centre * Fraction(2) ** exponent
-        grid = Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre)
+        grid = scaling.of(Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre))
         words = {"x": "sum", "y": "sum of the second"}.get(what, "products" if what == "xy" else "squares")
         found[what] = build.noisy(noisy_sum(build, name, words, weight * part, grid, cap, grid.low, grid.high))
     return found
@@ -179,11 +193,14 @@ def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap
     """Return the sums of a basis, which tell rows, sums and squares of a value."""
     lane, degree = value_lane(build, values, cap), degree_of(build, values[0])
     grid = build.grids[lane][0]
+    whole = (grid.high - grid.low) ** degree
+    scaling = _scaling(build, cap, whole)
     columns = tuple(
-        build.sum(lane, Sum(name="", of="basis", max_rows=cap.enforced, place=place, degree=degree))
+        build.sum(lane, _capped(Sum(name="", of="basis", place=place, degree=degree), cap, scaling))
         for place in range(degree + 1)
     )
-    whole = (grid.high - grid.low) ** degree
+    whole <<= scaling.fine
+    slack = scaling.slack(len(columns))
     piece = Piece(
         name=f"basis{lane}_{degree}",
         source="basis",
@@ -191,9 +208,10 @@ def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap
         weight=weight,
         grid=grid,
         max_rows=cap.max_rows,
-        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows * whole),
+        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows * whole + slack),
         columns=columns,
         whole=whole,
+        slack=slack,
     )
     return {"basis": build.noisy(piece)}
 

@@ -50,8 +50,8 @@ class Piece:
         Of a choice: what all choices cost by the price of one.
     bins
         How many bins there are.
-    columns, whole
-        Of a basis: its sums, and what those of one row add up to.
+    columns, whole, slack
+        Of a basis: its sums, what those of one row add up to, and how much more rounding lets a unit add to a group.
     targets
         Of a choice: the quantiles, rising; 0 and 1 stand for the least and the largest.
     level
@@ -69,8 +69,14 @@ class Piece:
     bins: int = 0
     columns: tuple[str, ...] = ()
     whole: int = 1
+    slack: int = 0
     targets: tuple[Fraction, ...] = ()
     level: int | None = None
+
+    @property
+    def most(self) -> int:
+        """The most steps that one unit adds to the counts of a group."""
+        return self.max_rows * self.whole + self.slack
 
 
 @dataclass(frozen=True, kw_only=True)

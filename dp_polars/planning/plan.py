@@ -41,7 +41,8 @@ _DISCOVERY = Fraction(1, 3)
 
 
 # Units that are no integers are told apart by a hash of 79 bits or more. With up to 2**40 units, one of them shares its
-# hash with another with at most this probability; then two units would count as one.
+# hash with another with at most this probability; then two units would count as one. That assumes that the engine's
+# hashes, with two independent secret seeds, behave like random functions: a heuristic, no theorem.
 _HASH_DELTA = Fraction(1, 2**39)
 # A query whose delta would hardly notice pays that; any other has its units told apart exactly, which is slower.
 _HASH_PART = Fraction(1, 1000)
@@ -181,7 +182,10 @@ class Plan(AsTable):
         part = self.part(next(iter(made.pieces.values())))
         if part.piece.source == "basis":
             return None
-        return float(part.error(confidence) * part.grid.step * _unit_of(made.aggregate))
+        error = part.error(confidence) * part.grid.step
+        if not made.aggregate.values or made.aggregate.values[0].integers:
+            error = Fraction(math.ceil(error))  # a whole number, whose sums may have been finer
+        return float(error * _unit_of(made.aggregate))
 
     def expected_regret(self, confidence: float = 0.95) -> float | None:
         """Return how far the score of a choice lies from the best one at most, where it doesn't depend on the data."""
@@ -319,7 +323,7 @@ def _discovery(
     touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
     piece = counted.piece
     threshold = _threshold(counted.noise, delta, touched, max(1, len(piece.columns)))
-    threshold += (query.min_units - 1 + terms.group_size) * piece.max_rows * piece.whole
+    threshold += (query.min_units - 1 + terms.group_size) * piece.most
     return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
 
 

@@ -42,7 +42,7 @@ def selection_plan(query: Query, selection: Selection, terms: Terms) -> Plan:
     """Return the plan of a choice, or raise with what is missing."""
     _check(query, selection, terms)
     bounds = bounds_of(replace(query, keys=query.keys[:-1], domain=selection.groups))
-    pieces = pieces_of(query, bounds, terms, "split")
+    pieces = pieces_of(query, bounds, terms, "split", scales=selection.kind != "select_best")
     (score,) = pieces.pieces
     low, high = score.grid.low, score.grid.high
     moves = score.max_rows * max(abs(low), abs(high))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 import polars as pl
 
@@ -35,6 +36,11 @@ def steps_text(steps: Sequence[str]) -> str:
 def price_text(terms: Terms, cost: Cost) -> str:
     """Return a price, and which part of the session it is."""
     return f"{cost} ({share_of(terms, cost):.2%} of the session)"
+
+
+def hashed_text(delta: Fraction) -> str:
+    """Return how units are told apart that are no integers; the bound is heuristic, and says so."""
+    return f"told apart by a hash of 128 bits (delta {float(delta):.3g}, assuming a random function)"
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -68,7 +74,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     elif query.keys:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
-        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
+        rows.append(("units", hashed_text(plan.unit_delta)))
     rows.append(("price", price_text(terms, plan.cost)))
     for made in plan.made:
         rows += _vague_error(made, plan, several)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.selection import regret
-from dp_polars.planning.show import bounds_texts, price_text, protected_text, steps_text
+from dp_polars.planning.show import bounds_texts, hashed_text, price_text, protected_text, steps_text
 
 
 def selection_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def selection_rows(plan: Plan) -> list[tuple[str, str]]:
     if selection.groups is not None and query.keys[:-1]:
         rows.append(("keys", f"{selection.groups.height} public groups"))
     if plan.unit_delta:
-        rows.append(("units", f"told apart by a hash of 128 bits (delta {float(plan.unit_delta):.3g})"))
+        rows.append(("units", hashed_text(plan.unit_delta)))
     rows.append(("price", price_text(plan.terms, plan.cost)))
     off = regret(plan)
     if off is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_polars.engines.polars.kept import kept_rows
 from dp_polars.engines.polars.rows import PrivateRows, Program, collect
-from dp_polars.engines.polars.values import whole_numbers
+from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import LIMIT, BoundedRequest, Column, Exact
 from dp_polars.expressions import Expression
 from dp_polars.planning.grid import Grid
@@ -85,9 +85,9 @@ class Scores:
             max_groups=request.max_groups,
         )
         frame = frame.filter(kept).drop(*units, *keys)
-        frame = frame.with_columns(
-            _one_zero(name, frame.schema[name]) for name in cs.expand_selector(frame, cs.float())
-        )
+        # Equal rows are counted together, and 1/x tells the two zeros apart.
+        floats = cs.expand_selector(frame, cs.float())
+        frame = frame.with_columns(one_form(pl.col(name), frame.schema[name]).alias(name) for name in floats)
         plain = not any(dtype.is_nested() or dtype == pl.Object for dtype in frame.schema.values())
         if plain and len(self.candidates) > SLOTS:
             return frame.group_by(frame.columns).agg(pl.len().cast(pl.Int64).alias(_WEIGHT))
@@ -141,10 +141,3 @@ def _integer_steps(slot: int, dtype: pl.DataType, grid: Grid) -> pl.Expr:
     column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
     number = whole_numbers(column, dtype, 0)
     return pl.when(number >= grid.low).then(number).otherwise(0).cast(pl.Int128)
-
-
-def _one_zero(name: str, dtype: pl.DataType) -> pl.Expr:
-    """Return floats with one zero and one NaN: equal rows are counted together, and 1/x tells the two zeros apart."""
-    own = pl.col(name)
-    zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
-    return pl.when(own == 0).then(zero).when(own.is_nan()).then(nan).otherwise(own).alias(name)

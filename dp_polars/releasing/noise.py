@@ -48,18 +48,27 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
 def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSource) -> pl.DataFrame:
     """Return the noisy parts of a table and its totals, made to agree; `level` says how many keys a row is for."""
     parents, rows = tree_of(keys, exact.groups)
+    shown = {name for made in plan.made if made.aggregate.kind == "sum" for name in made.pieces.values()}
     columns = []
     for part in plan.parts:
         if part.piece.level == len(keys):
             levels = level_parts(plan, part.name)
             variances = [own.noise.deviation**2 for own in levels]
+            # Sums of whole numbers are shown as such, and must agree as such.
+            whole = 1 << max(0, -part.grid.exponent) if part.name in shown and _whole(part, plan) else 1
             sums = []
             for name in part.piece.columns or (part.name,):
                 vectors = exact_totals(exact, name, parents)
                 noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
-                sums.append(np.concatenate(agreeing(noisy, variances, parents)[::-1]))
+                sums.append(np.concatenate(agreeing(noisy, variances, parents, whole)[::-1]))
             columns.append(pl.Series(part.name, np.stack(sums, axis=1) if part.piece.columns else sums[0]))
     return rows.hstack(columns)
+
+
+def _whole(part: Part, plan: Plan) -> bool:
+    """Whether the sums of a part are of whole numbers."""
+    made = next(made for made in plan.made if part.name in made.pieces.values())
+    return part.piece.source == "sum" and all(value.integers for value in made.aggregate.values)
 
 
 def _choices(plan: Plan) -> list[tuple[Part, str]]:

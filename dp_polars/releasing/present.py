@@ -140,21 +140,27 @@ def _answers(noisy: pl.DataFrame, made: Made, plan: Plan) -> dict[str, pl.Series
 def _single(noisy: pl.DataFrame, part: Part, kind: pl.DataType, plan: Plan) -> list[pl.Series]:
     """Return the answer of one noisy vector, and its interval."""
     steps = noisy[part.name]
-    found = [steps]
+    found = [_in_units(steps, part, kind)]
     if plan.query.interval is not None:
         error = part.error(plan.query.interval)
-        found += [steps - error, steps + error]
-    return [_in_units(series, part, kind) for series in found]
+        found += [_in_units(steps, part, kind, -error), _in_units(steps, part, kind, error)]
+    return found
 
 
-def _in_units(steps: pl.Series, part: Part, kind: pl.DataType) -> pl.Series:
-    """Return steps of a grid as values of a type."""
+def _in_units(steps: pl.Series, part: Part, kind: pl.DataType, off: int = 0) -> pl.Series:
+    """Return steps of a grid, so many of them `off`, as values of a type.
+
+    Where steps are finer than whole numbers, these are rounded; what is off, away from the middle.
+    """
     grid = part.grid
     if kind.is_float():
-        return steps.cast(pl.Float64) * float(grid.step) + float(grid.offset)
-    step, offset = (pl.lit(number, dtype=pl.Int128) for number in (1 << max(grid.exponent, 0), int(grid.offset)))
-    whole = steps.to_frame("steps").select(pl.col("steps").cast(pl.Int128) * step + offset)
-    return _as_answer(whole.to_series(), kind)
+        return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
+    parts = 1 << max(-grid.exponent, 0)
+    up = off + (parts // 2 if not off else parts - 1 if off > 0 else 0)
+    numbers = (up, parts, 1 << max(grid.exponent, 0), int(grid.offset))
+    added, divisor, step, offset = (pl.lit(number, dtype=pl.Int128) for number in numbers)
+    whole = (pl.col("steps").cast(pl.Int128) + added) // divisor * step + offset
+    return _as_answer(steps.to_frame("steps").select(whole).to_series(), kind)
 
 
 def _as_answer(numbers: pl.Series, kind: pl.DataType) -> pl.Series:

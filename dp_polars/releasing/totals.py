@@ -59,11 +59,15 @@ def tree_of(keys: list[str], groups: pl.DataFrame) -> tuple[list[Numbers], pl.Da
     return parents, pl.concat(shown)
 
 
-def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers]) -> list[Numbers]:
-    """Return whole numbers near the least squares estimate of all levels: each total is the sum of its parts."""
-    values: list[Floats] = [noisy[-1].astype(np.float64)]
-    spreads: list[Floats] = [np.full(len(noisy[-1]), variances[-1])]
-    for parent, own, variance in zip(reversed(parents), reversed(noisy[:-1]), reversed(variances[:-1]), strict=True):
+def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers], of: int = 1) -> list[Numbers]:
+    """Return numbers near the least squares estimate of all levels: each total is the sum of its parts.
+
+    They are multiples `of` a whole number.
+    """
+    shown: list[Floats] = [own / of for own in noisy]
+    values: list[Floats] = [shown[-1]]
+    spreads: list[Floats] = [np.full(len(shown[-1]), variances[-1])]
+    for parent, own, variance in zip(reversed(parents), reversed(shown[:-1]), reversed(variances[:-1]), strict=True):
         sums, below = _summed(values[0], parent, len(own)), _summed(spreads[0], parent, len(own))
         average: Floats = (own / variance + sums / below) / (1 / variance + 1 / below)
         values.insert(0, average)
@@ -74,7 +78,7 @@ def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers
         missing = above - _summed(value, parent, len(above))
         fitted = value + spread / _summed(spread, parent, len(above))[parent] * missing[parent]
         whole.append(_rounded(fitted, parent, above))
-    return whole
+    return [own * of for own in whole]
 
 
 def _summed(numbers: Any, parent: Numbers, size: int) -> Floats:

@@ -20,7 +20,8 @@ import duckdb
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
-from dp_polars.sql.allowed import CHOICES
+from dp_polars.planning.query import Kind
+from dp_polars.sql.allowed import AGGREGATES, CHOICES, ChoiceKind
 from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
 from dp_polars.sql.local import NAMES as LOCAL
@@ -36,49 +37,58 @@ _NUMBER, _BINS = "DOUBLE", 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGI
 
 
 @dataclass(frozen=True)
-class _Function:
-    """A table function: its arguments by position and by name, and the column of its answer."""
+class _Shape:
+    """What a question looks like as a table function: the type of its answer, its arguments by position and by name."""
 
-    answer: str
-    kind: str
+    type: str
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
+
+@dataclass(frozen=True)
+class _Function:
+    """A table function and the column of its answer."""
+
+    answer: str
+    shape: _Shape
+
     def text(self, name: str) -> str:
         """Return the macro that asks it."""
-        given = [f'"{word}"' for word in self.arguments] + [f'"{word}" := NULL' for word in self.options]
-        passed = [f"'{word}': \"{word}\"," for word in (*self.arguments, *self.options)]
+        arguments, options = self.shape.arguments, self.shape.options
+        given = [f'"{word}"' for word in arguments] + [f'"{word}" := NULL' for word in options]
+        passed = [f"'{word}': \"{word}\"," for word in (*arguments, *options)]
         return sql_text("aggregate").format(
             function=name,
             arguments="".join(f"{word}, " for word in given),
             passed=" ".join(passed),
             answer=self.answer,
-            type=self.kind,
+            type=self.shape.type,
             names=sql_text("names"),
         )
 
 
-_FUNCTIONS = {
-    "dp_count": _Function("count", "BIGINT", options=("column",)),
-    "dp_count_units": _Function("count_units", "BIGINT"),
-    "dp_count_distinct": _Function("count_distinct", "BIGINT", ("column",)),
-    "dp_sum": _Function("sum", _NUMBER, _BOUNDED, ("per",)),
-    "dp_avg": _Function("avg", _NUMBER, _BOUNDED),
-    "dp_mean": _Function("mean", _NUMBER, _BOUNDED),
-    "dp_var": _Function("var", _NUMBER, _BOUNDED, ("ddof",)),
-    "dp_stddev": _Function("stddev", _NUMBER, _BOUNDED, ("ddof",)),
-    "dp_quantile": _Function("quantile", _NUMBER, ("column", "quantile", "lower", "upper")),
-    "dp_median": _Function("median", _NUMBER, _BOUNDED),
-    "dp_min": _Function("min", _NUMBER, _BOUNDED),
-    "dp_max": _Function("max", _NUMBER, _BOUNDED),
-    "dp_histogram": _Function("histogram", _BINS, _BOUNDED, ("bins", "edges")),
-    "dp_corr": _Function("corr", _NUMBER, _PAIR),
-    "dp_covar": _Function("covar", _NUMBER, _PAIR, ("ddof",)),
-    "dp_noisy_max": _Function("noisy_max", "VARCHAR", ("column",), _CHOICE),
-    "dp_noisy_min": _Function("noisy_min", "VARCHAR", ("column",), _CHOICE),
-    "dp_top_k": _Function("top_k", "VARCHAR[]", ("column", "k"), _CHOICE),
-    "dp_linear_regression": _Function("linear_regression", "STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
+_SHAPES: dict[Kind | ChoiceKind, _Shape] = {
+    "count": _Shape("BIGINT", options=("column",)),
+    "count_units": _Shape("BIGINT"),
+    "n_unique": _Shape("BIGINT", ("column",)),
+    "sum": _Shape(_NUMBER, _BOUNDED, ("per",)),
+    "mean": _Shape(_NUMBER, _BOUNDED),
+    "var": _Shape(_NUMBER, _BOUNDED, ("ddof",)),
+    "std": _Shape(_NUMBER, _BOUNDED, ("ddof",)),
+    "quantile": _Shape(_NUMBER, ("column", "quantile", "lower", "upper")),
+    "median": _Shape(_NUMBER, _BOUNDED),
+    "min": _Shape(_NUMBER, _BOUNDED),
+    "max": _Shape(_NUMBER, _BOUNDED),
+    "histogram": _Shape(_BINS, _BOUNDED, ("bins", "edges")),
+    "corr": _Shape(_NUMBER, _PAIR),
+    "cov": _Shape(_NUMBER, _PAIR, ("ddof",)),
+    "linear_regression": _Shape("STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
+    "noisy_max": _Shape("VARCHAR", ("column",), _CHOICE),
+    "noisy_min": _Shape("VARCHAR", ("column",), _CHOICE),
+    "top_k": _Shape("VARCHAR[]", ("column", "k"), _CHOICE),
 }
+_FUNCTIONS = {name: _Function(name.removeprefix("dp_"), _SHAPES[kind]) for name, kind in AGGREGATES.items()}
+"""The same names as in statements, one function each."""
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
 
 

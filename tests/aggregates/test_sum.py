@@ -35,8 +35,8 @@ def test_it_equals_the_plain_sum_of_clipped_values(door, by, column, bounds):
 def test_rows_beyond_the_cap_are_scaled_down(door):
     found = rows(door.ask("sum", column="n", bounds=(0, 20), max_rows_per_group=3, epsilon=HUGE), None)
     own = OWNED.drop_nulls("n").group_by("who").agg(pl.col("n").clip(0, 20).sum(), size=pl.len())
-    expected = own.select((pl.col("n") * pl.min_horizontal(3, "size") // pl.col("size")).sum()).item()
-    assert found == pytest.approx(expected, abs=1)
+    expected = own.select((pl.col("n") * pl.min_horizontal(3, "size") / pl.col("size")).sum()).item()
+    assert found == pytest.approx(expected, abs=0.6)  # a whole number; noise of scale 60 / 10**5
 
 
 def test_every_door_plans_and_charges_the_same():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from fractions import Fraction
 
 
 def runs_of(rows, units, keys):
@@ -15,10 +17,18 @@ def runs_of(rows, units, keys):
     return found
 
 
-def capped(values, max_rows, low, high):
-    """Return (rows, total) that a unit adds to a group: clipped rows, scaled down beyond max_rows."""
+def capped(values, max_rows, low, high, inner=0):
+    """Return (rows, total) that a unit adds to a group: clipped rows, scaled down beyond max_rows.
+
+    The total is in steps of 2**-inner, to the nearest, of two the even one (as Python rounds fractions).
+    """
     clipped = [min(max(value, low), high) for value in values]
     n, total = len(clipped), sum(clipped)
     if max_rows is not None and n > max_rows:
-        return max_rows, total * max_rows // n
-    return n, total
+        return max_rows, round(Fraction(total * max_rows << inner, n))
+    return n, total << inner
+
+
+def shortened(total, bits):
+    """Return a sum in steps that are 2**bits as long: to the nearest, of two the upper one."""
+    return math.floor(Fraction(total, 1 << bits) + Fraction(1, 2))

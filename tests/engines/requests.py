@@ -17,6 +17,8 @@ class ValueRequest:
     exponent: int = 0
     offset: float = 0.0
     total: bool = False
+    fine: int = 0
+    inner: int = 0
 
 
 def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None, hashed_units=False):
@@ -27,7 +29,9 @@ def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=
         low, high = (-(1 << 61), 1 << 61) if value.total else (value.low, value.high)
         columns = (Column(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
         clip = (value.low, value.high) if value.total else None
-        sums += (Sum(name="total", of="x", max_rows=max_rows, clip=clip),)
+        scaled = max_rows is not None and clip is None
+        fine, inner = (value.fine, value.inner) if scaled else (0, 0)
+        sums += (Sum(name="total", of="x", max_rows=max_rows, clip=clip, fine=fine, inner=inner),)
     lane = Lane(columns=columns, sums=sums)
     return BoundedRequest(
         units=units, keys=keys, max_groups=max_groups, domain=domain, lanes=(lane,), hashed_units=hashed_units

@@ -14,10 +14,10 @@ from dp_polars.engines import hashes
 from dp_polars.engines.bounding import bound, packed, store, sums
 from dp_polars.engines.bounding import wide as wide_plan
 from dp_polars.engines.polars import codes, engine
-from tests.engines.reference import capped, runs_of
+from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 
-VALUE = ValueRequest(low=-8, high=8, exponent=0, offset=0.0, total=False)
+VALUE = ValueRequest(low=-8, high=8, exponent=0, offset=0.0, total=False, fine=3, inner=9)
 
 
 def as_dict(table, keys):
@@ -67,9 +67,12 @@ def check_against_reference(frame, units, keys, max_rows, max_groups=None, value
     expected = {}
     for groups in runs_of(frame.to_dicts(), [f"unit{i}" for i in range(units)], names).values():
         for group, rows in groups.items():
-            n, total = capped([row["value"] for row in rows], max_rows, value.low, value.high)
+            inner = 0 if max_rows is None else value.inner
+            n, total = capped([row["value"] for row in rows], max_rows, value.low, value.high, inner)
             old = expected.get(group, (0, 0, 0))
             expected[group] = (old[0] + n, old[1] + 1, old[2] + total)
+    if max_rows is not None:
+        expected = {key: (n, k, shortened(s, value.inner - value.fine)) for key, (n, k, s) in expected.items()}
     found = {group: (row["rows"], row["units"], row["total"]) for group, row in as_dict(table, keys).items()}
     assert found == expected
     return table
@@ -405,7 +408,7 @@ def test_totals_per_unit_are_clipped_once_and_never_wrap():
 def test_a_million_rows_of_one_unit_count_as_max_rows(extreme):
     frame = pl.DataFrame({"unit0": [1] * 1_000_000, "key0": ["a"] * 1_000_000, "value": [extreme] * 1_000_000})
     table = run_bounded(frame.lazy(), request(max_rows=10, value=VALUE))
-    assert table.select("rows", "units", "total").row(0) == (10, 1, 80 if extreme > 0 else -80)
+    assert table.select("rows", "units", "total").row(0) == (10, 1, (80 if extreme > 0 else -80) << VALUE.fine)
 
 
 def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
@@ -425,7 +428,7 @@ def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
 def test_sums_in_limbs_are_exact_or_saturate(values, groups):
     array = np.array(values, np.int64)
     group = np.arange(len(values)) % groups
-    total = sums.Sums(groups, [True])
+    total = sums.Sums(groups, [0])
     for piece in np.array_split(np.arange(len(values)), 3):
         total.add(group[piece], [array[piece]])
     found = total.finish()[2][0]

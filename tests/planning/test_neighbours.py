@@ -5,6 +5,8 @@ differ by no more than the plan says, in every norm. That is the whole of the pr
 """
 
 import math
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import polars as pl
@@ -13,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_polars.engines.polars import engine, run_bounded
+from dp_polars.planning import grid
 from dp_polars.planning.plan import plan_of
+from dp_polars.planning.query import Spend
 from dp_polars.releasing.noise import _vector
 from dp_polars.releasing.run import request_of
 from tests.accounting.test_filter_by_enumeration import terms_of
@@ -139,6 +143,42 @@ def moved_cells(left, right, name, grouped):
     for key in found[0].keys() | found[1].keys():
         moved[key[0]] = moved.get(key[0], 0) + abs(found[0].get(key, 0) - found[1].get(key, 0))
     return list(moved.values())
+
+
+@pytest.mark.parametrize("form", ["basis", "split"])
+@pytest.mark.parametrize("kind", ["sum", "mean", "var"])
+@pytest.mark.parametrize(("fine", "inner"), [(0, 0), (0, 1), (1, 1), (1, 3), (14, 32)])
+def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form, kind, fine, inner, monkeypatch):
+    """Exhaustive: all multisets of up to six rows of four values join all that others may leave as a rest.
+
+    Each pair is a group of its own. Few fractional bits are the hard case: there rounding is coarse.
+    """
+    monkeypatch.setattr(grid, "_MOST_FINE", fine)
+    monkeypatch.setattr(grid, "MOST_INNER", inner)
+    spend = Spend(epsilon=Fraction(1, 2)) if form == "basis" else Spend(share=Fraction(1, 9), mechanism="gaussian")
+    low, high = -1, 2
+    joins = [rows for n in range(7) for rows in combinations_with_replacement(range(low, high + 1), n)]
+    others = [(), (0,), (0, 0, 1), (0, 0, 0, 0, 1), (-1, 0, 0, 1, 1, 2, 2), (2, 2, 2, 2, 2, 2, -1)]
+    for cap in (1, 2, 3, 4):
+        asked = query(kind, bounds=(low, high), max_groups=1, max_rows=cap, spend=spend)
+        plan = plan_of(asked, terms_of(1, 1e-6))
+        assert any(part.piece.source == "basis" for part in plan.parts) == (form == "basis" and kind != "sum")
+        common, joined = [], []
+        for place, (other, own) in enumerate(product(others, joins)):
+            common += [(2 * place, f"k{place}", value) for value in other]
+            common += [(-1 - place, f"k{place}", 0)]  # so that every group is there on both sides
+            joined += [(2 * place + 1, f"k{place}", value) for value in own]
+        tables = [
+            run_bounded(frame_of(rows, True).lazy().select("unit0", "key0", "value0"), request_of(plan))
+            for rows in (common + joined, common)
+        ]
+        assert tables[0].groups["key0"].equals(tables[1].groups["key0"])
+        for part in plan.parts:
+            vectors = [_vector(table, part).reshape(len(others) * len(joins), -1) for table in tables]
+            moved = np.abs(vectors[0] - vectors[1])
+            assert moved.sum(axis=1).max() <= part.sensitivity.l1
+            assert (moved**2).sum(axis=1).max() <= part.sensitivity.l2_squared
+            assert moved.max() <= part.sensitivity.each
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])

@@ -13,6 +13,7 @@ from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.filters import accepts
 from dp_polars.composition import zcdp_to_delta
 from dp_polars.engines.request import Exact
+from dp_polars.planning import grid as grid_of_values
 from dp_polars.planning.plan import plan_of
 from dp_polars.planning.query import Spend
 from tests.accounting.test_filter_by_enumeration import terms_of
@@ -60,7 +61,8 @@ def test_a_mean_errs_by_at_most_seven_tenths_of_sum_over_count_at_an_even_split(
             (part,) = plan.parts
             grid = part.grid
             steps = np.round((x - float(grid.offset)) / float(grid.step)).astype(int)
-            down, up = (int(steps.sum()) - n * grid.low, n * grid.high - int(steps.sum()))
+            finer = part.piece.whole // (grid.high - grid.low)
+            down, up = ((int(steps.sum()) - n * grid.low) * finer, (n * grid.high - int(steps.sum())) * finer)
             exact = Exact(
                 pl.DataFrame({name: [v] * releases for name, v in zip(part.piece.columns, (up, down), strict=True)})
             )
@@ -138,8 +140,12 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
 
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("kind", ["mean", "var"])
-def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basis(size, kind):
-    """The noisy sums of a basis add up to the rows; so does their noise, whose law is convolved here."""
+def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basis(size, kind, monkeypatch):
+    """The noisy sums of a basis add up to the rows; so does their noise, whose law is convolved here.
+
+    With four steps in one of a row, so that the law is short; what rounding lets a unit add counts too.
+    """
+    monkeypatch.setattr(grid_of_values, "_MOST_FINE", 2)
     terms = terms_of(1, 1e-3, group_size=size)
     plan = plan_of(query(kind, bounds=(0, 4), max_groups=1, max_rows=1, spend=spend(epsilon=0.5)), terms)
     (part,) = plan.parts
@@ -150,7 +156,8 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basi
     for _ in part.piece.columns[1:]:
         law = np.convolve(law, one)
     middle = len(law) // 2
-    count = size * part.piece.max_rows * part.piece.whole
+    assert part.piece.whole == 4 * 4 ** (len(part.piece.columns) - 1)
+    count = size * (part.piece.max_rows * part.piece.whole + len(part.piece.columns) - 1)
     above = law[middle + plan.discovery.threshold - count :].sum()
     assert -math.expm1(size * plan.bounds.max_groups * math.log1p(-above)) <= float(plan.discovery.delta)
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars.sql.allowed import AGGREGATES
 from tests.sql.test_accepted import HUGE, VISITS
 
 
@@ -54,6 +55,24 @@ def test_every_function_and_its_options(con, session):
     ).fetchall()
     assert len(both) == 1
     assert both[0][0] == "north"
+
+
+def test_both_doors_have_the_same_names(con, session):
+    """One list: what a statement may call is a function of `dp.register`, and the other way round."""
+    dp.register(con, session)
+    macros = con.sql(
+        "SELECT DISTINCT function_name FROM duckdb_functions() "
+        "WHERE database_name = 'dp' AND function_type = 'table_macro'"
+    ).fetchall()
+    registered = {name for (name,) in macros} - {"dp_estimate_frequencies"}  # post-processing, no question
+    assert registered == set(AGGREGATES)
+    guarded = dp.connect(con, session)
+    for name in ("dp_variance", "dp_var"):
+        ((found,),) = con.sql(f"FROM dp.{name}('visits', 'price', 0, 100, epsilon := {HUGE})").fetchall()
+        ((other,),) = guarded.sql(f"SELECT {name}(price, 0, 100, epsilon := {HUGE}) FROM visits").fetchall()
+        exact = VISITS["price"].clip(0, 100).var()
+        assert found == pytest.approx(exact, rel=0.05)
+        assert other == pytest.approx(exact, rel=0.05)
 
 
 def test_it_is_called_often_and_charged_once(con, session):

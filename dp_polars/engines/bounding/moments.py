@@ -14,6 +14,7 @@ from dp_polars.engines.bounding.sums import Sums, run_sums
 from dp_polars.engines.request import Column, Lane, Sum
 
 _MOST_ROWS = 1 << 62  # more than any unit has: a larger cap is the same, and would not fit the arithmetic
+_LONG_RUN = 1 << 31  # a run of more rows is scaled down in Python's integers
 
 
 class Moments:
@@ -22,7 +23,8 @@ class Moments:
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
         self._added = [one for one in lane.sums if not self._is_runs(one)]
-        self._sums = Sums(groups, [one.of not in ("rows", "units") for one in self._added])
+        long = [None if one.of in ("rows", "units") else one.inner - one.fine for one in self._added]
+        self._sums = Sums(groups, long)
 
     def _is_runs(self, one: Sum) -> bool:
         """Whether a sum is the number of runs, which is counted in any case."""
@@ -127,19 +129,42 @@ def _term(one: Sum, block: Block, values: Values) -> Numbers:
     if one.clip is not None:
         return np.clip(total, *one.clip)
     if most is None or most >= _MOST_ROWS:
-        return total + one.shift * rows
+        return (total + one.shift * rows) << one.inner
     # Shifted after it is scaled: a unit may have any number of rows, the cap is small.
-    shifted: Numbers = _scaled(total, rows, most) + one.shift * np.minimum(rows, most)
+    shifted: Numbers = scaled(total, rows, most, one.inner, bits) + (one.shift << one.inner) * np.minimum(rows, most)
     return shifted
 
 
-def _scaled(total: Numbers, rows: Numbers, max_rows: int) -> Numbers:
-    """Return floor(total * max_rows / rows) where a unit has more than max_rows rows, without a wide product."""
+def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
+    """Return total * min(1, max_rows / rows) in steps of 2**-inner, to the nearest one, of two the even one.
+
+    What one unit can change: rows in [A, Z] have a total S in [n A, n Z], so what is rounded, S max_rows 2**inner / n,
+    lies between max_rows A 2**inner and max_rows Z 2**inner. Those are whole numbers, and rounding to the nearest one
+    keeps whole numbers and the order of all: the outcome lies between them too, for every n. It has no direction,
+    since -S gives the opposite of what S gives.
+
+    A row's number has at most `bits` bits; with those of the cap and `inner` at most 62 for the outcome to fit. Most
+    runs are so short that the whole numerator fits 64 bits, which is one division.
+    """
+    found = total << inner
     over = np.flatnonzero(rows > max_rows)
-    scaled = total.copy()
-    quotient, rest = np.divmod(total[over], rows[over])
-    scaled[over] = quotient * max_rows + rest * max_rows // rows[over]
-    return scaled
+    if not len(over):
+        return found
+    own, n = total[over], rows[over]
+    longest = int(n.max())
+    if bits + longest.bit_length() + max_rows.bit_length() + inner <= 62:
+        whole, rest = np.divmod(own * (max_rows << inner), n)
+    elif longest < _LONG_RUN:
+        # Long division: each rest is below n < 2**31, its product with a cap below n or with 2**inner below 2**63.
+        first, rest = np.divmod(own, n)
+        second, rest = np.divmod(rest * max_rows, n)
+        third, rest = np.divmod(rest << inner, n)
+        whole = ((first * max_rows + second) << inner) + third
+    else:
+        pairs = [divmod(s * (max_rows << inner), k) for s, k in zip(own.tolist(), n.tolist(), strict=True)]
+        whole, rest = (np.array(numbers, np.int64) for numbers in zip(*pairs, strict=True))
+    found[over] = whole + (2 * rest + (whole & 1) > n)
+    return found
 
 
 def width(column: Column) -> int:

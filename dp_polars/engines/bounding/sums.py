@@ -16,11 +16,16 @@ _MERGE = 1 << 20
 
 
 class Sums:
-    """How many runs each group has, and sums over them; those that 64 bits may not hold are `long`."""
+    """How many runs each group has, and sums over them.
 
-    def __init__(self, groups: int, long: Sequence[bool]) -> None:
+    Those that 64 bits may not hold are long: `rounded` says by how many bits they are shortened at the end, None that
+    a sum is not long.
+    """
+
+    def __init__(self, groups: int, rounded: Sequence[int | None]) -> None:
         self._names: Numbers | None = None if groups <= _FEW_GROUPS else np.zeros(0, np.int64)
-        self._long = tuple(long)
+        self._rounded = tuple(rounded)
+        self._long = tuple(bits is not None for bits in self._rounded)
         self._columns = 1 + sum(2 if wide else 1 for wide in self._long)  # a long sum has two limbs
         self._sums = np.zeros((self._columns, groups if self._names is None else 0), np.int64)
         self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
@@ -65,9 +70,12 @@ class Sums:
             self._merge()
         names = np.arange(self._sums.shape[1]) if self._names is None else self._names
         found, place = [], 1
-        for long in self._long:
-            found.append(joined(self._sums[place], self._sums[place + 1]) if long else self._sums[place])
-            place += 1 + long
+        for bits in self._rounded:
+            if bits is None:
+                found.append(self._sums[place])
+            else:
+                found.append(joined(*shortened(self._sums[place], self._sums[place + 1], bits)))
+            place += 1 if bits is None else 2
         return names, self._sums[0], found
 
 
@@ -78,6 +86,21 @@ def run_sums(values: Numbers, starts: Numbers, bits: int) -> Numbers:
     if bits + len(values).bit_length() <= 62:
         return np.add.reduceat(values, starts)
     return joined(np.add.reduceat(values >> _LIMB, starts), np.add.reduceat(values & _LOW, starts))
+
+
+def shortened(high: Numbers, low: Numbers, bits: int) -> tuple[Numbers, Numbers]:
+    """Return (high * 2**32 + low) / 2**bits to the nearest whole number, of two the upper one; up to 32 bits.
+
+    What one unit can change: if a sum S moves by c between k 2**bits and m 2**bits for whole numbers k and m, then
+    floor(S / 2**bits + 1/2) moves by something between k and m, because adding a whole number before or after the floor
+    is the same. To the even one of two it could move by 1 more.
+    """
+    if not bits:
+        return high, low
+    low = low + (1 << (bits - 1))
+    high = high + (low >> _LIMB)
+    low = ((high & ((1 << bits) - 1)) << (_LIMB - bits)) | ((low & _LOW) >> bits)
+    return high >> bits, low
 
 
 def joined(high: Numbers, low: Numbers) -> Numbers:

@@ -9,6 +9,15 @@ from dp_polars.engines.request import HASH_BITS, LIMIT, Column
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
 
+def one_form(own: str, kind: str) -> str:
+    """Return a column in which equal floats have equal bytes: one zero and one NaN; `kind` is its SQL type."""
+    base = kind.upper()
+    if base not in _FLOATS:
+        return own
+    nan = f"WHEN system.main.isnan({own}) THEN 'nan'::{base}"
+    return f"CASE WHEN {own} = 0::{base} THEN 0::{base} {nan} ELSE {own} END"
+
+
 def number_text(column: Column, kind: str, salt: int) -> str:
     """Return a value column as whole numbers within its range, null where there is no value; `kind` is its SQL type."""
     own, base = f"value_{column.place}", kind.upper()
@@ -16,8 +25,7 @@ def number_text(column: Column, kind: str, salt: int) -> str:
     if column.kind == "presence":
         return f"CASE WHEN {there} THEN 0::HUGEINT END"
     if column.kind == "hash":
-        plain = f"({own} + 0.0)" if base in _FLOATS else own
-        hashed = f"system.main.hash(system.main.hash({plain}, {salt}::UBIGINT))"
+        hashed = f"system.main.hash(system.main.hash({one_form(own, base)}, {salt}::UBIGINT))"
         return f"CASE WHEN {there} THEN ({hashed} >> {64 - HASH_BITS})::HUGEINT END"
     number = f"{own}::DOUBLE" if base in _FLOATS else _stored(own, base)
     found = _bin(column, number) if column.kind == "bin" else _steps(column, number, base in _FLOATS)

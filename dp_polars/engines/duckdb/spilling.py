@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars.engines.duckdb.numbers import number_text
+from dp_polars.engines.duckdb.numbers import number_text, one_form
 from dp_polars.engines.duckdb.rows import Cursor
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Profile, Sum
 from dp_polars.engines.tables import side_by_side
@@ -50,7 +50,8 @@ class _Source:
     parameters: dict[str, Any]
     kinds: dict[str, str]
     request: BoundedRequest
-    salt: int
+    order_salt: int
+    value_salt: int
     parts: int
 
     @property
@@ -78,7 +79,7 @@ def run_spilling(cursor: Cursor, sql: str, parameters: dict[str, Any], request: 
     cursor.begin()  # all parts and lanes see the same rows
     try:
         source = _source(cursor, sql, parameters, request)
-        sums = [_added(_lane_sums(lane, source), keys) for lane in request.lanes]
+        sums = [_added(_lane_sums(lane, source), keys, lane) for lane in request.lanes]
         found = {lane.cells.name: _cells(lane, source) for lane in request.lanes if lane.cells is not None}
         profiles = {
             profile.name: _profile(lane, profile, source) for lane in request.lanes for profile in lane.profiles
@@ -104,7 +105,11 @@ def _source(cursor: Cursor, sql: str, parameters: dict[str, Any], request: Bound
         counted = f"SELECT system.main.count_star() FROM ({sql})"  # noqa: S608 - checked
         rows = cursor.execute(counted, parameters or None).fetchall()[0][0]
         parts = max(1, math.ceil(rows * _RUN_BYTES / (_limit(cursor) / 4)))
-    return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(63), parts)
+    names = [name for name in kinds if not name.startswith("value_")]
+    forms = [f"{one_form(name, kinds[name])} AS {name}" for name in names if one_form(name, kinds[name]) != name]
+    if forms:  # equal units and keys have equal bytes, before anything is grouped or hashed
+        sql = f"SELECT * REPLACE ({', '.join(forms)}) FROM ({sql})"  # noqa: S608 - own names
+    return _Source(cursor, sql, parameters, kinds, request, secrets.randbits(64), secrets.randbits(64), parts)
 
 
 # ---------------------------------------------------------------------- texts
@@ -116,7 +121,7 @@ def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
     mine = [f"{name} IS NOT NULL" for name in units]
     mine.append(f"system.main.hash({', '.join(units)}) % {source.parts}::UBIGINT = {part}::UBIGINT")
     numbers = [
-        f"{number_text(column, source.kinds[f'value_{column.place}'], source.salt)} AS {letter}, "
+        f"{number_text(column, source.kinds[f'value_{column.place}'], source.value_salt)} AS {letter}, "
         for letter, column in zip("xy", lane.columns, strict=False)
     ]
     present = " AND ".join(f"{letter} IS NOT NULL" for letter, _ in zip("xy", lane.columns, strict=False)) or "true"
@@ -127,7 +132,7 @@ def _words(lane: Lane, source: _Source, part: int) -> dict[str, Any]:
         "rows": source.sql,
         "mine": " AND ".join(mine),
         "hashed": "".join(f"{name}, " for name in (*units, *keys[: source.request.leading])),
-        "salt": source.salt,
+        "salt": source.order_salt,
         "ties": "".join(f", {name} NULLS FIRST" for name in keys[: source.request.leading]),
     }
 
@@ -139,12 +144,15 @@ def _lane_sums(lane: Lane, source: _Source) -> list[pl.DataFrame]:
     kept = "true" if most is None else f"position <= {int(most)}"
     moments = {_key(one): _number(one, lane) for one in lane.sums if one.of not in ("rows", "units")}
     sums = [f"{_capped(one, kept)} AS {one.name}" for one in lane.sums]
+    scaled = [one for one in lane.sums if _scales(one)]
     sums.append(f"system.main.count(*) FILTER (WHERE {kept}) AS runs")
     texts = [
         sql_text("bounded").format(
             **_words(lane, source, part),
             moments="".join(f"coalesce(system.main.sum({n}), 0) AS sum_{key}, " for key, n in moments.items()),
             taking_part="true" if lane.everyone else "present",
+            scaled="".join(f", {_scaled(one)}" for one in scaled),
+            divided="".join(f", {_divided(one)}" for one in scaled),
             sums=", ".join(sums),
             grouped="GROUP BY ALL" if source.keys else "",
         )
@@ -169,24 +177,55 @@ def _number(one: Sum, lane: Lane) -> str:
 
 def _capped(one: Sum, kept: str) -> str:
     """Return the sum of what each run adds: scaled down beyond max_rows, or clipped; as text where it is long."""
-    rows = "row_count" if one.everyone else "value_count"
+    rows = _rows(one)
     if one.of == "units":
         return f"system.main.count(*) FILTER (WHERE {kept} AND {rows} > 0)"
     if one.of == "rows":
         capped = rows if one.max_rows is None else f"system.main.least({rows}, {int(one.max_rows)})"
         return f"coalesce(system.main.sum({capped}) FILTER (WHERE {kept}), 0)::BIGINT"
-    total = f"(sum_{_key(one)} + {rows} * ({one.shift})::HUGEINT)" if one.shift else f"sum_{_key(one)}"
+    total = f"sum_{_key(one)}"
     if one.clip is not None:
         total = f"system.main.least(system.main.greatest({total}, {one.clip[0]}), {one.clip[1]})"
     elif one.max_rows is not None:
         cap = int(one.max_rows)
-        floored = f"(({total} * {cap} - (({total} * {cap}) % {rows} + {rows}) % {rows}) // {rows})"
-        total = f"CASE WHEN {rows} > {cap} THEN {floored} ELSE {total} END"
-    return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)")
+        # The rounding of `engines.bounding.moments`, of a number without its sign; shifted after it, too.
+        number, whole = f"number_{one.name}", f"whole_{one.name}"
+        rest = f"({number} - {whole} * {rows})"
+        rounded = f"({whole} + CASE WHEN 2 * {rest} + ({whole} & 1) > {rows} THEN 1 ELSE 0 END)"
+        own = f"CASE WHEN {rows} > {cap} THEN {rounded} ELSE {number} END"
+        total = f"CASE WHEN {total} < 0 THEN -({own}) ELSE {own} END"
+        if one.shift:
+            total = f"{total} + system.main.least({rows}, {cap}) * ({one.shift << one.inner})::HUGEINT"
+    elif one.shift:
+        total = f"{total} + {rows} * ({one.shift})::HUGEINT"
+    return _limited(f"coalesce(system.main.sum({total}) FILTER (WHERE {kept}), 0)", LIMIT << (one.inner - one.fine))
 
 
-def _limited(whole: str) -> str:
-    return f"system.main.least(system.main.greatest({whole}, {-LIMIT}), {LIMIT})::VARCHAR"
+def _scales(one: Sum) -> bool:
+    """Whether rows beyond a cap are scaled down."""
+    return one.of not in ("rows", "units") and one.max_rows is not None and one.clip is None
+
+
+def _scaled(one: Sum) -> str:
+    """Return the total of a run in its inner steps, without its sign, times the cap where that binds."""
+    rows, cap, step = _rows(one), int(one.max_rows or 0), 1 << one.inner
+    factor = f"CASE WHEN {rows} > {cap} THEN {cap * step} ELSE {step} END::HUGEINT"
+    return f"system.main.abs(sum_{_key(one)}) * {factor} AS number_{one.name}"
+
+
+def _divided(one: Sum) -> str:
+    """Return that by the rows where the cap binds, rounded down: one division of 128 bits, the rest is cheap."""
+    rows, cap = _rows(one), int(one.max_rows or 0)
+    return f"CASE WHEN {rows} > {cap} THEN number_{one.name} // {rows} END AS whole_{one.name}"
+
+
+def _rows(one: Sum) -> str:
+    return "row_count" if one.everyone else "value_count"
+
+
+def _limited(whole: str, limit: int = LIMIT) -> str:
+    most = f"'{limit}'::HUGEINT"
+    return f"system.main.least(system.main.greatest({whole}, -{most}), {most})::VARCHAR"
 
 
 def _plain_text(lane: Lane, source: _Source) -> str:
@@ -249,6 +288,8 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
             **_words(lane, source, part),
             moments="",
             taking_part="true" if lane.everyone else "present",
+            scaled="",
+            divided="",
             sums="system.main.count(*) AS runs",
             grouped="GROUP BY ALL" if source.keys else "",
         )
@@ -264,13 +305,24 @@ def _profile(lane: Lane, profile: Profile, source: _Source) -> pl.DataFrame:
 # ---------------------------------------------------------------------- tables
 
 
-def _added(pieces: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
-    """Return the sums of all parts; each unit is in one."""
+def _added(pieces: list[pl.DataFrame], keys: list[str], lane: Lane) -> pl.DataFrame:
+    """Return the sums of all parts, each unit being in one; rounded once, as `engines.bounding.sums` does."""
     table = pl.concat(pieces)
     texts = [name for name, kind in table.schema.items() if kind == pl.String and name not in keys]
     table = table.with_columns(pl.col(texts).cast(pl.Int128))
-    sums = [pl.exclude(keys).cast(pl.Int128).sum().clip(-LIMIT, LIMIT).cast(pl.Int64)]
+    bits = {one.name: one.inner - one.fine for one in lane.sums}
+    sums = [
+        _shortened(pl.col(name).cast(pl.Int128).sum(), bits.get(name, 0)).clip(-LIMIT, LIMIT).cast(pl.Int64)
+        for name in table.columns
+        if name not in keys
+    ]
     return table.group_by(keys).agg(sums) if keys else table.select(sums)
+
+
+def _shortened(number: pl.Expr, bits: int) -> pl.Expr:
+    """Return a number by 2**bits, to the nearest whole number, of two the upper one."""
+    whole, half = (pl.lit(n, dtype=pl.Int128) for n in (1 << bits, 1 << bits >> 1))
+    return (number + half) // whole if bits else number
 
 
 def _placed(cells: pl.DataFrame, places: pl.DataFrame, keys: list[str], own: list[str]) -> pl.DataFrame:

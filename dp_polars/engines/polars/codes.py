@@ -8,7 +8,7 @@ will see, `HashCollisionError` asks for codes by a join.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,12 +17,27 @@ from numpy.typing import NDArray
 
 from dp_polars.engines.hashes import HashTable
 from dp_polars.engines.polars.rows import batches, collect
+from dp_polars.engines.polars.values import one_form
 from dp_polars.engines.request import stored_as_integers
 
 _RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
 
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+
+class Salts:
+    """Secret seeds of hashes: one for each use, drawn independently of all others and of the rows."""
+
+    def __init__(self, draw: Callable[[], int]) -> None:
+        self._draw = draw
+        self._drawn: dict[str, int] = {}
+
+    def of(self, use: str) -> int:
+        """Return the seed of a use, the same each time."""
+        if use not in self._drawn:
+            self._drawn[use] = self._draw()
+        return self._drawn[use]
 
 
 class HashCollisionError(Exception):
@@ -158,7 +173,7 @@ class PlaceCodes:
 
 
 def found_codes(
-    frame: pl.LazyFrame, names: Sequence[str], salt: int, *, joined: bool, in_order: bool = True
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, joined: bool, in_order: bool = True
 ) -> tuple[pl.LazyFrame, list[Codes]]:
     """Return codes for the values that columns have, and the frame that has what they need.
 
@@ -177,12 +192,12 @@ def found_codes(
             dictionary = collect(frame.select(pl.col(name).unique())).to_series().sort()
             frame, codes[name] = _joined(frame, dictionary)
     elif others:
-        codes |= _learned(frame, others, schema, salt, in_order)
+        codes |= _learned(frame, others, schema, salts, in_order)
     return frame, [codes[name] for name in names]
 
 
 def domain_codes(
-    frame: pl.LazyFrame, domain: pl.DataFrame, salt: int, *, joined: bool
+    frame: pl.LazyFrame, domain: pl.DataFrame, salts: Salts, *, joined: bool
 ) -> tuple[pl.LazyFrame, list[Codes]]:
     """Return codes for the rows of a public domain; other rows have none."""
     if domain.width > 1 or joined:
@@ -191,7 +206,7 @@ def domain_codes(
         return frame, [PlaceCodes("domain_code", domain.height, None)]
     values = domain.to_series()
     plain = values.to_frame().select(_plain(pl.col(values.name), values.dtype)).to_series()
-    hashes = values.to_frame().select(hashed(values.name, values.dtype, salt)).to_series().to_numpy()
+    hashes = values.to_frame().select(hashed(values.name, values.dtype, salts)).to_series().to_numpy()
     places = HashTable()
     first = places.add(hashes)
     if len(first) < len(values):
@@ -208,7 +223,7 @@ def _joined(frame: pl.LazyFrame, dictionary: pl.Series) -> tuple[pl.LazyFrame, C
 
 
 def _learned(
-    frame: pl.LazyFrame, names: Sequence[str], schema: pl.Schema, salt: int, in_order: bool
+    frame: pl.LazyFrame, names: Sequence[str], schema: pl.Schema, salts: Salts, in_order: bool
 ) -> dict[str, Codes]:
     """Return tables of all values of columns."""
     tables = {name: HashTable() for name in names}
@@ -217,7 +232,7 @@ def _learned(
     }
     looked = frame.select(
         *(_plain(pl.col(name), schema[name]) for name in names),
-        *(hashed(name, schema[name], salt) for name in names),
+        *(hashed(name, schema[name], salts) for name in names),
     )
     for batch in batches(looked):
         for name in names:
@@ -245,10 +260,14 @@ def hash_name(name: str) -> str:
     return f"{name}_hash"
 
 
-def hashed(name: str, dtype: pl.DataType, salt: int) -> pl.Expr:
-    """Return the hash of a column's values, under its name in a batch; the salt differs by column."""
-    own = (salt + sum(byte << (8 * place) for place, byte in enumerate(name.encode()))) % (1 << 63)
-    return _plain(pl.col(name), dtype).hash(own).alias(hash_name(name))
+def hashed(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return the hash of a column's values, under its name in a batch; each column has a seed of its own."""
+    return _plain(pl.col(name), dtype).hash(salts.of(name)).alias(hash_name(name))
+
+
+def hashed_again(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return a second hash of a column's values, whose seed has nothing to do with that of the first."""
+    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} again"))
 
 
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
@@ -283,8 +302,8 @@ def distance(column: pl.Series, low: int) -> Words:
 
 
 def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return a column whose hash and order say nothing about other rows: a category's number does."""
-    return column.cast(pl.String) if dtype == pl.Categorical else column
+    """Return a column whose hash and order say nothing about other rows: a category's number and a zero's sign do."""
+    return column.cast(pl.String) if dtype == pl.Categorical else one_form(column, dtype)
 
 
 def _owned(values: pl.Series) -> pl.Series:

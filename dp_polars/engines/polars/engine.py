@@ -16,6 +16,7 @@ from dp_polars.engines.bounding.lanes import needs_order
 from dp_polars.engines.polars.codes import (
     Codes,
     HashCollisionError,
+    Salts,
     Words,
     domain_codes,
     found_codes,
@@ -26,7 +27,7 @@ from dp_polars.engines.polars.codes import (
 from dp_polars.engines.polars.every_row import every_row_a_unit
 from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect, rows_of
 from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
-from dp_polars.engines.polars.values import whole_numbers
+from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
 
 _MOST_GROUPS = 1 << 40
@@ -34,15 +35,27 @@ _MOST_GROUPS = 1 << 40
 
 def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest) -> Exact:
     """Return exact bounded aggregates of rows with the columns that the request names."""
-    salt = secrets.randbits(63)  # once, whichever codes are used: nothing that depends on data chooses it
+    # Once, whichever codes are used: nothing that depends on data chooses them.
+    salts = Salts(lambda: secrets.randbits(64))
     scan = rows_of(rows).scan()
-    frame = _with_numbers(scan.frame, request, salt)
+    frame = _with_numbers(_in_one_form(scan.frame, request), request, salts)
     if request.units == 0:
-        return every_row_a_unit(frame, request)
+        scan.begin()
+        answer = every_row_a_unit(frame, request)
+        scan.check_passes()
+        return answer
     try:
-        return _run(frame, request, salt, scan, joined=False)
+        return _run(frame, request, salts, scan, joined=False)
     except HashCollisionError:
-        return _run(frame, request, salt, scan, joined=True)
+        return _run(frame, request, salts, scan, joined=True)
+
+
+def _in_one_form(frame: pl.LazyFrame, request: BoundedRequest) -> pl.LazyFrame:
+    """Return rows whose units and keys have one zero and one NaN, before anything is joined, hashed or compared."""
+    schema = frame.collect_schema()
+    names = [f"unit{i}" for i in range(request.units)] + [f"key{i}" for i in range(request.keys)]
+    floats = [name for name in names if schema[name].is_float()]
+    return frame.with_columns(one_form(pl.col(name), schema[name]).alias(name) for name in floats) if floats else frame
 
 
 def _columns(request: BoundedRequest) -> list[Column]:
@@ -55,7 +68,7 @@ def number_name(place: int) -> str:
     return f"number{place}"
 
 
-def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salt: int) -> pl.LazyFrame:
+def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) -> pl.LazyFrame:
     """Put whole numbers in the place of values; lanes may see the same values in several ways."""
     schema = frame.collect_schema()
     columns = _columns(request)
@@ -63,29 +76,32 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salt: int) -> pl
         return frame
     names = {column.name for column in columns}
     numbers = [
-        whole_numbers(column, schema[column.name], salt).alias(number_name(place))
+        whole_numbers(column, schema[column.name], salts.of(column.name)).alias(number_name(place))
         for place, column in enumerate(columns)
     ]
     return frame.with_columns(numbers).drop(sorted(names))
 
 
-def _run(frame: pl.LazyFrame, request: BoundedRequest, salt: int, scan: Scan, *, joined: bool) -> Exact:
+def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan, *, joined: bool) -> Exact:
     keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
     if request.domain is not None:
-        frame, codes = domain_codes(frame, request.domain, salt, joined=joined)
+        frame, codes = domain_codes(frame, request.domain, salts, joined=joined)
     else:
-        frame, codes = found_codes(frame, keys, salt, joined=joined)
+        frame, codes = found_codes(frame, keys, salts, joined=joined)
     groups = math.prod(code.size for code in codes)
     if groups > _MOST_GROUPS and request.domain is None:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
-        return _shown(_run(frame, replace(request, domain=found), salt, scan, joined=True))
-    frame, units = units_of(frame, unit_names, salt, by_hash=request.hashed_units, joined=joined)
+        return _shown(_run(frame, replace(request, domain=found), salts, scan, joined=True))
+    frame, units = units_of(frame, unit_names, salts, by_hash=request.hashed_units, joined=joined)
     cap = _cap_of(request, codes)
-    lanes = [LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salt) for lane in request.lanes]
+    lanes = [
+        LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"))
+        for lane in request.lanes
+    ]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
     leading = keys[: request.leading]
-    wanted = (unit_names, keys, leading, units, codes, salt, len(_columns(request)), ordered)
+    wanted = (unit_names, keys, leading, units, codes, salts, len(_columns(request)), ordered)
     for rows, values in _rows(frame, scan, *wanted):
         start = 0
         for lane, bounding in zip(request.lanes, lanes, strict=True):
@@ -115,7 +131,7 @@ def _rows(
     leading: Sequence[str],
     units: Units,
     codes: Sequence[Codes],
-    salt: int,
+    salts: Salts,
     values: int,
     ordered: bool,
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
@@ -128,7 +144,7 @@ def _rows(
     columns |= {number_name(place): pl.col(number_name(place)) for place in range(values)}
     wanted = [name for name in unit_names if ordered or units.by_hash]
     wanted += [name for name in key_names if ordered or any(code.by_hash for code in codes)]
-    hashes = [hashed(name, schema[name], salt) for name in wanted]
+    hashes = [hashed(name, schema[name], salts) for name in wanted]
     missing = [pl.col(name).is_null() for name in unit_names]
     selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
     unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, leading))

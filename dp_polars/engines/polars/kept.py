@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from dp_polars.engines.polars.values import one_form
 from dp_polars.sampling import BitSource
 
 # Names that no column of a user has.
@@ -36,6 +37,8 @@ def kept_rows(
     """
     if not units:
         return pl.repeat(True, frame.height, dtype=pl.Boolean, eager=True)
+    floats = [name for name in (*units, *keys) if frame.schema[name].is_float()]
+    frame = frame.with_columns(one_form(pl.col(name), frame.schema[name]).alias(name) for name in floats)
     kept = ~pl.any_horizontal(pl.col(name).is_null() for name in units)
     if max_groups is not None and keys:
         pairs = _drawn(frame.select(*units, *keys).unique(), source)

@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars.engines.polars.values import one_form
 from dp_polars.expressions.tree import Apply, Column, Constant, Expression
 from dp_polars.expressions.types import FIRST_DAY, LAST_DAY, MOST_TEXT, TICKS, kind_of
 
@@ -50,12 +51,6 @@ def is_pattern(name: str) -> bool:
 
 
 # ---------------------------------------------------------------------- guards
-
-
-def one_zero(x: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return floats with one zero and one NaN, for whatever tells them apart: texts, keys, hashes, angles."""
-    zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
-    return pl.when(x == 0).then(zero).when(x.is_nan()).then(nan).otherwise(x)
 
 
 def _in_calendar(x: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -272,7 +267,7 @@ def _log(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 
 @_lowering("pow", "atan2")
 def _pow(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
-    a, b = (one_zero(one, pl.Float64()) for one in given)
+    a, b = (one_form(one, pl.Float64()) for one in given)
     return a.pow(b) if node.operation == "pow" else pl.arctan2(a, b)
 
 
@@ -327,7 +322,7 @@ def _cast(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 def _text_of(x: pl.Expr, source: pl.DataType) -> pl.Expr:
     kind = kind_of(source)
     if kind == "float":
-        x = one_zero(x, source)
+        x = one_form(x, source)
     elif kind in ("date", "datetime"):
         x = _in_calendar(x, source)
     return x.cast(pl.String, strict=False)
@@ -351,7 +346,7 @@ def _map_values(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     old, new = (node.parameter(name).series().explode(empty_as_null=False) for name in ("old", "new"))
     own = node.arguments[0].dtype
     if own.is_float():
-        x = one_zero(x, own)
+        x = one_form(x, own)
     return x.replace_strict(old, new, default=default, return_dtype=node.dtype)
 
 

@@ -324,6 +324,12 @@ class Scan:
         """Begin to count; passes over one scan come one after another."""
         self.evaluation.read = self.evaluation.given = 0
 
+    def check_passes(self) -> None:
+        """Fail unless every pass since the beginning, however many, has read every row of the source."""
+        height = self.height()
+        if self.evaluation.read % height if height else self.evaluation.read:
+            raise RowCountError
+
     def check(self, received: int) -> None:
         """Fail unless the pass has read every row of the source, and all that it gave were received."""
         if self.evaluation.given != received or self.evaluation.read != self.height():

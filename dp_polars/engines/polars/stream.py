@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 
 from dp_polars.engines.polars.rows import Program
-from dp_polars.engines.polars.values import whole_numbers
+from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import Column
 from dp_polars.expressions import Expression
 
@@ -64,8 +64,10 @@ def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, 
     if not every_row:
         return StreamRows(rows.filter(kept), units, masked=False)
     known = pl.all_horizontal(pl.col(name).is_not_null() for name in units)
-    marked = rows.with_columns(kept.alias(_KEPT)).filter(known).sort(units)
-    numbered = marked.with_columns(pl.struct(units).rle_id().set_sorted().alias(_UNIT))
+    forms = [one_form(pl.col(name), rows.schema[name]).alias(f"{_UNIT} {place}") for place, name in enumerate(units)]
+    names = [f"{_UNIT} {place}" for place in range(len(units))]
+    marked = rows.with_columns(kept.alias(_KEPT), *forms).filter(known).sort(names)
+    numbered = marked.with_columns(pl.struct(names).rle_id().set_sorted().alias(_UNIT)).drop(names)
     return StreamRows(numbered, (_UNIT,), masked=True)
 
 

@@ -13,18 +13,18 @@ from dp_polars.engines.bounding import slots
 from dp_polars.engines.polars.codes import (
     Codes,
     PlaceCodes,
+    Salts,
     Words,
     distance,
     found_codes,
     hash_name,
-    hashed,
+    hashed_again,
     integer_form,
     integer_ranges,
     mixed,
 )
 from dp_polars.engines.polars.rows import collect
 
-_SECOND = 0x5851F42D4C957F2D  # tells the second hash from the first
 MIXER = np.uint64(slots.MIXER)
 
 
@@ -89,20 +89,22 @@ class CodedUnits:
 
 
 class HashedUnits:
-    """Columns of any types by a hash of 128 bits. Its chance of a collision is part of the price."""
+    """Columns of any types by two hashes of 64 bits, whose seeds are drawn independently.
+
+    That two units share both is part of the price. The bound is heuristic: it assumes that a hash of Polars with a
+    secret random seed behaves like a random function. Nobody has proved that, and a seed has 64 bits only. A pure
+    session has its units told apart by exact codes.
+    """
 
     by_hash = True
     bits = 128
 
-    def __init__(self, names: Sequence[str], schema: pl.Schema, salt: int) -> None:
-        self._names, self._schema, self._salt = names, schema, salt
+    def __init__(self, names: Sequence[str], schema: pl.Schema, salts: Salts) -> None:
+        self._names, self._schema, self._salts = names, schema, salts
 
     def columns(self) -> dict[str, pl.Expr]:
         """Return what a batch must have."""
-        return {
-            f"{name}_second": hashed(name, self._schema[name], (self._salt ^ _SECOND) % (1 << 63))
-            for name in self._names
-        }
+        return {f"{name}_second": hashed_again(name, self._schema[name], self._salts) for name in self._names}
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
         """Return the words of each row and which rows are valid (None: all)."""
@@ -111,7 +113,7 @@ class HashedUnits:
 
 
 def units_of(
-    frame: pl.LazyFrame, names: Sequence[str], salt: int, *, by_hash: bool, joined: bool
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, by_hash: bool, joined: bool
 ) -> tuple[pl.LazyFrame, Units]:
     """Return how the units of a frame are told apart, and the frame that has what that needs."""
     schema = frame.collect_schema()
@@ -119,8 +121,8 @@ def units_of(
         ((low, high),) = integer_ranges(frame, names).values()
         return frame, IntegerUnits(names[0], schema[names[0]], low, high)
     if by_hash:
-        return frame, HashedUnits(names, schema, salt)
-    frame, codes = found_codes(frame, names, salt, joined=joined, in_order=False)
+        return frame, HashedUnits(names, schema, salts)
+    frame, codes = found_codes(frame, names, salts, joined=joined, in_order=False)
     units = CodedUnits(codes)
     if units.size < 1 << 63:
         return frame, units

@@ -10,6 +10,19 @@ import polars as pl
 from dp_polars.engines.request import HASH_BITS, LIMIT, Column
 
 
+def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return a column in which equal floats have equal bytes: one zero and one NaN.
+
+    By comparison, which looks at one row. Polars computes x + 0.0 in some batches and takes it for x in others, so the
+    sign of a zero would depend on how many other rows there are.
+    """
+    if not dtype.is_float():
+        return column
+    zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
+    plain = column.is_null() | ((column != 0) & column.is_not_nan())
+    return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first one gives its name
+
+
 def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
     """Return a column as 64-bit integers from `low` to `high`; below `low` where there is no value.
 
@@ -49,10 +62,10 @@ def _presence(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl
 
 def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     if dtype.is_float():
-        own = own.fill_nan(None) + 0.0  # the two zeros are one value
+        own = one_form(own, dtype).fill_nan(None)
     elif dtype == pl.Categorical:
         own = own.cast(pl.String)
-    shortened = own.hash((salt ^ 0x2545F4914F6CDD1D) % (1 << 63)) // pl.lit(1 << (64 - HASH_BITS), dtype=pl.UInt64)
+    shortened = own.hash(salt) // pl.lit(1 << (64 - HASH_BITS), dtype=pl.UInt64)
     return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
 
 
