@@ -14,6 +14,7 @@ from fractions import Fraction
 import polars as pl
 
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.pricing import pure_cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -110,7 +111,9 @@ def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fra
     units = terms.group_size
     if spend is None or spend.epsilon is not None:
         channel = channel_of(size, None if spend is None else spend.epsilon, resample)
-        return channel, pure_cost(channel.epsilon * units)
+        cost = pure_cost(channel.epsilon * units)
+        check_price(terms, cost)
+        return channel, cost
     whole, cost = pure_opening(terms, spend, "a response")
     return Channel(size=size, epsilon=whole / units), cost
 

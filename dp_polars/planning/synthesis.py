@@ -23,6 +23,7 @@ from itertools import combinations
 from typing import Literal
 
 from dp_polars.accounting.cost import NOTHING, Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Partition
@@ -254,6 +255,7 @@ def synthesis_plan(
             best = size, plan
     if best is None:
         raise no_option(terms, spend)
+    check_price(terms, best[1].cost)
     return best[1]
 
 
