@@ -19,6 +19,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -223,7 +224,7 @@ class Ledger:
         with self._reading() as connection:
             waiting = self._waiting(connection)
         with contextlib.suppress(LedgerError):
-            if not all(map(self._running.is_running, waiting)):
+            if self._running.dead(waiting):
                 with self._writing() as connection:
                     self._bury(connection)
 
@@ -367,13 +368,12 @@ class Ledger:
 
     def _bury(self, connection: sqlite3.Connection) -> None:
         """Mark charges that nobody works on any more: each counts as a failure."""
-        for identifier in self._waiting(connection):
-            if not self._running.is_running(identifier):
-                self._mark(connection, identifier, "failed")
-                self._close_by(connection, identifier, "died")
+        for identifier in self._running.dead(self._waiting(connection)):
+            self._mark(connection, identifier, "failed")
+            self._close_by(connection, identifier, "died")
 
-    def _waiting(self, connection: sqlite3.Connection) -> list[int]:
-        return [row[0] for row in connection.execute("SELECT id FROM charge WHERE state = 'reserved' ORDER BY id")]
+    def _waiting(self, connection: sqlite3.Connection) -> set[int]:
+        return set(chain(*connection.execute("SELECT id FROM charge WHERE state = 'reserved'")))
 
     def _standing(self, connection: sqlite3.Connection) -> Closing | None:
         """Return what keeps the session closed, the first of several."""

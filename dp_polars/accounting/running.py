@@ -80,8 +80,7 @@ class _LockFile:
         self._rest()
 
     def is_running(self, charge: int) -> bool:
-        if charge in self.own:
-            return True
+        """Whether another process works on a charge; this one's own are in `own`."""
         if not self.path.exists():  # whoever works on a charge keeps it
             return False
         handle = self._current()
@@ -131,8 +130,8 @@ class _LockFile:
     def _rest(self) -> None:
         """Close the file if this process has no lock on it, which closing would lose."""
         if not self.own and self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+            handle, self._handle = self._handle, None  # first forgotten, then closed: an interrupt may come between
+            os.close(handle)
 
     def forget(self) -> None:
         """Let go of what belongs to the process that this one was forked from; its locks stay with it."""
@@ -172,12 +171,13 @@ class Running:
             if self._path is not None:
                 self._file().end(charge)
 
-    def is_running(self, charge: int) -> bool:
-        """Whether somebody still works on a charge that is not finished."""
-        if self._path is None:
-            return True
+    def dead(self, charges: set[int]) -> list[int]:
+        """Return those of charges that are not finished on which nobody works any more."""
+        if self._path is None or not charges:
+            return []
         with _LOCK, self._translated():
-            return self._file().is_running(charge)
+            file = self._file()
+            return [charge for charge in sorted(charges - file.own) if not file.is_running(charge)]
 
     def marked(self, identity: str) -> int:
         """Return how many charges this ledger had at least, as far as the file beside it knows."""
