@@ -95,7 +95,7 @@ class SessionClosed(DPError):  # noqa: N818 - what happened, in the user's words
         meanwhile = " It was reopened since, but this question began before." if closing.reopened_at else ""
         super().__init__(
             f"This session is closed: the question with charge number {closing.charge} {what} ({closing.closed_at})."
-            f"{meanwhile} Why it did may tell about one person's row, so nothing more is asked of private rows; stored "
+            f"{meanwhile} Why it did may tell about a single row, so nothing more is asked of private rows; stored "
             "releases stay readable. The owner of the data can find the cause and go on with "
             'session.reopen(reason="...").'
         )

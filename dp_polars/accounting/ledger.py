@@ -328,9 +328,12 @@ class Ledger:
                 self._finish(connection, charge.id, "failed")
                 if closes:
                     self._close_by(connection, charge.id, "failed")
-                return standing
-        finally:
-            self._running.end(charge.id)  # where it could not be marked, it counts as dead
+        except BaseException:
+            if closes:  # where that could not be written down, it counts as dead
+                self._running.end(charge.id)
+            raise
+        self._running.end(charge.id)
+        return standing
 
     def close_by(self, identifier: int) -> None:
         """Close the session because something failed that an earlier charge paid for: an open stream."""

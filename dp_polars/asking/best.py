@@ -54,7 +54,7 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     key = Key(name=CANDIDATE, expression="", dtype=candidates.dtype, constant_per_unit=False)
     score = Aggregate(kind="sum", name="score", values=(value,))
     query = choice_query(view, selection, (*groups, key), score, options)
-    plan = selection_plan(query, selection, view.session.terms)
+    plan = selection_plan(query, selection, view.terms)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
     rows = view.rows.select(
         *(pl.col(name).alias(f"{OWN}unit{i}") for i, name in enumerate(view.unit)),

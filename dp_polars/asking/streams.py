@@ -205,7 +205,7 @@ class Streams(Generic[Opened]):
                 )
             cap = None
         plan = stream_plan_of(
-            terms=view.session.terms,
+            terms=view.terms,
             unit=view.unit,
             steps=view.steps,
             unchecked=view.unchecked,

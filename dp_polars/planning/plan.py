@@ -158,6 +158,12 @@ class Plan(AsTable):
     choosing: Choosing | None = None
     """Of a choice among candidates: how it is made."""
 
+    def label(self) -> str:
+        """Return a short public description for the ledger: the question and who was protected."""
+        from dp_polars.planning.show import unit_text
+
+        return f"{self.query.title()}, {unit_text(self.terms, self.query.unit)}"
+
     def part(self, name: str) -> Part:
         """Return a part by its name."""
         return next(part for part in self.parts if part.name == name)

@@ -15,6 +15,9 @@ Kind = Literal[
     "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
     "cov", "corr", "linear_regression",
 ]  # fmt: skip
+UNIT_STEP = "unit"
+"""The kind of step that says how the unit of a table was said."""
+
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
 
@@ -246,10 +249,6 @@ class Query:
             return f"select_best{groups}"
         several = f" ({self.selection.k})" if self.selection is not None and kind == "top_k" else ""
         return f"{kind}{several} of {column.name}{groups}, scored by {self.aggregates[0].title()}"
-
-    def label(self) -> str:
-        """Return a short public description for the ledger: the question and who was protected."""
-        return f"{self.title()}, unit {', '.join(self.unit) or 'each row'}"
 
 
 def public_digest(frame: pl.DataFrame) -> str:

@@ -31,7 +31,7 @@ from dp_polars.mechanisms.small_database import number_of_multisets
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.query import Spend
 from dp_polars.planning.sensitivity import Sensitivity
-from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.planning.show import price_text, protected_text, steps_text, unit_text
 from dp_polars.planning.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars.showing.table import AsTable
 
@@ -201,7 +201,7 @@ class SynthesisPlan(AsTable):
 
     def label(self) -> str:
         """Return a short public description for the ledger."""
-        return f"synthetic rows of {', '.join(self.domain.names)}, unit {', '.join(self.unit) or 'each row'}"
+        return f"synthetic rows of {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""

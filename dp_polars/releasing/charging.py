@@ -127,7 +127,7 @@ def guarded(work: Callable[[], Result]) -> Result:
     if not done:
         raise EngineError(
             "The engine failed on private rows. Its message is not shown because it may quote their values; the charge "
-            "stays. Whether a question fails may depend on one person's row, so the session is closed: check the frame "
+            "stays. Whether a question fails may depend on a single row, so the session is closed: check the frame "
             "outside of dp_polars, for example that its files can be read, then the owner of the data can go on with "
             'session.reopen(reason="...").'
         )

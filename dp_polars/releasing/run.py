@@ -38,7 +38,7 @@ def run_plan(
         final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
         return present(noisy_aggregates(look_up(request_of(final)), final, SYSTEM_BITS), final), final
 
-    return release_once(session, plan.cost, plan.query.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
 def request_of(plan: Plan) -> BoundedRequest:

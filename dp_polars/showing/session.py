@@ -103,10 +103,8 @@ def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
     if standing:
         charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_CHARGES])
         more = ", ..." if len(standing) > _CHARGES else ""
-        said.append(
-            f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: no private question is answered, "
-            'stored releases stay readable; the owner can go on with session.reopen(reason="...")'
-        )
+        said.append(f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: stored releases only")
+        said.append('the owner of the data can go on with session.reopen(reason="...")')
     if reopenings:
         acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
         last = sorted(acts)[-_REASONS:]
