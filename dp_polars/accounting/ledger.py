@@ -383,7 +383,7 @@ class Ledger:
         row = connection.execute(
             "SELECT charge_id, cause, closed_at FROM closing WHERE reopening_id IS NULL ORDER BY id LIMIT 1"
         ).fetchone()
-        return None if row is None else Closing(*row, None, None)
+        return None if row is None else Closing(row[0], row[1], row[2], None, None)
 
     def _closed_since(self, connection: sqlite3.Connection, charge: Charge) -> Closing | None:
         """Return what closed the session after a charge was made, also if it was reopened since."""

@@ -12,7 +12,7 @@ import duckdb
 from dp_polars.accounting.terms import TableUnit
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
-from dp_polars.releasing.source import source_identity
+from dp_polars.releasing.source import file_state, source_identity
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
 from dp_polars.sql.files import ReadFile
 from dp_polars.sql.questions import RELEASED
@@ -197,7 +197,7 @@ class Rows:
 
     def _source(self, name: str) -> bytes:
         kind, _, rest = name.partition(":")
-        files = repr([(file, state.st_size, state.st_mtime_ns) for file, state in self._files(name)])
+        files = repr([file_state(file) for file, _ in self._files(name)])
         if kind == "frame":
             held, source = self._guard._frames[rest]
             if isinstance(source, ReadFile):

@@ -160,7 +160,7 @@ def _tpch() -> None:
             raw.execute(f"CREATE VIEW {name} AS FROM '{folder}/{name}.parquet'")
         raw.execute(SALES)
         session = generous_session("customer", epsilon=100, max_groups=4)
-        guard = dp.connect(raw, session).private("sales", unit={"user_id": "customer"})
+        guard = dp.connect(raw, session).private("sales", unit="customer")
         rows = []
         for what, asked in QUESTIONS.items():
             plain = _plain(asked)
