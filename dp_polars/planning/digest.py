@@ -1,4 +1,4 @@
-"""Digests of public frames, from what Polars stores: no value passes through a Python object, which may know less of it.
+"""Digests of public frames, from what Polars stores: no value passes through a Python object, which may know less.
 
 (Python's times have no nanoseconds, its floats no payload.) Never of private rows.
 """
