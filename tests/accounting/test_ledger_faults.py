@@ -297,11 +297,15 @@ def test_a_full_database_charges_and_releases_nothing(path):
     charge(session)
     pages = session._ledger._connection.execute("PRAGMA page_count").fetchone()[0]
     session._ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(dp.LedgerError, match="the disk is full"):
+
+    def fill():
         for _ in range(200):
             noise = pl.DataFrame({"n": [random.getrandbits(60) for _ in range(300)]})
             with session.reserve(dp.pure_cost(0.001), label="q") as reservation:
                 reservation.commit(noise)
+
+    with pytest.raises(dp.LedgerError, match="the disk is full"):
+        fill()
     states = [one.state for one in dp.Session.from_ledger(path).releases]
     assert set(states[:-1]) == {"committed"}
     # That the disk is full depends on nobody's row: the charge failed, and nothing is closed.
