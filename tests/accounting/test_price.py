@@ -68,7 +68,7 @@ def test_what_the_message_names_is_accepted(kind):
 
 ASKED = {
     "count": lambda p: p.count(epsilon=1e-6),
-    "auto": lambda p: p.sum("n", bounds="auto", epsilon=1e-6),
+    "auto": lambda p: p.count("n", keys=[1, 2, 3], max_groups="auto", epsilon=1e-6),
     "choice": lambda p: p.noisy_max("n", [1, 2, 3], epsilon=1e-6),
     "best": lambda p: p.select_best([1, 2], lambda c: pl.col("n") - c, bounds=(0, 3), epsilon=1e-6),
     "stream": lambda p: p.above_threshold(10, epsilon=1e-6),
