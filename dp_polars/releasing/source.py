@@ -1,8 +1,8 @@
 """When two sources are the same, so that a release may be found again. Never computed from rows.
 
 Equal content would tell that a person is absent. So a source is the same if its owner says so (`name` and
-`data_version`); a plan over files, if the plan is the same and each file is the same object: real path, device, inode,
-size, and times of change (that a file was touched counts as public); a frame in memory, if it is the same object in the
+`data_version`); a plan over files, if the plan is the same and each file is the same object: path, device, inode, size
+and times of change (that a file was touched counts as public); a frame in memory, if it is the same object in the
 same process. An object that is changed in place stays the same: ask with `fresh=True`, or give the data a version.
 
 A plan names a source only where all of it is understood. Python functions, plugins, patterns for several files, or a
@@ -70,16 +70,18 @@ def _plan_over_files(frame: pl.LazyFrame) -> bytes | None:
 def file_state(path: str) -> list[str | int] | None:
     """Return which object a path leads to now and when it was changed; None if it leads to no file.
 
-    The path itself may be a link: then it counts too, since who swaps it twice leaves a trace there alone.
+    Device and inode are the object, whichever links lead to it (the real path would say less, and takes longer); the
+    time of change tells a new file that got the number of a deleted one. If the path itself is a link it counts too:
+    who swaps it twice leaves a trace there alone.
     """
     try:
-        link, file, real = os.lstat(path), os.stat(path), os.path.realpath(path, strict=True)
+        link, file = os.lstat(path), os.stat(path)
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(file.st_mode):
         return None
     times = [one for state in (file, link) for one in (state.st_mtime_ns, state.st_ctime_ns)]
-    return [real, file.st_dev, file.st_ino, link.st_ino, file.st_size, *times]
+    return [os.path.abspath(path), file.st_dev, file.st_ino, link.st_ino, file.st_size, *times]
 
 
 def _unwrapped(node: Any) -> Any:

@@ -472,7 +472,7 @@ def test_a_child_is_told_apart_although_it_may_have_its_parents_number(monkeypat
 
 
 FORKING = """
-import os, sys, threading, warnings
+import os, sys, threading, time, warnings
 import dp_polars as dp
 
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -483,6 +483,7 @@ def work():
     while not stop.is_set():
         session.reserve(dp.pure_cost(0.0001), label="thread").fail(closes=False)
         charged.append(1)
+        time.sleep(0.005)  # or the children would wait for ever for their turn
 
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads:
