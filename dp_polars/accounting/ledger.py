@@ -60,6 +60,14 @@ class Closing:
         "failed": an engine failed on private rows. "died": the process ended before the charge was finished.
     closed_at, reopened_at, reason
         When; and when and why the owner reopened the session, None as long as it is closed.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> session = dp.Session(epsilon=1.0, unit="user_id")
+    >>> session.reserve(dp.pure_cost(0.1), label="my own mechanism").fail()
+    >>> session.closings[0].charge, session.closings[0].cause, session.closings[0].reopened_at
+    (1, 'failed', None)
     """
 
     charge: int

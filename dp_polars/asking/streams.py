@@ -158,8 +158,9 @@ class Streams(Generic[Opened]):
     ) -> Opened:
         """Open a stream of questions: which answers lie above a threshold, paying for the hits alone.
 
-        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing until
-        the last hit, a million questions at most. The rows stay in memory as long: `select` the columns that you will ask about.
+        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing until the
+        last hit, for a million questions at most. The rows stay in memory as long: `select` the columns that you will
+        ask about.
 
         Parameters
         ----------
