@@ -70,6 +70,8 @@ class Session:
     (False, 0.9)
     >>> session.stored(b"mine").frame.equals(release.frame), session.release(1).state, session.export().height
     (True, 'committed', 1)
+    >>> session.closed, session.closings, session.reopenings
+    (False, (), 0)
     """
 
     def __init__(
@@ -290,11 +292,11 @@ class Session:
             raise InvalidParameterError(f"reason= is kept for everybody to read: at most {_LONGEST_REASON} characters.")
         self._ledger.reopen(reason)
 
-    def refuse_closed(self) -> int:
+    def _refuse_closed(self) -> int:
         """Raise `SessionClosed` if the session is closed; else return how often it was closed so far."""
         return self._ledger.refuse_closed()
 
-    def close_by(self, release: Release) -> None:
+    def _close_by(self, release: Release) -> None:
         """Close the session because a question failed that an earlier charge paid for, as those of a stream."""
         self._ledger.close_by(release.id)
 

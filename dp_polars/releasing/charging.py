@@ -88,7 +88,7 @@ class OpenQuestions:
 
         The session is looked at before and after: of questions under way while it closes none is answered.
         """
-        before = self._session.refuse_closed()
+        before = self._session._refuse_closed()
         if self.failed:
             raise InvalidParameterError("A question failed here on private rows; it is closed for good. Open another.")
         if questions > self.left:
@@ -106,13 +106,13 @@ class OpenQuestions:
             try:
                 self._look_again(before)
             finally:
-                self._session.close_by(self._release)
+                self._session._close_by(self._release)
             raise
         self._look_again(before)
         return found
 
     def _look_again(self, before: int) -> None:
-        if self._session.refuse_closed() != before:
+        if self._session._refuse_closed() != before:
             raise SessionClosed(self._session.closings[-1]) from None
 
 
