@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dp_polars import composition, mechanisms
-from dp_polars.accounting import ROW, Budget, Cost, Release, Reservation, Session, Terms
+from dp_polars.accounting import ROW, Budget, Closing, Cost, Release, Reservation, Session, Terms
 from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.asking.aggregates import (
@@ -49,6 +49,7 @@ from dp_polars.errors import (
     InvalidParameterError,
     LedgerError,
     LedgerMismatch,
+    SessionClosed,
     StatementNotAllowed,
 )
 from dp_polars.mechanisms.frequencies import estimate_frequencies
@@ -71,6 +72,7 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "ChoiceOptions",
+    "Closing",
     "Cost",
     "DPError",
     "DPWarning",
@@ -92,6 +94,7 @@ __all__ = [
     "Reservation",
     "ResponseOptions",
     "Session",
+    "SessionClosed",
     "StatementNotAllowed",
     "Stream",
     "StreamPlan",

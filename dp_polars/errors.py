@@ -6,6 +6,11 @@ private value: no cell of a frame, no exact aggregate, no engine's own message.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dp_polars.accounting.ledger import Closing
+
 
 class DPError(Exception):
     """Base class of every error that dp_polars raises on purpose."""
@@ -57,6 +62,46 @@ def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str) -> Bu
 
 class EngineError(DPError):
     """An engine failed after the charge; its own message is withheld because it may quote private values."""
+
+
+class SessionClosed(DPError):  # noqa: N818 - what happened, in the user's words
+    """A session is closed because a question failed on private rows, or its process died; nothing was charged.
+
+    Attributes
+    ----------
+    code
+        "session_closed", for programs.
+    closing
+        Which charge closed it, why and when.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> session = dp.Session(epsilon=1.0, unit="user")
+    >>> session.reserve(dp.pure_cost(0.5), label="my own mechanism").fail()
+    >>> try:
+    ...     session.reserve(dp.pure_cost(0.1), label="another")
+    ... except dp.SessionClosed as refused:
+    ...     print(refused.code, refused.closing.charge, refused.closing.cause)
+    session_closed 1 failed
+    >>> session.reopen(reason="The mechanism was mended.")
+    """
+
+    code = "session_closed"
+
+    def __init__(self, closing: Closing) -> None:
+        self.closing = closing
+        what = "failed while it read private rows" if closing.cause == "failed" else "died before it was finished"
+        meanwhile = " It was reopened since, but this question began before." if closing.reopened_at else ""
+        super().__init__(
+            f"This session is closed: the question with charge number {closing.charge} {what} ({closing.closed_at})."
+            f"{meanwhile} Why it did may tell about a single row, so nothing more is asked of private rows; stored "
+            "releases stay readable. The owner of the data can find the cause and go on with "
+            'session.reopen(reason="...").'
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SessionClosed, (self.closing,)
 
 
 class ExpressionNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, in the user's words

@@ -1,15 +1,17 @@
 """What releases cost, whether a session can afford them, and the record that it was charged.
 
 `terms` is what was agreed, `cost` what a release declares, `pricing` how a spend becomes a cost, `filters` the rule
-that accepts or refuses, `ledger` the record (SQLite, in memory or in a file), `session` the door to all of them.
+that accepts or refuses, `price` the smallest price, `ledger` the record (SQLite, in memory or in a file), `running`
+the locks of charges at work, `session` the door to all of them.
 Nothing here reads data or draws noise.
 """
 
 from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.ledger import Closing
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import Reservation
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import ROW, Terms
 
-__all__ = ["ROW", "Budget", "Cost", "Release", "Reservation", "Session", "Terms"]
+__all__ = ["ROW", "Budget", "Closing", "Cost", "Release", "Reservation", "Session", "Terms"]

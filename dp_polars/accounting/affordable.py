@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.filters import accepts
+from dp_polars.accounting.price import is_too_small
 from dp_polars.accounting.pricing import gaussian_cost, pure_cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -37,17 +38,21 @@ def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure:
     if mechanism == "laplace" and measure == "rho":
         raise InvalidParameterError("A Laplace release is given by epsilon; ask for measure='epsilon'.")
 
+    def cost_of(amount: float) -> Cost:
+        return pure_cost(amount) if mechanism == "laplace" else gaussian_cost(terms, **{measure: amount})
+
     def fits(amount: float) -> bool:
         try:
-            cost = pure_cost(amount) if mechanism == "laplace" else gaussian_cost(terms, **{measure: amount})
+            return accepts(terms, spent + cost_of(amount))
         except InvalidParameterError:  # beyond what a spend may be
             return False
-        return accepts(terms, spent + cost)
 
     if measure == "rho":
-        return _largest(fits, float(terms.rho_allowed - spent.rho), _TINY_RHO)
-    left = 0.0 if terms.epsilon is None else float(terms.epsilon - spent.epsilon)
-    return _largest(fits, left, float(MIN_EPSILON))
+        largest = _largest(fits, float(terms.rho_allowed - spent.rho), _TINY_RHO)
+    else:
+        left = 0.0 if terms.epsilon is None else float(terms.epsilon - spent.epsilon)
+        largest = _largest(fits, left, float(MIN_EPSILON))
+    return 0.0 if not largest or is_too_small(terms, cost_of(largest)) else largest
 
 
 def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:

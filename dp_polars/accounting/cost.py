@@ -11,11 +11,15 @@ import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
+import numpy as np
+
 from dp_polars.errors import InvalidParameterError
 from dp_polars.quantities import exact
 
 Amount = Fraction | float
 """An exact number, or math.inf."""
+
+_PLAIN = (Fraction, float, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -48,13 +52,19 @@ class Cost:
     def __post_init__(self) -> None:
         for field in fields(self):
             amount = getattr(self, field.name)
-            if amount != math.inf:
+            if type(amount) is not float or amount != math.inf:
+                if isinstance(amount, Fraction | float) and type(amount) not in _PLAIN:
+                    raise InvalidParameterError(
+                        f"{field.name} of a cost is a plain number, not one that adds otherwise."
+                    )
                 amount = exact(amount, field.name)
                 if amount < 0:
                     raise InvalidParameterError(f"{field.name} of a cost must be at least 0, got {float(amount):g}.")
                 object.__setattr__(self, field.name, amount)
 
     def __add__(self, other: Cost) -> Cost:
+        if type(self) is not Cost or type(other) is not Cost:  # a subclass could add up otherwise
+            return NotImplemented
         return Cost(
             epsilon=self.epsilon + other.epsilon,
             rho=self.rho + other.rho,

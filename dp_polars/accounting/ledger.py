@@ -2,27 +2,36 @@
 
 A charge is one transaction that reads the sums, asks the filter, and writes the charge and the new sums, before any
 data are read; nothing ever takes a charge back. A release handed to a caller was committed here before. A process that
-dies leaves its charge in place, in the state "reserved". The ledger holds prices, labels and released frames, never
-anything else about the data.
+dies leaves its charge in place; who looks next finds that nobody holds its lock, and marks it as failed. The ledger
+holds prices, labels and released frames, never anything else about the data.
+
+A charge that fails after rows were read, or dies, closes the session: what made it fail may have been one person's row,
+and nobody paid to learn that. Nothing is charged until the owner reopens it. A question that was under way when the
+session closed gets no release either, even if the session was reopened meanwhile: a hundred questions asked at once
+must not tell more than one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from dp_polars.accounting import storage
 from dp_polars.accounting.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars.accounting.exclusive import Exclusive
+from dp_polars.accounting.running import Running
 from dp_polars.accounting.terms import Terms
-from dp_polars.errors import LedgerError, LedgerMismatch
+from dp_polars.errors import InvalidParameterError, LedgerError, LedgerMismatch, SessionClosed
 
 State = Literal["reserved", "committed", "failed"]
+Cause = Literal["failed", "died"]
 
 _COST = ("epsilon", "rho", "delta", "gaussian_delta")
 
@@ -39,6 +48,43 @@ class Entry:
     finished_at: str | None
 
 
+@dataclass(frozen=True)
+class Closing:
+    """A charge that closed the session, and how it was opened again.
+
+    Attributes
+    ----------
+    charge
+        The number of the charge.
+    cause
+        "failed": an engine failed on private rows. "died": the process ended before the charge was finished.
+    closed_at, reopened_at, reason
+        When; and when and why the owner reopened the session, None as long as it is closed.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> session = dp.Session(epsilon=1.0, unit="user_id")
+    >>> session.reserve(dp.pure_cost(0.1), label="my own mechanism").fail()
+    >>> session.closings[0].charge, session.closings[0].cause, session.closings[0].reopened_at
+    (1, 'failed', None)
+    """
+
+    charge: int
+    cause: Cause
+    closed_at: str
+    reopened_at: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge that waits for its release: its number, and how often the session had been closed when it was made."""
+
+    id: int
+    closings: int
+
+
 class Ledger:
     """An open ledger. Use `Ledger.create`, `Ledger.open` or `Ledger.in_memory`."""
 
@@ -48,6 +94,8 @@ class Ledger:
         self._guard = Exclusive(connection)
         self._closed = False
         self._agreed: Terms | None = None
+        self._running = Running(path)
+        self._file = None if path is None else os.stat(path)
 
     @classmethod
     def in_memory(cls, terms: Terms, defaults: str) -> Ledger:
@@ -95,25 +143,45 @@ class Ledger:
 
         if one("PRAGMA application_id") != storage.APPLICATION_ID:
             raise LedgerError(f"{self.path} is not a dp_polars ledger; nothing was changed. Choose another path.")
-        if one("PRAGMA user_version") != storage.FORMAT:
-            raise LedgerError(f"{self.path} was written by another version of dp_polars; use that version.")
+        written = one("PRAGMA user_version")
+        if not isinstance(written, int) or not 1 <= written <= storage.FORMAT:
+            raise LedgerError(
+                f"{self.path} was written by another version of dp_polars: its format is {written}, and this one knows "
+                f"1 to {storage.FORMAT}. Nothing was changed; open it with the version that wrote it, or a newer one."
+            )
         if one("PRAGMA quick_check(1)") != "ok":
             raise self._damaged()
+        if written < storage.FORMAT:
+            storage.migrate(self._connection)
         with self._read():
             rows = self._connection.execute(
-                f"SELECT {', '.join(_COST)}, count(*) FROM release GROUP BY {', '.join(_COST)}"  # noqa: S608
+                f"SELECT {', '.join(_COST)}, count(*) FROM charge GROUP BY {', '.join(_COST)}"  # noqa: S608
             )
             charged = NOTHING
             for *amounts, times in rows:
                 charged = charged + _cost(amounts) * times
             if charged != self._spent():
                 raise self._damaged()
+            self._check_age()
 
     def _damaged(self) -> LedgerError:
         return LedgerError(
             f"The ledger {self.path} is damaged: its rows and its sums disagree. Nothing can be released from it; "
             "restore it from a backup that has every release."
         )
+
+    def _check_age(self) -> str:
+        """Refuse a ledger that has fewer charges than were made, an older copy; return the ledger's identity."""
+        (identity,) = self._connection.execute("SELECT identity FROM agreement").fetchone()
+        (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM charge").fetchone()
+        marked = self._running.marked(identity)
+        if marked > last:
+            raise LedgerError(
+                f"The ledger {self.path} has {last:,} charges, but {marked:,} were made: an older copy was put in its "
+                "place, and what was spent since would be spent again. Restore the newest copy. If that is lost, "
+                f"agree on a new budget in a new ledger; only who deletes {self.path}-running uses the old one."
+            )
+        return str(identity)
 
     # ------------------------------------------------------------------ reading
 
@@ -143,6 +211,40 @@ class Ledger:
             row = connection.execute(_SELECT_ENTRY + " WHERE id = ?", (identifier,)).fetchone()
         return _entry(row)
 
+    def closings(self) -> list[Closing]:
+        """Return how often the session was closed and by which charges, in order."""
+        self.look()
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
+                "LEFT JOIN reopening ON reopening.id = reopening_id ORDER BY closing.id"
+            ).fetchall()
+        return [Closing(*row) for row in rows]
+
+    def reopenings(self) -> int:
+        """Return how often the session was reopened."""
+        with self._reading() as connection:
+            (times,) = connection.execute("SELECT count(*) FROM reopening").fetchone()
+            return int(times)
+
+    def look(self) -> None:
+        """Mark charges whose process died, which closes the session; a ledger that may only be read stays as it is."""
+        with self._reading() as connection:
+            waiting = self._waiting(connection)
+        with contextlib.suppress(LedgerError):
+            if self._running.dead(waiting):
+                with self._writing() as connection:
+                    self._bury(connection)
+
+    def refuse_closed(self) -> int:
+        """Raise `SessionClosed` if the session is closed; else return how often it was closed so far."""
+        self.look()
+        with self._reading() as connection:
+            standing, times = self._standing(connection), self._times_closed(connection)
+        if standing is not None:
+            raise SessionClosed(standing)
+        return times
+
     def find(self, key: bytes) -> tuple[Entry, bytes] | None:
         """Return the newest committed release of a key with its stored frame, if there is one."""
         with self._reading() as connection:
@@ -152,54 +254,163 @@ class Ledger:
             ).fetchone()
             if row is None:
                 return None
-            stored = connection.execute("SELECT frame FROM result WHERE release_id = ?", (row[0],)).fetchone()
+            stored = connection.execute("SELECT frame FROM result WHERE charge_id = ?", (row[0],)).fetchone()
         return None if stored is None else (_entry(row), stored[0])
 
     def result(self, identifier: int) -> tuple[Entry, bytes] | None:
         """Return a committed release with its stored frame by its number."""
         with self._reading() as connection:
             row = connection.execute(_SELECT_ENTRY + " WHERE id = ? AND state = 'committed'", (identifier,)).fetchone()
-            stored = connection.execute("SELECT frame FROM result WHERE release_id = ?", (identifier,)).fetchone()
+            stored = connection.execute("SELECT frame FROM result WHERE charge_id = ?", (identifier,)).fetchone()
         return None if row is None or stored is None else (_entry(row), stored[0])
 
     # ------------------------------------------------------------------ writing
 
-    def reserve(self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool]) -> int | None:
-        """Charge `cost` if `accepts` says yes to the new sums; return the row's id, or None when refused.
+    def reserve(self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool]) -> Charge | None:
+        """Charge `cost` if `accepts` says yes to the new sums; return the charge, or None when refused.
 
-        All in one transaction: no other process can charge between the question and the answer.
+        All in one transaction: no other process can charge between the question and the answer. The charge is locked
+        before others can see it.
         """
-        with self._writing() as connection:
-            total = self._spent() + cost
-            if not accepts(total):
-                return None
-            cursor = connection.execute(
-                "INSERT INTO release (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at) "
-                "VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?)",
-                (label, key, *_texts(cost), _now()),
-            )
-            connection.execute(
-                "UPDATE spent SET epsilon = ?, rho = ?, delta = ?, gaussian_delta = ?",
-                _texts(total),
-            )
-            return cursor.lastrowid
+        charge: Charge | None = None
+        try:
+            with self._writing() as connection:
+                identity = self._check_age()
+                self._bury(connection)
+                standing = self._standing(connection)
+                if standing is None:
+                    charge = self._charged(connection, cost, label, key, accepts)
+        except BaseException:
+            if charge is not None:  # nothing was read yet; where an interrupt came too late, the charge is there
+                with contextlib.suppress(LedgerError):
+                    self.fail(charge, closes=False)
+            raise
+        if standing is not None:
+            raise SessionClosed(standing)
+        if charge is not None:
+            self._running.mark(identity, charge.id)
+        return charge
 
-    def finish(self, identifier: int, state: State, frame: bytes | None = None) -> None:
-        """Mark a reservation as committed, with its frame, or as failed. The charge stays either way."""
+    def _charged(
+        self,
+        connection: sqlite3.Connection,
+        cost: Cost,
+        label: str,
+        key: bytes | None,
+        accepts: Callable[[Cost], bool],
+    ) -> Charge | None:
+        total = Cost.__add__(self._spent(), cost)  # never by the operand's own rule
+        if not accepts(total):
+            return None
+        cursor = connection.execute(
+            "INSERT INTO charge (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at) "
+            "VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?)",
+            (label, key, *_texts(cost), _now()),
+        )
+        connection.execute(
+            "UPDATE spent SET epsilon = ?, rho = ?, delta = ?, gaussian_delta = ?",
+            _texts(total),
+        )
+        identifier = cursor.lastrowid or 0
+        self._running.start(identifier)
+        return Charge(identifier, self._times_closed(connection))
+
+    def commit(self, charge: Charge, frame: bytes) -> None:
+        """Store the release of a charge. If the session was closed since, it is marked as failed instead."""
         with self._writing() as connection:
-            changed = connection.execute(
-                "UPDATE release SET state = ?, finished_at = ? WHERE id = ? AND state = 'reserved'",
-                (state, _now(), identifier),
+            standing = self._closed_since(connection, charge)
+            if standing is not None:
+                self._mark(connection, charge.id, "failed")
+            else:
+                self._finish(connection, charge.id, "committed")
+                connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
+        self._running.end(charge.id)
+        if standing is not None:
+            raise SessionClosed(standing)
+
+    def fail(self, charge: Charge, *, closes: bool) -> Closing | None:
+        """Mark a charge as failed, and close the session with it; return what had closed it since, if anything."""
+        try:
+            with self._writing() as connection:
+                standing = self._closed_since(connection, charge)
+                self._finish(connection, charge.id, "failed")
+                if closes:
+                    self._close_by(connection, charge.id, "failed")
+        except BaseException:
+            if closes:  # where that could not be written down, it counts as dead
+                self._running.end(charge.id)
+            raise
+        self._running.end(charge.id)
+        return standing
+
+    def close_by(self, identifier: int) -> None:
+        """Close the session because something failed that an earlier charge paid for: an open stream."""
+        with self._writing() as connection:
+            self._close_by(connection, identifier, "failed")
+
+    def reopen(self, reason: str) -> None:
+        """Open a closed session again, by its owner's will."""
+        with self._writing() as connection:
+            self._bury(connection)
+            if self._standing(connection) is None:
+                raise InvalidParameterError("This session is not closed; there is nothing to reopen.")
+            cursor = connection.execute(
+                "INSERT INTO reopening (reason, reopened_at) VALUES (?, ?)",
+                (reason, _now()),
             )
-            if changed.rowcount != 1:
-                raise LedgerError("This reservation is finished already; a release happens once.")
-            if frame is not None:
-                connection.execute("INSERT INTO result VALUES (?, ?)", (identifier, frame))
+            connection.execute("UPDATE closing SET reopening_id = ? WHERE reopening_id IS NULL", (cursor.lastrowid,))
+
+    def _mark(self, connection: sqlite3.Connection, identifier: int, state: State) -> int:
+        """Give a charge that waits its final state; return how many there were, 1 or 0."""
+        return connection.execute(
+            "UPDATE charge SET state = ?, finished_at = ? WHERE id = ? AND state = 'reserved'",
+            (state, _now(), identifier),
+        ).rowcount
+
+    def _finish(self, connection: sqlite3.Connection, identifier: int, state: State) -> None:
+        if not self._mark(connection, identifier, state):
+            raise LedgerError("This reservation is finished already; a release happens once.")
+
+    def _close_by(self, connection: sqlite3.Connection, identifier: int, cause: Cause) -> None:
+        connection.execute(
+            "INSERT INTO closing (charge_id, cause, closed_at) VALUES (?, ?, ?)",
+            (identifier, cause, _now()),
+        )
+
+    def _bury(self, connection: sqlite3.Connection) -> None:
+        """Mark charges that nobody works on any more: each counts as a failure."""
+        for identifier in self._running.dead(self._waiting(connection)):
+            self._mark(connection, identifier, "failed")
+            self._close_by(connection, identifier, "died")
+
+    def _waiting(self, connection: sqlite3.Connection) -> set[int]:
+        return set(chain(*connection.execute("SELECT id FROM charge WHERE state = 'reserved'")))
+
+    def _standing(self, connection: sqlite3.Connection) -> Closing | None:
+        """Return what keeps the session closed, the first of several."""
+        row = connection.execute(
+            "SELECT charge_id, cause, closed_at FROM closing WHERE reopening_id IS NULL ORDER BY id LIMIT 1"
+        ).fetchone()
+        return None if row is None else Closing(row[0], row[1], row[2], None, None)
+
+    def _closed_since(self, connection: sqlite3.Connection, charge: Charge) -> Closing | None:
+        """Return what closed the session after a charge was made, also if it was reopened since."""
+        row = connection.execute(
+            "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
+            "LEFT JOIN reopening ON reopening.id = reopening_id WHERE closing.id > ? ORDER BY closing.id LIMIT 1",
+            (charge.closings,),
+        ).fetchone()
+        return None if row is None else Closing(*row)
+
+    def _times_closed(self, connection: sqlite3.Connection) -> int:
+        (times,) = connection.execute("SELECT coalesce(max(id), 0) FROM closing").fetchone()
+        return int(times)
 
     def close(self) -> None:
         """Close the file. A ledger in memory is gone then."""
         self._closed = True
         if not self._guard.inherited():
+            self._running.close()
             self._connection.close()
 
     # ------------------------------------------------------------------ transactions
@@ -246,8 +457,9 @@ class Ledger:
     def _follow_fork(self) -> None:
         """Reopen the file in a forked child; a child of a session in memory has no budget of its own."""
         if self._closed:
-            raise LedgerError("This session was closed. Open its ledger again with Session.from_ledger(path).")
+            raise LedgerError("This session's ledger was closed. Open it again with Session.from_ledger(path).")
         if not self._guard.inherited():
+            self._check_place()
             return
         if self.path is None:
             raise LedgerError(
@@ -258,13 +470,28 @@ class Ledger:
         with storage.translated(self._name()):
             self._connection = storage.connect_file(self.path)
             self._guard = Exclusive(self._connection)
+            self._file = os.stat(self.path)
             self._verify()
         if self.agreement()[0] != agreed:
             self.close()
             raise LedgerMismatch(f"The file {self.path} is not the ledger that this session was opened with.")
 
+    def _check_place(self) -> None:
+        """Refuse a file that was moved or replaced: charges would go into a file that nobody finds again."""
+        if self.path is None or self._file is None:
+            return
+        try:
+            same = os.path.samestat(os.stat(self.path), self._file)
+        except OSError:
+            same = False
+        if not same:
+            raise LedgerError(
+                f"The ledger {self.path} was moved or replaced while it was open; what would be charged now would be "
+                "lost. Nothing is released. Open the file that is there now with Session.from_ledger(path)."
+            )
 
-_SELECT_ENTRY = "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at FROM release"
+
+_SELECT_ENTRY = "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at FROM charge"
 
 
 def _texts(cost: Cost) -> tuple[str, ...]:

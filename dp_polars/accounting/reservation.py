@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from types import TracebackType
@@ -9,15 +10,18 @@ from types import TracebackType
 import polars as pl
 import polars.selectors as cs
 
-from dp_polars.accounting.ledger import Ledger
+from dp_polars.accounting.exclusive import Exclusive
+from dp_polars.accounting.ledger import Charge, Ledger
 from dp_polars.accounting.release import Release
-from dp_polars.errors import InvalidDataError, LedgerError
+from dp_polars.errors import InvalidDataError, LedgerError, SessionClosed
 
 
 class Reservation:
     """A charge in the ledger that waits for its release. It can be finished once and never given back.
 
-    Use it in a `with` block: if the block ends without `commit`, the charge is marked as failed. `id` is its number.
+    Use it in a `with` block and read private rows nowhere else. If the block fails, or ends without `commit`, the
+    charge is marked as failed and the session is closed: whether something fails may depend on one person's row. An
+    interrupt (Ctrl-C) doesn't close it. `id` is the charge's number.
 
     Examples
     --------
@@ -30,27 +34,48 @@ class Reservation:
     (1, ['people'])
     """
 
-    def __init__(self, ledger: Ledger, identifier: int) -> None:
-        self._ledger, self.id = ledger, identifier
+    def __init__(self, ledger: Ledger, charge: Charge) -> None:
+        self._ledger, self._charge, self.id = ledger, charge, charge.id
         self._open = True
+        self._unfit: InvalidDataError | None = None  # why a frame can't be stored: by its type alone
+        self._guard = Exclusive(None)  # knows a forked copy
 
     def commit(self, frame: pl.DataFrame | pl.Series) -> Release:
         """Store the released frame (or Series); only what this returns may be handed out."""
-        frame = frame.to_frame() if isinstance(frame, pl.Series) else frame
-        stored = to_ipc(frame)
-        self._close()
-        self._ledger.finish(self.id, "committed", stored)
-        return Release(self._ledger.entry(self.id), lambda: from_ipc(stored), stored=False)
+        self._check_open()
+        try:
+            stored = to_ipc(frame.to_frame() if isinstance(frame, pl.Series) else frame)
+        except InvalidDataError as error:
+            self._unfit = error
+            raise
+        try:
+            self._ledger.commit(self._charge, stored)
+        except SessionClosed:
+            self._open = False
+            raise
+        self._open = False
+        entry = self._ledger.entry(self.id)
+        return Release(entry, lambda: from_ipc(stored, entry.id), stored=False)
 
-    def fail(self) -> None:
-        """Mark the release as failed. The charge stays: what happened after it may have touched data."""
-        self._close()
-        self._ledger.finish(self.id, "failed")
+    def fail(self, *, closes: bool = True) -> None:
+        """Mark the release as failed. The charge stays: what happened after it may have touched data.
 
-    def _close(self) -> None:
+        Parameters
+        ----------
+        closes
+            Close the session, because the failure may depend on private rows. False where it surely does not.
+        """
+        self._check_open()
+        self._open = False
+        standing = self._ledger.fail(self._charge, closes=closes)
+        if standing is not None and closes:  # no more than one of the questions under way tells that it failed
+            raise SessionClosed(standing)
+
+    def _check_open(self) -> None:
+        if self._guard.inherited():
+            raise LedgerError("This charge belongs to the process that this one was forked from; it is finished there.")
         if not self._open:
             raise LedgerError("This reservation is finished already; a release happens once.")
-        self._open = False
 
     def __enter__(self) -> Reservation:
         return self
@@ -61,8 +86,14 @@ class Reservation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._open:
-            self.fail()
+        if not self._open or self._guard.inherited():
+            return
+        if isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(LedgerError):  # interrupted in the middle of the commit, it may be finished
+                self.fail(closes=False)
+        else:
+            # What fails in `commit` doesn't depend on a row: rows are read before.
+            self.fail(closes=not isinstance(error, LedgerError) and (error is None or error is not self._unfit))
 
 
 def release_key(query: bytes, source: bytes) -> bytes:
@@ -100,6 +131,14 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def from_ipc(stored: bytes) -> pl.DataFrame:
-    """Return the frame that `to_ipc` wrote."""
-    return pl.read_ipc(io.BytesIO(stored))
+def from_ipc(stored: bytes, identifier: int) -> pl.DataFrame:
+    """Return the frame that `to_ipc` wrote for a charge."""
+    found: list[pl.DataFrame] = []
+    with contextlib.suppress(Exception, pl.exceptions.PanicException):
+        found.append(pl.read_ipc(io.BytesIO(stored)))
+    if not found:
+        raise LedgerError(
+            f"The stored release of charge number {identifier} is damaged. Restore the ledger from a backup that has "
+            "every release, or pay for a new one with fresh=True."
+        )
+    return found[0]

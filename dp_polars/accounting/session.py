@@ -15,7 +15,8 @@ from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.current import enter, leave, may_spend
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.filters import accepts, share_of
-from dp_polars.accounting.ledger import Entry, Ledger
+from dp_polars.accounting.ledger import Closing, Entry, Ledger
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import Reservation, from_ipc
 from dp_polars.accounting.terms import Adjacency, Terms, _Row, agree
@@ -23,6 +24,7 @@ from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
 from dp_polars.quantities import Number
 
 _PLANS = 100  # of the last releases are kept to be shown
+_LONGEST_REASON = 1000
 
 
 class Session:
@@ -68,6 +70,8 @@ class Session:
     (False, 0.9)
     >>> session.stored(b"mine").frame.equals(release.frame), session.release(1).state, session.export().height
     (True, 'committed', 1)
+    >>> session.closed, session.closings, session.reopenings
+    (False, (), 0)
     """
 
     def __init__(
@@ -182,7 +186,7 @@ class Session:
         >>> session.affordable_count(dp.pure_cost(0.1)), session.affordable_count(dp.pure_cost(0.01))
         (10, 458)
         """
-        _check_cost(cost)
+        self._check_cost(cost)
         return affordable_count(self._terms, self._ledger.spent(), cost, most)
 
     def largest_affordable(
@@ -194,7 +198,7 @@ class Session:
     # ------------------------------------------------------------------ charging
 
     def reserve(self, cost: Cost, *, label: str, key: bytes | None = None) -> Reservation:
-        """Charge `cost` before data are read, or raise `BudgetExceeded` and charge nothing.
+        """Charge `cost` before data are read, or raise `BudgetExceeded` or `SessionClosed` and charge nothing.
 
         Parameters
         ----------
@@ -210,17 +214,16 @@ class Session:
         Reservation
             To be committed with the released frame. Whatever happens, the charge stays.
         """
-        _check_cost(cost)
+        self._check_cost(cost)
         if not may_spend():
             raise InvalidParameterError("Nothing may be spent here: ask for the plan, df.dp.preview.count(...) or so.")
-        if not isinstance(label, str) or not label:
-            raise InvalidParameterError("label= describes the release for the ledger: a text that is not empty.")
+        check_text(label, "label= describes the release for the ledger")
         if key is not None and not isinstance(key, bytes):
             raise InvalidParameterError("key= must be bytes, the same for the same query on the same source.")
-        identifier = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
-        if identifier is None:
+        charge = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
+        if charge is None:
             raise self._refusal(cost)
-        return Reservation(self._ledger, identifier)
+        return Reservation(self._ledger, charge)
 
     def stored(self, key: bytes) -> Release | None:
         """Return the newest release kept under a key, or None. Charges nothing."""
@@ -231,9 +234,71 @@ class Session:
         return self._released(entry, frame)
 
     def check(self, cost: Cost) -> None:
-        """Raise `BudgetExceeded` if a cost doesn't fit now; charge nothing."""
+        """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now; charge nothing."""
+        self._ledger.refuse_closed()
         if not self.can_afford(cost):
             raise self._refusal(cost)
+
+    def _check_cost(self, cost: Cost) -> None:
+        if type(cost) is not Cost:  # a subclass could add up otherwise
+            raise InvalidParameterError(
+                f"The cost of a release is a dp.Cost, got {type(cost).__name__}: pass for example dp.pure_cost(0.1)."
+            )
+        if not (cost.epsilon and cost.rho):
+            raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")
+        check_price(self._terms, cost)
+
+    # ------------------------------------------------------------------ closed by a failure, reopened by the owner
+
+    @property
+    def closed(self) -> bool:
+        """Whether private questions are refused because one failed on private rows or died; see `reopen`."""
+        return any(one.reopened_at is None for one in self.closings)
+
+    @property
+    def closings(self) -> tuple[Closing, ...]:
+        """Every time that a charge closed the session, and when and why it was reopened."""
+        return tuple(self._ledger.closings())
+
+    @property
+    def reopenings(self) -> int:
+        """How often the session was reopened."""
+        return self._ledger.reopenings()
+
+    def reopen(self, *, reason: str) -> None:
+        """Open a session again that a failure closed. The owner's act: it is counted and shown wherever the session is.
+
+        A question that fails depending on the rows tells something that nobody paid for. Find out first why it failed,
+        on data that you may see.
+
+        Parameters
+        ----------
+        reason
+            Why questions may be asked again. It is kept in the ledger with the time.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, unit="user_id")
+        >>> session.reserve(dp.pure_cost(0.1), label="my own mechanism").fail()
+        >>> session.closed
+        True
+        >>> session.reopen(reason="A file was missing.")
+        >>> session.closed, session.reopenings, session.closings[0].reason
+        (False, 1, 'A file was missing.')
+        """
+        check_text(reason, "reason= says for the ledger why the session is reopened")
+        if len(reason) > _LONGEST_REASON:
+            raise InvalidParameterError(f"reason= is kept for everybody to read: at most {_LONGEST_REASON} characters.")
+        self._ledger.reopen(reason)
+
+    def _refuse_closed(self) -> int:
+        """Raise `SessionClosed` if the session is closed; else return how often it was closed so far."""
+        return self._ledger.refuse_closed()
+
+    def _close_by(self, release: Release) -> None:
+        """Close the session because a question failed that an earlier charge paid for, as those of a stream."""
+        self._ledger.close_by(release.id)
 
     def _refusal(self, cost: Cost) -> BudgetExceeded:
         remaining = self.remaining
@@ -261,7 +326,7 @@ class Session:
         return self._released(entry, frame)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
-        return Release(entry, lambda: from_ipc(frame), stored=True, plan=self._plans.get(entry.id))
+        return Release(entry, lambda: from_ipc(frame, entry.id), stored=True, plan=self._plans.get(entry.id))
 
     def plan(self, release: int | None = None) -> Any:
         """Return the plan of a release that this process made, by its number in the ledger; without one, of the last.
@@ -291,10 +356,16 @@ class Session:
 
     def _read(self, identifier: int) -> pl.DataFrame | None:
         found = self._ledger.result(identifier)
-        return None if found is None else from_ipc(found[1])
+        return None if found is None else from_ipc(found[1], identifier)
 
     def export(self) -> pl.DataFrame:
-        """Return the ledger as a frame: one row per charge."""
+        """Return the ledger as a frame: one row per charge.
+
+        Of a charge that closed the session `closed_at` says when, `reopened_at` and `reopened_because` how it was
+        opened again.
+        """
+        closings = {one.charge: one for one in self.closings}
+        unclosed = Closing(0, "failed", "", None, None)
         return pl.DataFrame(
             [
                 {
@@ -307,12 +378,16 @@ class Session:
                     "share": share_of(self._terms, entry.cost),
                     "reserved_at": entry.reserved_at,
                     "finished_at": entry.finished_at,
+                    "closed_at": closings[entry.id].closed_at if entry.id in closings else None,
+                    "reopened_at": closings.get(entry.id, unclosed).reopened_at,
+                    "reopened_because": closings.get(entry.id, unclosed).reason,
                 }
                 for entry in self.releases
             ],
             schema={
                 "id": pl.Int64, "label": pl.String, "state": pl.String, "epsilon": pl.Float64, "rho": pl.Float64,
                 "delta": pl.Float64, "share": pl.Float64, "reserved_at": pl.String, "finished_at": pl.String,
+                "closed_at": pl.String, "reopened_at": pl.String, "reopened_because": pl.String,
             },
         )  # fmt: skip
 
@@ -356,7 +431,10 @@ class Session:
         terms = self._terms.described()
         bound = "rho" if self._terms.measure == "zcdp" else "epsilon"
         delta = f", delta={terms['delta']}" if self._terms.delta else ""
-        return f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {self.spent.share:.1%} used>"
+        state = ", closed" if self.closed else ""
+        times = f", reopened {self.reopenings} times" if self.reopenings > 1 else ", reopened once"
+        state += times if self.reopenings else ""
+        return f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {self.spent.share:.1%} used{state}>"
 
     def close(self) -> None:
         """Close the ledger; the budget of a session in memory is gone with it."""
@@ -385,10 +463,13 @@ class Session:
         return self
 
 
-def _check_cost(cost: Cost) -> None:
-    if not isinstance(cost, Cost):
+def check_text(text: str, what: str) -> None:
+    """Refuse what is no text, is empty, or can't be stored: half of a character that takes two."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidParameterError(f"{what}: a text that is not empty.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         raise InvalidParameterError(
-            f"The cost of a release is a dp.Cost, got {type(cost).__name__}: pass for example dp.pure_cost(0.1)."
-        )
-    if not (cost.epsilon and cost.rho):
-        raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")
+            f"{what}: it has a surrogate, half of a character, which can't be stored."
+        ) from None

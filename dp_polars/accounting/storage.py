@@ -15,15 +15,28 @@ from pathlib import Path
 from dp_polars.errors import LedgerError
 
 APPLICATION_ID = 0x6470_6C72  # "dplr"
-FORMAT = 1
+FORMAT = 2
 BUSY_SECONDS = 60.0
+
+_ADDED = """
+CREATE INDEX charge_by_key ON charge (key, id) WHERE key IS NOT NULL;
+CREATE INDEX charge_at_work ON charge (id) WHERE state = 'reserved';
+CREATE TABLE reopening (id INTEGER PRIMARY KEY AUTOINCREMENT, reason TEXT NOT NULL, reopened_at TEXT NOT NULL);
+CREATE TABLE closing (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    charge_id INTEGER NOT NULL REFERENCES charge (id),
+    cause TEXT NOT NULL CHECK (cause IN ('failed', 'died')),
+    closed_at TEXT NOT NULL,
+    reopening_id INTEGER REFERENCES reopening (id)
+);
+"""
 
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
-CREATE TABLE agreement (terms TEXT NOT NULL, defaults TEXT NOT NULL);
+CREATE TABLE agreement (terms TEXT NOT NULL, defaults TEXT NOT NULL, identity TEXT NOT NULL DEFAULT '');
 CREATE TABLE spent (epsilon TEXT NOT NULL, rho TEXT NOT NULL, delta TEXT NOT NULL, gaussian_delta TEXT NOT NULL);
-CREATE TABLE release (
+CREATE TABLE charge (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     label TEXT NOT NULL,
     key BLOB,
@@ -32,8 +45,18 @@ CREATE TABLE release (
     reserved_at TEXT NOT NULL,
     finished_at TEXT
 );
-CREATE INDEX release_by_key ON release (key, id) WHERE key IS NOT NULL;
-CREATE TABLE result (release_id INTEGER PRIMARY KEY REFERENCES release (id), frame BLOB NOT NULL);
+CREATE TABLE result (charge_id INTEGER PRIMARY KEY REFERENCES charge (id), frame BLOB NOT NULL);
+{_ADDED}"""
+
+# From format 1: its table `release` is renamed, so that a process that still runs the older version can neither charge
+# nor release any more: it does not know that a session can be closed.
+_FROM_1 = f"""
+ALTER TABLE release RENAME TO charge;
+ALTER TABLE result RENAME COLUMN release_id TO charge_id;
+DROP INDEX release_by_key;
+ALTER TABLE agreement ADD COLUMN identity TEXT NOT NULL DEFAULT '';
+{_ADDED}
+PRAGMA user_version = 2;
 """
 
 _REASONS = {
@@ -86,9 +109,24 @@ def _sync_folder(folder: Path) -> None:
 def initialise(connection: sqlite3.Connection, terms: str, defaults: str) -> None:
     """Write the schema, the agreement and sums of zero into an empty database."""
     connection.executescript("BEGIN;" + _SCHEMA)
-    connection.execute("INSERT INTO agreement VALUES (?, ?)", (terms, defaults))
+    connection.execute("INSERT INTO agreement VALUES (?, ?, ?)", (terms, defaults, secrets.token_hex(16)))
     connection.execute("INSERT INTO spent VALUES ('0', '0', '0', '0')")
     connection.execute("COMMIT")
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring a ledger of an older format up to date in one transaction; a crash leaves the old one or the new one."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it in the meantime.
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 1:
+            for statement in _FROM_1.split(";"):
+                connection.execute(statement)
+            connection.execute("UPDATE agreement SET identity = ?", (secrets.token_hex(16),))
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def connect_file(path: Path) -> sqlite3.Connection:

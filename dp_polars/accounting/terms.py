@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
@@ -35,6 +35,8 @@ ROW: Final = _Row()
 """The unit of privacy is a row: every row is another person."""
 
 Unit = tuple[str, ...] | _Row
+UnitWords = str | Sequence[str] | Mapping[str, str] | _Row | None
+"""How a user says the unit of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,8 @@ class Terms:
     unit: Unit
     adjacency: Adjacency
     group_size: int
+    unit_note: str = field(default="", compare=False)
+    """What a plan says of a table whose unit is not called or not the same as the agreed one. Not agreed itself."""
 
     @property
     def delta(self) -> Fraction:
@@ -81,6 +85,7 @@ class Terms:
         """Return the terms as text for the ledger, exact."""
         plain = {name: str(x) if isinstance(x, Fraction) else x for name, x in asdict(self).items()}
         plain["unit"] = None if isinstance(self.unit, _Row) else list(self.unit)
+        del plain["unit_note"]
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
@@ -176,6 +181,96 @@ def read_unit(unit: Any) -> Unit:
     if len(set(columns)) != len(columns):
         raise InvalidParameterError("unit= names a column twice.")
     return columns
+
+
+@dataclass(frozen=True)
+class TableUnit:
+    """Who is protected in one table.
+
+    Attributes
+    ----------
+    columns
+        The unit columns as the table has them; none if every row is a unit.
+    relation
+        To the session's unit: "agreed" (the same), "renamed", "coarser" (one unit here is several of the session's, so
+        that whoever is protected here is protected there) or "weaker" (by the owner's word alone).
+    note
+        What the plan and the ledger say about it; empty if it is the agreed unit.
+    """
+
+    columns: tuple[str, ...]
+    relation: Literal["agreed", "renamed", "coarser", "weaker"]
+    note: str = ""
+
+
+def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> TableUnit:
+    """Return the unit of a table in a session, or refuse one that protects less than was agreed.
+
+    Parameters
+    ----------
+    agreed
+        The session's unit.
+    given
+        What the user said of this table: nothing, column names, `dp.ROW`, or a mapping from the session's columns to
+        those of the table.
+    weaker
+        The owner's word that a unit may be used which is neither the session's, nor a renaming, nor coarser.
+
+    Examples
+    --------
+    >>> table_unit(("user", "day"), {"user": "customer"}).relation
+    'coarser'
+    """
+    own = () if isinstance(agreed, _Row) else agreed
+    if given is None:
+        return TableUnit(own, "agreed")
+    names = _renamed(given) if isinstance(given, Mapping) else None
+    unit = read_unit(list(names.values()) if names is not None else given)
+    columns = () if isinstance(unit, _Row) else unit
+    means = set(names) if names is not None else set(columns)
+    if columns and not own and names is None:
+        return TableUnit(columns, "coarser", f"coarser than every row by itself: {_DOUBLED}")
+    if columns and means and means <= set(own):
+        called = ", ".join(f"{name} is {names[name]} here" for name in own if names is not None and name in names)
+        if means < set(own):
+            finer = f"coarser than {', '.join(own)}: {_DOUBLED}"
+            return TableUnit(columns, "coarser", f"{called}; {finer}" if called else finer)
+        return TableUnit(columns, "renamed" if called else "agreed", called)
+    if not columns and not own:
+        return TableUnit((), "agreed")
+    shown, protected = ", ".join(columns) or "dp.ROW", ", ".join(own) or "every row"
+    if weaker:
+        return TableUnit(columns, "weaker", f"instead of {protected}, which may protect less: the owner's word")
+    first = own[0] if own else ""
+    raise InvalidParameterError(
+        f"The session protects {protected}, and unit={shown} of this table may protect less, so what was agreed would "
+        "not hold. If it is only called otherwise here, say which column is which: "
+        f"unit={{{first or 'column'!r}: {(columns[0] if columns else first)!r}}}. A coarser unit names some of the "
+        "session's columns. Only the owner of the data can say that less is enough: weaker_unit=True."
+    )
+
+
+def table_terms(terms: Terms, unit: TableUnit) -> Terms:
+    """Return the terms under which a table is asked: of a coarser unit twice as many are protected together.
+
+    The session's unit may change a part of a coarser unit's rows. That is not a neighbour in terms of the coarser unit:
+    its old rows vanish and its new rows appear (or two units are replaced), which are two changes. With caps they can
+    move an answer twice as far as one: an unchanged row may be kept instead of one that is gone.
+    """
+    if unit.relation == "agreed":
+        return terms
+    times = 2 if unit.relation == "coarser" else 1
+    return replace(terms, group_size=terms.group_size * times, unit_note=unit.note)
+
+
+_DOUBLED = "two at a time, because a part of its rows may change"
+
+
+def _renamed(given: Mapping[str, str]) -> dict[str, str]:
+    names = dict(given)
+    if not names or not all(isinstance(one, str) and one for pair in names.items() for one in pair):
+        raise InvalidParameterError("unit= as a mapping names columns: unit={'user_id': 'customer_id'}.")
+    return names
 
 
 def _warn(terms: Terms) -> None:

@@ -55,7 +55,7 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     key = Key(name=CANDIDATE, expression="", dtype=candidates.dtype, constant_per_unit=False)
     score = Aggregate(kind="sum", name="score", values=(value,))
     query = choice_query(view, selection, (*groups, key), score, options)
-    plan = selection_plan(query, selection, view.session.terms)
+    plan = selection_plan(query, selection, view.terms)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
     made = unit_columns(view, OWN)
     made |= {f"{OWN}key{i}": item.tree for i, item in enumerate(group_columns)}

@@ -45,7 +45,7 @@ def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, 
         groups=public,
     )
     query = choice_query(view, selection, (*groups, column), score, options, unfolded=unfolded)
-    plan = selection_plan(query, selection, view.session.terms)
+    plan = selection_plan(query, selection, view.terms)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan)
     return Question(plan, _limited_rows(rows, selection, len(groups)), view.session)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import polars as pl
 
 from dp_polars.accounting.current import current_session
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
-from dp_polars.accounting.terms import _Row, read_unit
+from dp_polars.accounting.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.best import best_question
 from dp_polars.asking.choice import choice_question
@@ -70,16 +70,18 @@ class PrivateFrame(
         frame: Frame,
         *,
         session: Session | None = None,
-        unit: str | Sequence[str] | _Row | None = None,
+        unit: UnitWords = None,
         name: str | None = None,
         data_version: str | None = None,
+        weaker_unit: bool = False,
     ) -> None:
         self._origin: pl.DataFrame | pl.LazyFrame = frame
         height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
         self._rows = PrivateRows(frame.lazy(), height=height)
         check_names(self._rows.source_schema)
         self._session = session
-        self._unit = None if unit is None else read_unit(unit)
+        self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
+        self._unit_of(session)  # says so if it is no unit
         self._name, self._data_version = name, data_version
         self._steps: tuple[str, ...] = ()
         self._made: frozenset[str] = frozenset()
@@ -195,17 +197,19 @@ class PrivateFrame(
     def _view(self, options: AnyOptions) -> View:
         """Return what a question sees of this frame, or say why nobody can ask."""
         session = self._paying(options)
-        unit = self._unit_of(session)
+        table = self._unit_of(session)
+        unit = table.columns
         missing = [name for name in unit if name not in self._schema()]
         if missing:
             raise InvalidParameterError(
                 f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
-                f"{', '.join(self._schema())}. Say dp.private(frame, unit=...) if it is called otherwise here."
+                f"{', '.join(self._schema())}. If it is called otherwise here, say dp.private(frame, "
+                f"unit={{{missing[0]!r}: 'the column here'}})."
             )
         self._own_unit(unit)
         if any(name.startswith("\0") for name in self._schema()):
             raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
-        return View(self._rows, self._steps, self._unchecked, unit, session)
+        return View(self._rows, self._steps, self._unchecked, unit, session, table)
 
     def _stream(self, plan: StreamPlan, view: View) -> Stream:
         return opened(plan, view)
@@ -245,13 +249,15 @@ class PrivateFrame(
             )
         return session
 
-    def _unit_of(self, session: Session | None) -> tuple[str, ...]:
-        unit = self._unit if self._unit is not None or session is None else session.terms.unit
-        return () if unit is None or isinstance(unit, _Row) else unit
+    def _unit_of(self, session: Session | None) -> TableUnit:
+        """Return who is protected here in a session; without one, what was said of this table alone."""
+        agreed = session.terms.unit if session is not None else ROW
+        weaker = self._weaker_unit or session is None
+        return table_unit(agreed, self._unit, weaker=weaker)
 
     def _unit_columns(self) -> tuple[str, ...]:
         """Return the unit columns as far as they are known before a question: those of the session at hand."""
-        return self._unit_of(self._session or current_session())
+        return self._unit_of(self._session or current_session()).columns
 
     def _own_unit(self, unit: tuple[str, ...]) -> None:
         """Refuse a unit column that a step made: whichever session pays, units are those of the frame itself."""
@@ -327,5 +333,11 @@ class PrivateFrame(
         return after
 
     def __repr__(self) -> str:
-        columns = ", ".join(self._schema())
+        columns = ", ".join(self._rows.schema)
         return f"<dp.PrivateFrame with {columns}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError(
+            "A private frame can't be copied or pickled: the copy would hold the rows. Pass what was released, or make "
+            "the frame private where it is asked."
+        )

@@ -206,7 +206,7 @@ def online_plan_of(view: View, words: OnlineWords, options: OpeningOptions) -> O
     probability_of(words.alpha, "alpha")
     updates = None if words.max_updates is None else count_of(words.max_updates, "max_updates")
     return online_plan(
-        view.session.terms,
+        view.terms,
         spend_of(options, view.session),
         domain=domain,
         alpha=exact(words.alpha, "alpha"),
@@ -237,7 +237,7 @@ def synthesis_plan_of(view: View, words: SynthesisWords, options: OpeningOptions
         raise InvalidParameterError(f"rounds= must be at most {_MOST_ROUNDS:,}: each gets a part of the spend.")
     domain = _domain(view, words.columns, RESERVED)
     return synthesis_plan(
-        view.session.terms,
+        view.terms,
         spend_of(options, view.session),
         domain=domain,
         method=words.method,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.accounting.terms import _Row
+from dp_polars.accounting.terms import UnitWords
 from dp_polars.asking.frame import Frame, PrivateFrame
 
 
 def private(
     frame: Frame,
     session: Session | None = None,
-    unit: str | Sequence[str] | _Row | None = None,
+    unit: UnitWords = None,
     name: str | None = None,
     data_version: str | None = None,
+    weaker_unit: bool = False,
 ) -> PrivateFrame[Frame]:
     """Return the private form of a frame: `df.dp` for editors and type checkers, with options.
 
@@ -27,9 +26,13 @@ def private(
     session
         The session that pays; the current one if not given.
     unit
-        The unit columns of this table, where they are named otherwise than the session's.
+        The unit of this table, where it is not the session's: a mapping if its columns are called otherwise here,
+        `{"user_id": "customer_id"}`; some of the session's columns for a coarser unit, which doubles the noise.
     name, data_version
         Both given: releases are found again by them, in every process, until the version changes.
+    weaker_unit
+        The owner's word that any other `unit` may be used, which may protect less than the session agreed; the plan
+        and the ledger repeat it.
 
     Examples
     --------
@@ -38,7 +41,9 @@ def private(
     >>> visits.count_units(epsilon=0.5).columns
     ['count_units']
     """
-    return PrivateFrame(frame, session=session, unit=unit, name=name, data_version=data_version)
+    return PrivateFrame(
+        frame, session=session, unit=unit, name=name, data_version=data_version, weaker_unit=weaker_unit
+    )
 
 
 def put_namespace() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -9,6 +10,7 @@ from itertools import zip_longest
 import polars as pl
 
 from dp_polars.accounting.session import Session
+from dp_polars.accounting.terms import TableUnit, Terms, table_terms
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.expressions import CheckedExpression, check_expression
 from dp_polars.asking.options import By, Options, cap_of, check_options, domain_of, spend_of
@@ -18,7 +20,7 @@ from dp_polars.engines.request import stored_as_integers
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions import Column, Expression, apply
 from dp_polars.planning.plan import Plan, plan_of
-from dp_polars.planning.query import Aggregate, Key, Query, Value
+from dp_polars.planning.query import UNIT_STEP, Aggregate, Key, Query, Value
 from dp_polars.quantities import count_of, flag_of, positive, probability_of
 from dp_polars.releasing.present import BIN, WITHOUT_INTERVAL
 from dp_polars.releasing.ratios import REGRESSION
@@ -34,6 +36,18 @@ class View:
     unchecked: bool
     unit: tuple[str, ...]
     session: Session
+    table: TableUnit | None = None
+    """How the unit was said, if not by the session alone."""
+
+    def __post_init__(self) -> None:
+        if self.table is not None and self.table.relation != "agreed":  # another unit, another question
+            said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
+            object.__setattr__(self, "steps", (*self.steps, said))
+
+    @property
+    def terms(self) -> Terms:
+        """The terms under which this table is asked."""
+        return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
         rollup=flag_of(options.get("rollup", False), "rollup"),
         unfolded=isinstance(asked, Asked),
     )
-    plan = plan_of(query, session.terms)
+    plan = plan_of(query, view.terms)
     return Question(plan, engine_rows(view, key_columns, expressions, plan), session)
 
 

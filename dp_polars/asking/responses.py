@@ -131,7 +131,7 @@ class Responses(Generic[Answer]):
 def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
     """Return the question that a call means, or say what is missing. Nothing is read or spent."""
     check_options(asking.general, "randomized_response", ResponseOptions)
-    terms, schema = view.session.terms, view.rows.schema
+    terms, schema = view.terms, view.rows.schema
     check_presence(terms, view.steps)
     check_unit(view.unit, schema)
     checked = check_expression(asking.column, schema=schema, what="randomized_response")

@@ -158,8 +158,9 @@ class Streams(Generic[Opened]):
     ) -> Opened:
         """Open a stream of questions: which answers lie above a threshold, paying for the hits alone.
 
-        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing, however
-        often, until the last hit. The rows stay in memory as long: `select` the columns that you will ask about.
+        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing until the
+        last hit, for a million questions at most. The rows stay in memory as long: `select` the columns that you will
+        ask about.
 
         Parameters
         ----------
@@ -205,7 +206,7 @@ class Streams(Generic[Opened]):
                 )
             cap = None
         plan = stream_plan_of(
-            terms=view.session.terms,
+            terms=view.terms,
             unit=view.unit,
             steps=view.steps,
             unchecked=view.unchecked,

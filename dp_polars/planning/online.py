@@ -28,7 +28,7 @@ from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend
-from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.planning.show import price_text, protected_text, steps_text, unit_text
 from dp_polars.sampling.noise import MAX_SCALE
 from dp_polars.showing.table import AsTable
 
@@ -113,7 +113,7 @@ class OnlinePlan(AsTable):
 
     def label(self) -> str:
         """Return a short public description for the ledger."""
-        return f"online queries over {', '.join(self.domain.names)}, unit {', '.join(self.unit) or 'each row'}"
+        return f"online queries over {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.query import Spend
@@ -17,4 +18,5 @@ def pure_opening(terms: Terms, spend: Spend, what: str) -> tuple[Fraction, Cost]
         given = "within=" if spend.within is not None else "mechanism="
         raise InvalidParameterError(f"{given} is for noisy numbers; say what {what} may cost with epsilon= or share=.")
     granted, cost = allot(terms, spend, [Wanted(weight=Fraction(1), ranged=False)])
+    check_price(terms, cost)
     return granted[0].epsilon, cost

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.filters import share_of
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.terms import Terms
 from dp_polars.engines.request import Lane
 from dp_polars.errors import InvalidParameterError
@@ -158,6 +159,12 @@ class Plan(AsTable):
     choosing: Choosing | None = None
     """Of a choice among candidates: how it is made."""
 
+    def label(self) -> str:
+        """Return a short public description for the ledger: the question and who was protected."""
+        from dp_polars.planning.show import unit_text
+
+        return f"{self.query.title()}, {unit_text(self.terms, self.query.unit)}"
+
     def part(self, name: str) -> Part:
         """Return a part by its name."""
         return next(part for part in self.parts if part.name == name)
@@ -206,9 +213,9 @@ def plan_of(query: Query, terms: Terms) -> Plan:
     if query.keys and query.domain is None and not terms.native_delta:
         raise _no_delta(query)
     _check_spend(query)
-    if wanted_estimates(query):
-        return _unsettled(query, terms)
-    return _plan(query, terms, None)
+    plan = _unsettled(query, terms) if wanted_estimates(query) else _plan(query, terms, None)
+    check_price(terms, plan.cost)
+    return plan
 
 
 def _unsettled(query: Query, terms: Terms) -> Plan:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
 import polars as pl
-import polars.selectors as cs
+
+from dp_polars.planning.digest import public_digest as public_digest
 
 Kind = Literal[
     "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
     "cov", "corr", "linear_regression",
 ]  # fmt: skip
+UNIT_STEP = "unit"
+"""The kind of step that says how the unit of a table was said."""
+
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
 
@@ -246,16 +249,3 @@ class Query:
             return f"select_best{groups}"
         several = f" ({self.selection.k})" if self.selection is not None and kind == "top_k" else ""
         return f"{kind}{several} of {column.name}{groups}, scored by {self.aggregates[0].title()}"
-
-    def label(self) -> str:
-        """Return a short public description for the ledger: the question and who was protected."""
-        return f"{self.title()}, unit {', '.join(self.unit) or 'each row'}"
-
-
-def public_digest(frame: pl.DataFrame) -> str:
-    """Return a digest of a public frame (never of private rows); different frames have different ones."""
-    digest = hashlib.sha256(str(frame.schema).encode())
-    # Times as they are stored: Python's know no nanoseconds.
-    stored = frame.with_columns(cs.temporal().to_physical())
-    digest.update(json.dumps(stored.rows(), default=repr).encode())
-    return digest.hexdigest()

@@ -14,13 +14,14 @@ from fractions import Fraction
 import polars as pl
 
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.pricing import pure_cost
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, channel_of
 from dp_polars.planning.opening import pure_opening
-from dp_polars.planning.query import Spend, public_digest
-from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.planning.query import UNIT_STEP, Spend, public_digest
+from dp_polars.planning.show import price_text, protected_text, steps_text, unit_text
 from dp_polars.showing.table import AsTable
 
 _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
@@ -76,8 +77,8 @@ class ResponsePlan(AsTable):
         law = f"epsilon {float(self.epsilon):.6g} each"
         if self.channel.resample is not None:
             law = f"resample {float(self.channel.resample):.6g}, {law}"
-        unit = ", ".join(self.unit) or "each row"
-        return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, unit {unit}"
+        unit = unit_text(self.terms, self.unit)
+        return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, {unit}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""
@@ -110,7 +111,9 @@ def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fra
     units = terms.group_size
     if spend is None or spend.epsilon is not None:
         channel = channel_of(size, None if spend is None else spend.epsilon, resample)
-        return channel, pure_cost(channel.epsilon * units)
+        cost = pure_cost(channel.epsilon * units)
+        check_price(terms, cost)
+        return channel, cost
     whole, cost = pure_opening(terms, spend, "a response")
     return Channel(size=size, epsilon=whole / units), cost
 
@@ -125,6 +128,13 @@ def check_presence(terms: Terms, steps: tuple[str, ...]) -> None:
         )
     for step in steps:
         kind, detail = json.loads(step)[:2]
+        if kind == UNIT_STEP and detail[0] != "coarser":
+            continue
+        if kind == UNIT_STEP:
+            raise InvalidParameterError(
+                "With a coarser unit than the session's, the number of responses could change with one of the "
+                "session's units, and randomized response does not hide it. Ask with the session's own unit."
+            )
         if kind not in _KEEP_ALL_ROWS and not (kind == "join" and detail["how"] == "left"):
             what = f"{detail['how']} join" if kind == "join" else kind
             raise InvalidParameterError(

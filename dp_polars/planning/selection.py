@@ -25,6 +25,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.bounds import Bounds, bounds_of
@@ -54,6 +55,7 @@ def selection_plan(query: Query, selection: Selection, terms: Terms) -> Plan:
     flips = terms.measure == "pure"
     prices = (pure * selection.k, squared * selection.k)
     granted, cost = allot(terms, query.spend, [Wanted(weight=Fraction(1), prices=prices, ranged=not flips)])
+    check_price(terms, cost)
     epsilon = granted[0].epsilon
     rate = epsilon / (moves if one_way else 2 * moves)
     unit_delta, limited = _deltas(query, selection, terms, bounds, cost, moves, rate)

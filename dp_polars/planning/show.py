@@ -14,7 +14,7 @@ from dp_polars.accounting.filters import share_of
 from dp_polars.accounting.terms import Terms
 from dp_polars.planning.pieces import Made
 from dp_polars.planning.plan import Part, Plan
-from dp_polars.planning.query import Value
+from dp_polars.planning.query import UNIT_STEP, Value
 from dp_polars.showing.table import table_text as table_text
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
@@ -24,12 +24,19 @@ def protected_text(terms: Terms, unit: Sequence[str]) -> str:
     """Return who is protected against what, in words."""
     together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
     change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
-    return f"{', '.join(unit) or 'every row'}, {change}{together}"
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
+
+
+def unit_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who was protected, for a label in the ledger."""
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"unit {', '.join(unit) or 'each row'}{note}"
 
 
 def steps_text(steps: Sequence[str]) -> str:
     """Return the transformations before a question, in words."""
-    kinds = [json.loads(step)[0] for step in steps if step.startswith("[")]
+    kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
     return f" (after {', '.join(kinds)})" if kinds else ""
 
 

@@ -27,7 +27,7 @@ from dp_polars.mechanisms.sparse_vector import SparseScales, noise_grid, sparse_
 from dp_polars.planning.grid import Grid
 from dp_polars.planning.opening import pure_opening
 from dp_polars.planning.query import Spend
-from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.planning.show import price_text, protected_text, steps_text, unit_text
 from dp_polars.quantities import Number, count_of, exact, flag_of
 from dp_polars.showing.table import AsTable
 
@@ -133,7 +133,7 @@ class StreamPlan(AsTable):
         """Return a short public description for the ledger."""
         many = "1 hit" if self.hits == 1 else f"{self.hits:,} hits"
         values = " with values" if self.numeric else ""
-        return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}, unit {_unit(self.unit)}"
+        return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}, {unit_text(self.terms, self.unit)}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""
@@ -200,10 +200,6 @@ def stream_plan_of(
 def shown(number: Fraction) -> str:
     """Return a number as people write it."""
     return f"{number.numerator:,}" if number.denominator == 1 else f"{float(number):.12g}"
-
-
-def _unit(unit: tuple[str, ...]) -> str:
-    return ", ".join(unit) or "each row"
 
 
 def _rows(plan: StreamPlan) -> list[tuple[str, str]]:

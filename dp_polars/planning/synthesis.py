@@ -23,6 +23,7 @@ from itertools import combinations
 from typing import Literal
 
 from dp_polars.accounting.cost import NOTHING, Cost
+from dp_polars.accounting.price import check_price
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.multiplicative_weights import Partition
@@ -30,7 +31,7 @@ from dp_polars.mechanisms.small_database import number_of_multisets
 from dp_polars.planning.domain import Domain
 from dp_polars.planning.query import Spend
 from dp_polars.planning.sensitivity import Sensitivity
-from dp_polars.planning.show import price_text, protected_text, steps_text
+from dp_polars.planning.show import price_text, protected_text, steps_text, unit_text
 from dp_polars.planning.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars.showing.table import AsTable
 
@@ -200,7 +201,7 @@ class SynthesisPlan(AsTable):
 
     def label(self) -> str:
         """Return a short public description for the ledger."""
-        return f"synthetic rows of {', '.join(self.domain.names)}, unit {', '.join(self.unit) or 'each row'}"
+        return f"synthetic rows of {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what it says of itself, as names and texts."""
@@ -254,6 +255,7 @@ def synthesis_plan(
             best = size, plan
     if best is None:
         raise no_option(terms, spend)
+    check_price(terms, best[1].cost)
     return best[1]
 
 

@@ -23,7 +23,7 @@ from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, o
 from dp_polars.mechanisms.sparse_vector import SparseVector
 from dp_polars.planning.domain import CELL, Domain, histogram_of
 from dp_polars.planning.online import OnlinePlan
-from dp_polars.releasing.snapshot import guarded
+from dp_polars.releasing.charging import OpenQuestions, open_charged
 from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
 
 Mask = NDArray[np.bool_]
@@ -73,23 +73,20 @@ def bounded_histogram(
 
     Rows outside the domain are left out first, then each unit keeps at most `max_rows` of its rows.
     """
-
-    def read() -> NDArray[np.int64]:
-        scan = rows_of(rows).scan([*unit, *(name for name in domain.names if name not in unit)])
-        scan.begin()
-        units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
-        cells = collect(scan.frame.select(*units, domain.cell()))
-        scan.check(cells.height)
-        inside = cells.filter(pl.col(CELL).is_not_null())
-        kept = kept_rows(inside, [f"unit{place}" for place in range(len(unit))], source, max_rows=max_rows)
-        return histogram_of(inside.filter(kept)[CELL], domain)
-
-    return guarded(read)
+    scan = rows_of(rows).scan([*unit, *(name for name in domain.names if name not in unit)])
+    scan.begin()
+    units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
+    cells = collect(scan.frame.select(*units, domain.cell()))
+    scan.check(cells.height)
+    inside = cells.filter(pl.col(CELL).is_not_null())
+    kept = kept_rows(inside, [f"unit{place}" for place in range(len(unit))], source, max_rows=max_rows)
+    return histogram_of(inside.filter(kept)[CELL], domain)
 
 
 def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> OnlineStream:
     """Charge the whole price, read the rows once and return what answers from then on."""
-    with session.reserve(plan.cost, label=plan.label(), key=None) as reservation:
+
+    def make() -> tuple[pl.DataFrame, OnlineStream]:
         histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)
         stream = OnlineStream(plan, histogram, SYSTEM_BITS)
         facts = {
@@ -98,9 +95,11 @@ def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> Online
             "alpha": float(plan.alpha),
             "size": stream.size,
         }
-        release = reservation.commit(pl.DataFrame([facts]))
-        session.remember(release, plan)
-        return stream
+        return pl.DataFrame([facts]), stream
+
+    release, stream = open_charged(session, plan.cost, plan.label(), plan, make)
+    stream.questions = OpenQuestions(session, release)
+    return stream
 
 
 class OnlineStream:
@@ -115,6 +114,7 @@ class OnlineStream:
         self._measured: list[tuple[Partition, float]] = []
         self._lock = threading.Lock()
         self._guard = Exclusive(None)  # knows a forked copy
+        self.questions: OpenQuestions | None = None
 
     @property
     def updates_left(self) -> int:
@@ -138,17 +138,23 @@ class OnlineStream:
         """Answer how many rows lie in the cells where a predicate over `axes` is true."""
         self.refuse_copies()
         with self._lock:
-            guess = self._hypothesis.share(axes, mask) * self.size
-            if not self._vector.hits_left:
-                return self._answer(round(guess), free=True, checked=False)
-            exact = int((over(self._histogram, axes) * mask).sum(dtype=np.int64))
-            if self._vector.ask(abs(exact - round(guess))) is None:
-                return self._answer(round(guess), free=True, checked=True)
-            measured = exact + int(discrete_laplace(self.plan.value_scale, 1, self._source)[0])
-            count = max(0, min(measured, self.size))
-            self._hypothesis.learn(axes, mask, (count - guess) / self.size)
-            self._learn_again(Partition.of_predicate(axes, mask), count / self.size)
-            return self._answer(count, free=False, checked=True)
+            if not self._vector.hits_left:  # nothing private is asked any more
+                return self._answer(round(self._hypothesis.share(axes, mask) * self.size), free=True, checked=False)
+            if self.questions is None:  # in tests, which bring their own bits and rows of nobody
+                return self._compared(axes, mask)
+            return self.questions.ask(1, lambda: self._compared(axes, mask))
+
+    def _compared(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
+        """Answer by the hypothesis, or where the data are far from it by a noisy count, from which it learns."""
+        guess = self._hypothesis.share(axes, mask) * self.size
+        exact = int((over(self._histogram, axes) * mask).sum(dtype=np.int64))
+        if self._vector.ask(abs(exact - round(guess))) is None:
+            return self._answer(round(guess), free=True, checked=True)
+        measured = exact + int(discrete_laplace(self.plan.value_scale, 1, self._source)[0])
+        count = max(0, min(measured, self.size))
+        self._hypothesis.learn(axes, mask, (count - guess) / self.size)
+        self._learn_again(Partition.of_predicate(axes, mask), count / self.size)
+        return self._answer(count, free=False, checked=True)
 
     def _learn_again(self, partition: Partition, share: float) -> None:
         """Go through what was measured before, where the hypothesis moved away from it by more than the noise.

@@ -15,7 +15,7 @@ from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.mechanisms.channel import codes_of
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.releasing.charging import release_once
-from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.releasing.snapshot import take_snapshot
 from dp_polars.sampling import SYSTEM_BITS, BitSource
 
 
@@ -37,16 +37,12 @@ def responses_of(plan: ResponsePlan, rows: PrivateRows, source: BitSource) -> pl
     """Return one randomized response of each unit, in random order; `rows` has `unit0`, ... and `value`."""
     units = [f"unit{i}" for i in range(len(plan.unit))]
     snapshot = take_snapshot(rows, units, source, max_rows=1)
-
-    def randomized() -> pl.DataFrame:
-        codes = codes_of(snapshot.of_units()["value"], plan.categories)
-        responses = plan.channel.respond_to_any(codes, source)
-        # In the order of the rows, a response could be told to be a certain person's, or rows of one source be joined
-        # to those of another. Shuffled, they are no more than the number of each category.
-        shuffled = responses[permutation(len(responses), source)]
-        return plan.categories.gather(shuffled).alias(plan.name).to_frame()
-
-    return guarded(randomized)
+    codes = codes_of(snapshot.of_units()["value"], plan.categories)
+    responses = plan.channel.respond_to_any(codes, source)
+    # In the order of the rows, a response could be told to be a certain person's, or rows of one source be joined to
+    # those of another. Shuffled, they are no more than the number of each category.
+    shuffled = responses[permutation(len(responses), source)]
+    return plan.categories.gather(shuffled).alias(plan.name).to_frame()
 
 
 def permutation(size: int, source: BitSource) -> NDArray[Any]:

@@ -17,7 +17,6 @@ from dp_polars.releasing.charging import release_once
 from dp_polars.releasing.estimate import estimated
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.present import present
-from dp_polars.releasing.snapshot import guarded
 from dp_polars.sampling import SYSTEM_BITS
 
 Engine = Callable[[PrivateRows, BoundedRequest], Exact]
@@ -36,11 +35,11 @@ def run_plan(
     """Return the release of a planned question; `rows` has the columns that a bounded request names."""
 
     def make() -> tuple[pl.DataFrame, Plan]:
-        look_up = partial(_aggregated, rows, engine=engine or run_bounded)
+        look_up = partial(engine or run_bounded, rows)
         final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
         return present(noisy_aggregates(look_up(request_of(final)), final, SYSTEM_BITS), final), final
 
-    return release_once(session, plan.cost, plan.query.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
 def request_of(plan: Plan) -> BoundedRequest:
@@ -55,7 +54,3 @@ def request_of(plan: Plan) -> BoundedRequest:
         hashed_units=plan.unit_delta > 0,
         capped_keys=None if plan.choosing is None else len(query.keys) - 1,
     )
-
-
-def _aggregated(rows: PrivateRows, request: BoundedRequest, engine: Engine) -> Exact:
-    return guarded(lambda: engine(rows, request))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import polars as pl
 
 from dp_polars.engines.polars.kept import kept_rows
 from dp_polars.engines.polars.rows import PrivateRows, collect, rows_of
-from dp_polars.errors import EngineError
 from dp_polars.sampling import BitSource
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,25 +34,8 @@ def take_snapshot(
     max_groups: int | None = None,
 ) -> Snapshot:
     """Read a frame and choose which rows of each unit count; call it after the charge."""
-
-    def read() -> Snapshot:
-        scan = rows_of(rows).scan()
-        scan.begin()
-        frame = collect(scan.frame)
-        scan.check(frame.height)
-        return Snapshot(frame, kept_rows(frame, units, source, max_rows=max_rows, keys=keys, max_groups=max_groups))
-
-    return guarded(read)
-
-
-def guarded(work: Callable[[], Result]) -> Result:
-    """Run something that reads private rows; errors may quote values, so neither their text nor their trace goes on."""
-    done: list[Result] = []
-    with contextlib.suppress(Exception, pl.exceptions.PanicException):
-        done.append(work())
-    if not done:  # raised here, outside of any handler: the engine's error is not even its context
-        raise EngineError(
-            "The engine failed while aggregating. Its message is not shown because it may quote private values; the "
-            "charge stays. Check the frame outside of dp_polars, for example that its files can be read."
-        )
-    return done[0]
+    scan = rows_of(rows).scan()
+    scan.begin()
+    frame = collect(scan.frame)
+    scan.check(frame.height)
+    return Snapshot(frame, kept_rows(frame, units, source, max_rows=max_rows, keys=keys, max_groups=max_groups))

@@ -13,10 +13,11 @@ from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.session import Session
 from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.polars.stream import StreamRows, exact_answers, stream_rows
-from dp_polars.errors import EngineError, InvalidParameterError
+from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.sparse_vector import SparseVector
 from dp_polars.planning.stream import SENSITIVITY, StreamPlan, StreamQuery
-from dp_polars.releasing.snapshot import guarded, take_snapshot
+from dp_polars.releasing.charging import OpenQuestions, open_charged
+from dp_polars.releasing.snapshot import take_snapshot
 from dp_polars.sampling import BitSource
 
 _MOST = Fraction(10**300)
@@ -24,9 +25,10 @@ _MOST = Fraction(10**300)
 
 def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: BitSource) -> OpenStream:
     """Charge the price of a whole stream, then read its rows once. Whatever happens after the charge, it stays."""
-    with session.reserve(plan.cost, label=plan.label()) as reservation:
+
+    def make() -> tuple[pl.DataFrame, tuple[StreamRows, SparseVector]]:
         snapshot = take_snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)
-        held = guarded(lambda: stream_rows(snapshot.rows, snapshot.kept, plan.unit, every_row=plan.of == "units"))
+        held = stream_rows(snapshot.rows, snapshot.kept, plan.unit, every_row=plan.of == "units")
         vector = SparseVector(plan.scales, Fraction(0), SENSITIVITY, source)
         facts = {
             "threshold": float(plan.threshold),
@@ -35,16 +37,17 @@ def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: B
             "of": plan.of,
             "epsilon": float(plan.epsilon),
         }
-        release = reservation.commit(pl.DataFrame([facts]))
-        session.remember(release, plan)
-        return OpenStream(plan, held, vector)
+        return pl.DataFrame([facts]), (held, vector)
+
+    release, (held, vector) = open_charged(session, plan.cost, plan.label(), plan, make)
+    return OpenStream(plan, held, vector, OpenQuestions(session, release))
 
 
 class OpenStream:
     """The rows and the noisy threshold of a stream: asks checked questions until the hits are used up."""
 
-    def __init__(self, plan: StreamPlan, rows: StreamRows, vector: SparseVector) -> None:
-        self._plan, self._vector = plan, vector
+    def __init__(self, plan: StreamPlan, rows: StreamRows, vector: SparseVector, questions: OpenQuestions) -> None:
+        self._plan, self._vector, self._questions = plan, vector, questions
         self._rows: StreamRows | None = rows
         self._lock = threading.Lock()
         self._guard = Exclusive(None)  # knows a forked copy
@@ -68,27 +71,26 @@ class OpenStream:
     def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
         """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
         self.refuse_copies()
-        rows = self._rows
-        if rows is None:
-            raise closed()
         if not queries:
             return []
-        try:
-            answers = guarded(lambda: exact_answers(rows, [query.tally for query in queries]))
-        except EngineError:
-            # Whether it fails may depend on a person's row, and that was not paid for: it must not be seen twice.
-            with self._lock:
-                self._rows = None
-                self._vector.hits_left = 0
-            raise
-        found: list[bool | float | None] = []
         with self._lock:
-            for query, answer in zip(queries, answers, strict=True):
+            rows = self._rows
+            if rows is None:
+                raise closed()
+            try:
+                return self._questions.ask(len(queries), lambda: self._answers(rows, queries))
+            finally:
+                if self._questions.failed:
+                    self._vector.hits_left = 0
                 if not self._vector.hits_left:
-                    break
-                found.append(self._compared(query, answer))
+                    self._rows = None  # nobody can ask them any more
+
+    def _answers(self, rows: StreamRows, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
+        found: list[bool | float | None] = []
+        for query, answer in zip(queries, exact_answers(rows, [query.tally for query in queries]), strict=True):
             if not self._vector.hits_left:
-                self._rows = None  # nobody can ask them any more
+                break
+            found.append(self._compared(query, answer))
         return found
 
     def _compared(self, query: StreamQuery, answer: int) -> bool | float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING
 
 from dp_polars.accounting.terms import _Row
@@ -15,10 +16,12 @@ from dp_polars.showing.words import moment, one_line, percent
 
 if TYPE_CHECKING:
     from dp_polars.accounting.cost import Cost
+    from dp_polars.accounting.ledger import Closing
     from dp_polars.accounting.release import Release
     from dp_polars.accounting.session import Session
 
 _CELLS = 20  # of a bar of text
+_CHARGES, _REASONS = 5, 3  # that closed the session, for which it was reopened
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _ACCOUNTS = ("epsilon", "rho")
 _BETTER = "two accounts, of which the better one counts"
@@ -79,6 +82,7 @@ def session_text(session: Session) -> str:
     said = [f"dp_polars session ({terms.measure})"]
     said += [f"  {name}: {text}" for name, text in terms.described().items() if text != "none"]
     said.append(f"  ledger: {session.ledger_path or 'in memory'}")
+    said += [f"  {text}" for text in closed_lines(session.closings, session.reopenings)]
     said.append(f"  releases: {len(releases)}, {used:.1%} of the budget used, {left:.1%} left")
     shown = meters_of(session)
     width = max(len(one.name) for one in shown)
@@ -90,6 +94,23 @@ def session_text(session: Session) -> str:
         said.append(f"  {_last_words(releases, _LAST['text'])}:")
         said += [f"    {text}" for text in _release_lines(releases[-_LAST["text"] :])]
     return "\n".join(said)
+
+
+def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
+    """Return in words what closed a session and why it was reopened; nothing if neither ever happened."""
+    said = []
+    standing = [one for one in closings if one.reopened_at is None]
+    if standing:
+        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_CHARGES])
+        more = ", ..." if len(standing) > _CHARGES else ""
+        said.append(f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: stored releases only")
+        said.append('the owner of the data can go on with session.reopen(reason="...")')
+    if reopenings:
+        acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
+        last = sorted(acts)[-_REASONS:]
+        texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
+        said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
+    return said
 
 
 def _last_words(releases: Sequence[Release], most: int) -> str:
@@ -125,7 +146,11 @@ def session_html(session: Session) -> str:
         for one in measured
     ]
     note = f'<div class="dp-polars-quiet">{_BETTER[0].upper()}{_BETTER[1:]}.</div>'
-    blocks = [heading(title, about), meters_html(bars), note if terms.measure == "approximate" else ""]
+    shut = [
+        f'<div class="dp-polars-quiet">{escape(text)}</div>'
+        for text in closed_lines(session.closings, session.reopenings)
+    ]
+    blocks = [heading(title, about), *shut, meters_html(bars), note if terms.measure == "approximate" else ""]
     blocks.append(_releases_html(releases))
     return whole(*blocks)
 

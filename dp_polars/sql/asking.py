@@ -14,6 +14,7 @@ from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
+from dp_polars.accounting.terms import TableUnit
 from dp_polars.asking.aggregates import Asked as AskedAggregate
 from dp_polars.asking.choice import choice_question, limited
 from dp_polars.asking.options import ChoiceOptions, Options
@@ -56,6 +57,10 @@ class Database(Protocol):
 
     def file_bytes(self, parts: frozenset[str]) -> int:
         """Return the size of the files that tables are in."""
+        ...
+
+    def unit(self, columns: tuple[str, ...]) -> TableUnit | None:
+        """Return how unit columns were declared."""
         ...
 
 
@@ -198,7 +203,9 @@ def _asked(
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
     steps = (question_text(question, used),)
-    view = View(PrivateRows(rows), steps, question.relation.declared, question.unit, session)
+    view = View(
+        PrivateRows(rows), steps, question.relation.declared, question.unit, session, database.unit(question.unit)
+    )
     planned = _question(view, question, values, options, own)
 
     def name() -> bytes:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from dp_polars.accounting.terms import _Row
+from dp_polars.accounting.terms import TableUnit
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
-from dp_polars.releasing.source import source_identity
+from dp_polars.releasing.source import file_state, source_identity
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
 from dp_polars.sql.files import ReadFile
 from dp_polars.sql.questions import RELEASED
@@ -47,8 +47,7 @@ class Catalog:
     def _known(self, path: tuple[str, ...], lower: tuple[str, ...]) -> KnownTable | None:
         guard = self._guard
         public = lower in guard._public
-        terms = guard._session.terms.unit
-        unit = guard._units.get(lower, None if isinstance(terms, _Row) else terms)
+        unit = guard._table_unit(lower).columns or None
         if len(lower) == 1 and lower[0] in guard._frames:
             return KnownTable(self._columns_of(path), public, unit, f"frame:{lower[0]}", lower in guard._units)
         kind = self._kind(lower)
@@ -198,7 +197,7 @@ class Rows:
 
     def _source(self, name: str) -> bytes:
         kind, _, rest = name.partition(":")
-        files = repr([(file, state.st_size, state.st_mtime_ns) for file, state in self._files(name)])
+        files = repr([file_state(file) for file, _ in self._files(name)])
         if kind == "frame":
             held, source = self._guard._frames[rest]
             if isinstance(source, ReadFile):
@@ -206,6 +205,10 @@ class Rows:
             return f"file:{files}".encode() if isinstance(held, Path) else source_identity(source, None, None)
         token = "" if all(self._paths) else self._guard._token  # in memory, the object that was opened
         return f"table:{files}:{token}:{rest}".encode()
+
+    def unit(self, columns: tuple[str, ...]) -> TableUnit | None:
+        """Return how unit columns were declared."""
+        return self._guard._declared_unit(columns)
 
     def file_bytes(self, parts: frozenset[str]) -> int:
         """Return the size of the files that tables are in: public, as in the names of sources."""

@@ -15,9 +15,11 @@ import polars as pl
 
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
+from dp_polars.accounting.terms import TableUnit, UnitWords, table_unit
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
+from dp_polars.quantities import flag_of
 from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
@@ -86,7 +88,7 @@ class GuardedConnection:
         self._parser = Parser()
         self._frames: dict[str, tuple[Any, Any]] = {}
         self._public: set[tuple[str, ...]] = set()
-        self._units: dict[tuple[str, ...], tuple[str, ...] | None] = {}
+        self._units: dict[tuple[str, ...], tuple[UnitWords, bool]] = {}
         self._token = object_token(self._raw).hex()
         self._results: Any = duckdb.connect(":memory:")
         for setting in ("python_enable_replacements", "enable_external_access"):
@@ -123,27 +125,45 @@ class GuardedConnection:
         self._declared += 1
         return self
 
-    def private(self, name: str, unit: str | Sequence[str]) -> GuardedConnection:
+    def private(self, name: str, unit: UnitWords, *, weaker_unit: bool = False) -> GuardedConnection:
         """Declare whose a row of a table or view is, where that isn't the session's unit column.
 
-        For a view this is the owner's word: that each of its rows is made of one unit's rows.
+        For a view this is the owner's word: that each of its rows is made of one unit's rows. The unit is the
+        session's, a renaming of it (`unit={"user_id": "customer"}`) or coarser (some of its columns); any other may
+        protect less than was agreed and needs `weaker_unit=True`.
 
         Examples
         --------
         >>> import duckdb, dp_polars as dp
         >>> raw = duckdb.connect()
         >>> raw = raw.execute("CREATE TABLE sales AS SELECT i AS customer, 5 AS amount FROM range(900) t(i)")
-        >>> con = dp.connect(raw, dp.Session(epsilon=1.0, unit="user_id")).private("sales", unit="customer")
+        >>> con = dp.connect(raw, dp.Session(epsilon=1.0, unit="user_id"))
+        >>> con = con.private("sales", unit={"user_id": "customer"})
         >>> round(con.sql("SELECT dp_count_units(epsilon := 0.5) FROM sales").fetchall()[0][0], -2)
         900
         """
-        names = (unit,) if isinstance(unit, str) else tuple(unit)
-        if not names or not all(isinstance(one, str) for one in names):
+        if unit is None:
             raise InvalidParameterError("unit= names the column, or the columns, that say whose a row is.")
+        words = (unit, flag_of(weaker_unit, "weaker_unit"))
+        table_unit(self._session.terms.unit, unit, weaker=words[1])  # says so if it protects less
         self._public.discard(self._path(name))
-        self._units[self._path(name)] = names
+        self._units[self._path(name)] = words
         self._declared += 1
         return self
+
+    def _table_unit(self, path: tuple[str, ...]) -> TableUnit:
+        """Return whose the rows of a table are, in the session that pays."""
+        unit, weaker = self._units.get(path, (None, False))
+        return table_unit(self._session.terms.unit, unit, weaker=weaker)
+
+    def _declared_unit(self, columns: tuple[str, ...]) -> TableUnit | None:
+        """Return how unit columns were declared; of several tables with these columns, the one that costs most."""
+        declared = [self._table_unit(path) for path in self._units]
+        found = [one for one in declared if one.columns == columns]
+        if not found and columns != self._table_unit(()).columns:  # under another name, so it may be any of them
+            found = declared
+        order = ("agreed", "renamed", "weaker", "coarser")
+        return max(found, key=lambda one: order.index(one.relation), default=None)
 
     def _path(self, name: str) -> tuple[str, ...]:
         """Return the parts of a table's name, which is read as in a statement."""

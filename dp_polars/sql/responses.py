@@ -174,7 +174,14 @@ class _Reader:
         if enum is not None:
             rows = rows.with_columns(pl.col(name).cast(pl.Enum(enum), strict=False))
         steps = (json.dumps(["SQL table", question_text(question, used)]),)
-        view = View(PrivateRows(rows), steps, question.relation.declared, question.unit, guard._session)
+        view = View(
+            PrivateRows(rows),
+            steps,
+            question.relation.declared,
+            question.unit,
+            guard._session,
+            guard._declared_unit(question.unit),
+        )
         twice = sorted(set(options) & set(said))
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")

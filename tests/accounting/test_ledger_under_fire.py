@@ -30,8 +30,13 @@ def work(path: str, receipts: str) -> None:
     out = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with contextlib.suppress(dp.BudgetExceeded):
         while True:
-            reservation = session.reserve(dp.pure_cost(EPSILON), label="q")
-            release = reservation.commit(pl.DataFrame({"n": [reservation.id]}))
+            try:
+                reservation = session.reserve(dp.pure_cost(EPSILON), label="q")
+                release = reservation.commit(pl.DataFrame({"n": [reservation.id]}))
+            except dp.SessionClosed:  # another process was killed in the middle of a charge
+                with contextlib.suppress(dp.InvalidParameterError):  # and somebody else was faster
+                    session.reopen(reason="killed on purpose")
+                continue
             os.write(out, f"{release.entry.id}\n".encode())
 
 

@@ -198,9 +198,11 @@ def test_rows_without_a_unit_are_left_out(rich):
     frame = pl.DataFrame({"user": [1, None, 2, None, 2], "day": [1, 1, None, 1, 3], "flag": [True] * 5})
     with rich:
         assert frame.dp.randomized_response("flag", epsilon=HUGE).height == 2
-        pairs = dp.private(frame, unit=["user", "day"]).randomized_response("flag", epsilon=HUGE)
-        rows = dp.private(frame, unit=dp.ROW).randomized_response("flag", epsilon=HUGE)
-        constant = dp.private(frame, unit=dp.ROW).randomized_response(pl.lit(True).alias("c"), epsilon=HUGE)
+        pairs = dp.private(frame, unit=["user", "day"], weaker_unit=True).randomized_response("flag", epsilon=HUGE)
+        rows = dp.private(frame, unit=dp.ROW, weaker_unit=True).randomized_response("flag", epsilon=HUGE)
+        constant = dp.private(frame, unit=dp.ROW, weaker_unit=True).randomized_response(
+            pl.lit(True).alias("c"), epsilon=HUGE
+        )
     assert (pairs.height, rows.height, constant.height) == (2, 5, 5)
 
 

@@ -70,7 +70,11 @@ def test_every_question_has_an_answer_whoever_is_there(unit, way, asked):
     shapes = set()
     for frame in FRAMES.values():
         paying = session(epsilon=1, max_groups=2, max_rows_per_group=2)
-        answer = dp.private(frame, paying, unit=unit).group_by(*keys).agg(a=ASKED[asked], epsilon=0.5, **options)
+        answer = (
+            dp.private(frame, paying, unit=unit, weaker_unit=True)
+            .group_by(*keys)
+            .agg(a=ASKED[asked], epsilon=0.5, **options)
+        )
         shapes.add((str(answer.schema), answer.height if way != "discovered keys" else 0))
         assert [entry.state for entry in paying.releases] == ["committed"]
     assert len(shapes) == 1
@@ -83,7 +87,7 @@ def test_all_at_once_too(unit, way):
     for frame in FRAMES.values():
         paying = session(epsilon=1, max_groups=2, max_rows_per_group=2)
         words = {name.replace(" ", "_"): one for name, one in ASKED.items() if "estimated" not in name}
-        dp.private(frame, paying, unit=unit).group_by(*keys).agg(**words, epsilon=0.5, **options)
+        dp.private(frame, paying, unit=unit, weaker_unit=True).group_by(*keys).agg(**words, epsilon=0.5, **options)
         assert [entry.state for entry in paying.releases] == ["committed"]
 
 
@@ -93,7 +97,7 @@ def test_large_sums_never_wrap():
     paying = session(adjacency="replace", max_rows_per_group=1)
     answer = dp.private(rows, paying).sum("v", bounds=(10**15 - 2, 10**15), epsilon=10**5)["v"].item()
     assert abs(answer - (10**15 - 1)) < 10**12  # Laplace noise of scale 10**10
-    answer = dp.private(rows, paying, unit=dp.ROW).sum(
+    answer = dp.private(rows, paying, unit=dp.ROW, weaker_unit=True).sum(
         "v", by="g", bounds=(10**15 - 2, 10**15), keys=[0, 1, 2], rollup=True, epsilon=10**5
     )
     assert (answer["v"] > 0).all()
@@ -105,6 +109,6 @@ def test_many_rows_of_far_bounds_are_counted():
     many = days.select(pl.col("t").repeat_by(6_000_000).explode(empty_as_null=False))
     bounds = (datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1))
     asked = {"n": dp.count("t"), "m": dp.mean("t", bounds=bounds)}
-    found = dp.private(many, session(), unit=dp.ROW).group_by().agg(**asked, epsilon=10**4)
+    found = dp.private(many, session(), unit=dp.ROW, weaker_unit=True).group_by().agg(**asked, epsilon=10**4)
     assert abs(found["n"].item() - 6_000_000) < 10
     assert abs(found["m"].item() - datetime.datetime(2029, 6, 1)) < datetime.timedelta(minutes=10)

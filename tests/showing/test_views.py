@@ -189,9 +189,11 @@ def parsed_text(html):
 
 def test_the_session_reads(session):
     lines = shown(session._repr_html_())
-    assert lines[:12] == [
+    assert lines[:14] == [
         "Privacy budget: 42.0 % used",
         "approximate session, epsilon 1, delta 1e-07; protects user, added or removed; in memory",
+        "CLOSED since TIME UTC by charge 6 (failed): stored releases only",
+        'the owner of the data can go on with session.reopen(reason="...")',
         "budget",
         "42.0 % used, 58.0 % left",
         "epsilon",
@@ -203,7 +205,7 @@ def test_the_session_reads(session):
         "Two accounts, of which the better one counts.",
         "Releases so far",
     ]
-    assert lines[12:15] == [
+    assert lines[14:17] == [
         "no. | release | price | state | charged (UTC)",
         "1 | count by region, unit user | epsilon 0.2, rho 0.01993 | committed | TIME",
         "2 | count, sum of value by region, unit user | epsilon 0.1, rho 0.002499 | committed | TIME",

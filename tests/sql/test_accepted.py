@@ -37,7 +37,7 @@ def con(session):
     raw.execute("CREATE VIEW sales AS SELECT user_id AS customer, price FROM visits")
     raw.execute("CREATE SCHEMA other")
     raw.execute("CREATE TABLE other.visits AS SELECT user_id, qty FROM visits WHERE qty > 0")
-    guard = dp.connect(raw, session).public("lookup").private("sales", unit="customer")
+    guard = dp.connect(raw, session).public("lookup").private("sales", unit={"user_id": "customer"})
     guard.raw_for_tests = raw
     return guard
 

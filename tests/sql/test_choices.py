@@ -153,7 +153,7 @@ def test_plans_and_prices_are_those_of_frames(call):
     with paying:
         twin = getattr(ROWS.dp.preview, name)(column, **given)
     assert (plan.cost, plan.choosing, plan.bounds, plan.parts) == (twin.cost, twin.choosing, twin.bounds, twin.parts)
-    assert plan.query.label() == twin.query.label()
+    assert plan.label() == twin.label()
     assert str(plan).replace(" (after sql)", "") == str(twin)
     assert not paying.releases
 

@@ -133,7 +133,7 @@ def test_the_guard_behind_the_functions_declares_tables(con, session):
     con.execute("CREATE VIEW sales AS SELECT user_id AS customer, price FROM visits")
     with pytest.raises(duckdb.Error, match="is a view"):
         con.sql("FROM dp.dp_count('sales', epsilon := 1)").fetchall()
-    guard.private("sales", unit="customer")
+    guard.private("sales", unit={"user_id": "customer"})
     assert con.sql("FROM dp.dp_count('sales', epsilon := 1)").fetchall()
 
 

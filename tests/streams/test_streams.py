@@ -197,7 +197,7 @@ def test_hits_are_counted_and_the_last_one_closes():
             ask()
 
 
-def test_a_stream_without_hits_can_be_asked_for_ever_and_costs_nothing_more():
+def test_a_stream_without_hits_can_be_asked_again_and_again_and_costs_nothing_more():
     payer = session(max_rows_per_group=5)
     stream = dp.private(FRAME, payer).above_threshold(1000, epsilon=LARGE)
     for _ in range(30):

@@ -218,19 +218,24 @@ def rows_of(given: PrivateRows | pl.LazyFrame) -> PrivateRows:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse columns that Polars takes for patterns, and columns that SQL can't tell apart."""
-    folded: dict[str, str] = {}
+    """Refuse names of columns that could be taken for others: patterns of Polars, and names that differ by case alone.
+
+    `pl.col("^x$")` is every column that the pattern matches and `pl.col("*")` all of them; SQL knows no case.
+    """
+    seen: dict[str, str] = {}
     for name in names:
         if is_pattern(name):
             raise InvalidParameterError(
-                f"A column is called {name!r}, which Polars takes for a pattern of names. Rename it before .dp."
+                f"This frame has a column named {name!r}, which Polars reads as a pattern for other columns: it could "
+                "not be told who is protected. Rename it before .dp."
             )
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
+        folded = "".join(sign.lower() if sign.isascii() else sign for sign in name)
+        if folded in seen:
             raise InvalidParameterError(
-                f"Two columns, {other!r} and {name!r}, differ only by case: SQL can't tell them apart, so a unit or a "
-                "bound could mean either. Rename one before .dp."
+                f"This frame has the columns {seen[folded]!r} and {name!r}, which differ by case alone, and SQL takes "
+                "one for the other: it could not be told who is protected. Rename one before it is asked."
             )
+        seen[folded] = name
 
 
 def _most_copies(public: pl.DataFrame, keys: Sequence[str]) -> int:
@@ -532,7 +537,7 @@ class Sizes:
                     return each * self._height + 4 * read
                 return each * (read + self._height) + 4 * read
             case "pad_start" | "pad_end" | "zfill":
-                return 4 * node.parameter("length") * self._height
+                return int(4 * node.parameter("length") * self._height)
             case "format_time":
                 return 20 * len(node.parameter("format")) * self._height
         return _WRITTEN * self._height if node.operation == "cast" else 0

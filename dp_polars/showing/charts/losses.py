@@ -93,7 +93,7 @@ def _of_plan(plan: Plan) -> Loss:
         notes.append(f"a further delta of {float(plan.cost.delta):.3g}, for keys and units, is not drawn")
     if not exact:
         notes.append("rounded up to a grid")
-    return Loss(whole, plan.cost, plan.query.label(), tuple(notes), exact=bool(exact))
+    return Loss(whole, plan.cost, plan.label(), tuple(notes), exact=bool(exact))
 
 
 def _of_part(part: Part, parts: int) -> PrivacyLoss:
