@@ -1,7 +1,6 @@
-"""Which functions of DuckDB a statement may call: those that are known, and no others.
+"""Which functions a statement may call: the private aggregates, and what DuckDB may run on public and released rows.
 
-Row-wise functions depend on their arguments alone: no other row, no state, no clock, no file. They needn't be total,
-because everything below a private aggregation runs inside TRY, which makes a row's failure a null of that row.
+What may be called over private rows is the list of functions in `sql.expressions`; DuckDB does not run it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-ROWWISE = _words(
+_SCALARS = _words(
     """
     + - * / // % ^ ** & | ~ << >> || @ !~~ ~~ ~~* !~~* ~~~ ^@ add subtract multiply divide mod fdiv fmod abs sign
     round round_even ceil ceiling floor trunc even sqrt cbrt exp ln log log2 log10 pow power pi degrees radians sin
@@ -39,16 +38,7 @@ ROWWISE = _words(
     json_value cardinality
     """
 )
-"""Scalar functions that look at their arguments and nothing else."""
-
-GROWING = _words(
-    """
-    || concat concat_ws replace regexp_replace hex to_hex base64 to_base64
-    """
-)
-"""Scalar functions that make texts longer: what they give is cut."""
-
-ORDINARY = ROWWISE | _words(
+ORDINARY = _SCALARS | _words(
     """
     count count_star sum sum_no_overflow fsum avg mean min max median mode quantile quantile_cont quantile_disc
     stddev stddev_samp stddev_pop var_samp var_pop variance corr covar_pop covar_samp regr_slope regr_intercept
@@ -58,7 +48,7 @@ ORDINARY = ROWWISE | _words(
     current_date today current_timestamp typeof list_sort list_sum list_avg list_min list_max
     """
 )
-"""Functions that may also be called where all rows are public or released."""
+"""Functions that may be called where all rows are public or released: they read nothing but their arguments."""
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
 """Table functions that read nothing."""
@@ -77,15 +67,7 @@ EXPRESSIONS = frozenset(
         "BETWEEN",
     }
 )
-"""Kinds of expressions that look at one row."""
-
-OPERATORS = frozenset(
-    {
-        "OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE",
-        "OPERATOR_TRY", "ARRAY_EXTRACT", "ARRAY_SLICE", "STRUCT_EXTRACT", "ARRAY_CONSTRUCTOR",
-    }
-)  # fmt: skip
-"""Operators that look at one row."""
+"""Kinds of expressions that read nothing but their columns."""
 
 ChoiceKind = Literal["noisy_max", "noisy_min", "top_k"]
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
-import duckdb
 import polars as pl
 
 from dp_polars.accounting.cost import NOTHING
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
-from dp_polars.accounting.terms import TableUnit
 from dp_polars.asking.aggregates import Asked as AskedAggregate
-from dp_polars.asking.choice import choice_question, limited
+from dp_polars.asking.choice import choice_question
 from dp_polars.asking.options import ChoiceOptions, Options
 from dp_polars.asking.question import Question, View, question_of
-from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
-from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
 from dp_polars.engines.polars import run_bounded
 from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
@@ -30,9 +26,8 @@ from dp_polars.quantities import exact, flag_of
 from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.run import Engine, run_plan
 from dp_polars.sql.calls import OWN, Call
-from dp_polars.sql.catalog import unbound
-from dp_polars.sql.questions import Aggregation, Cut, SqlQuestion, question_text
-from dp_polars.sql.tree import Node, given_values
+from dp_polars.sql.catalog import Catalog
+from dp_polars.sql.questions import Aggregation, Cut, SqlQuestion
 
 _SPENDS = ("epsilon", "share", "rho", "within")
 _SHARED = ("epsilon", "share", "rho", "delta")
@@ -40,34 +35,9 @@ _ONCE = ("keys", "min_units", "max_groups")
 """Options of the groups, which the answers of one SELECT have in common."""
 
 
-class Database(Protocol):
-    """Where the rows of questions are."""
-
-    def text(self, node: Node) -> str:
-        """Return the SQL text of a query."""
-        ...
-
-    def cursor_for_rows(self) -> Any:
-        """Return a cursor of its own."""
-        ...
-
-    def source(self, parts: frozenset[str]) -> bytes:
-        """Return what names tables now."""
-        ...
-
-    def file_bytes(self, parts: frozenset[str]) -> int:
-        """Return the size of the files that tables are in."""
-        ...
-
-    def unit(self, columns: tuple[str, ...]) -> TableUnit | None:
-        """Return how unit columns were declared."""
-        ...
-
-
 @dataclass(frozen=True)
 class _One:
     question: Question
-    snapshot: Snapshot
     name: Callable[[], bytes]
     fresh: bool
     keys: tuple[str, ...]
@@ -82,6 +52,7 @@ class Asked:
     parts: Cut
     ones: tuple[tuple[Aggregation, tuple[_One, ...]], ...]
     session: Session
+    catalog: Catalog
     releases: list[Release] = field(default_factory=list)
     """Those that were made or found again, once `release` was called."""
 
@@ -103,8 +74,7 @@ class Asked:
         try:
             return {aggregation.table: _table(aggregation, ones, self.releases) for aggregation, ones in self.ones}
         finally:
-            for one in wanted:
-                one.snapshot.close()
+            self.catalog.close()
 
 
 def _answers(one: _One) -> dict[str, str]:
@@ -148,7 +118,7 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...], releases: list[Rele
     return table.sort(keys) if keys else table
 
 
-def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
+def ask(parts: Cut, session: Session, catalog: Catalog, options: dict[str, Any]) -> Asked:
     """Return the questions of a statement, planned; nothing is read."""
     questions = [question for aggregation in parts.aggregations for question in aggregation.questions]
     if "rollup" in options:
@@ -169,9 +139,9 @@ def ask(parts: Cut, session: Session, database: Database, parameters: dict[str, 
                 said |= call.options
             _agree(question.calls, tuple(said))
             shared = _shared(options, question, without)
-            own.append(_asked(question, session, database, parameters, {**shared, **said}))
+            own.append(_asked(question, session, catalog, {**shared, **said}))
         ones.append((aggregation, tuple(own)))
-    return Asked(parts, tuple(ones), session)
+    return Asked(parts, tuple(ones), session, catalog)
 
 
 def _shared(options: dict[str, Any], question: SqlQuestion, without: int) -> dict[str, Any]:
@@ -193,63 +163,40 @@ def _agree(calls: Sequence[Call], names: Sequence[str]) -> None:
             raise InvalidParameterError(f"{name} differs between the private aggregates of one SELECT; say it once.")
 
 
-def _asked(
-    question: SqlQuestion, session: Session, database: Database, parameters: dict[str, Any], options: dict[str, Any]
-) -> _One:
-    used = given_values(question.rows, parameters)
-    snapshot = Snapshot(database.cursor_for_rows)
-    rows, values, whole = question_rows(question, database, snapshot, used)
+def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: dict[str, Any]) -> _One:
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
-    steps = (question_text(question, used),)
-    view = View(
-        PrivateRows(rows), steps, question.relation.declared, question.unit, session, database.unit(question.unit)
-    )
-    planned = _question(view, question, values, options, own)
+    planned = _question(view_of(question, session), question, options, own)
 
     def name() -> bytes:
-        return release_key(planned.plan.query.fingerprint(), database.source(question.relation.sources))
+        return release_key(planned.plan.query.fingerprint(), catalog.source(question.sources))
 
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
-        cursor = database.cursor_for_rows()
-        try:
-            if must_spill(cursor, database.file_bytes(question.relation.sources)):
-                exact = run_spilling(cursor, _in_place(whole, question, planned, values), used, request)
-                return limited(exact, planned.plan.query)
-            return run_bounded(rows, request)
-        finally:
-            cursor.close()
+        return run_bounded(rows, request)
 
     fresh = flag_of(own.get("fresh", False), "fresh")
-    return _One(planned, snapshot, name, fresh, question.keys, question.numbers, engine)
+    return _One(planned, name, fresh, question.keys, question.numbers, engine)
 
 
-def _question(
-    view: View, question: SqlQuestion, values: list[str], options: dict[str, Any], own: dict[str, Any]
-) -> Question:
-    """Return the question that calls mean, of columns that are named by `values`."""
+def view_of(question: SqlQuestion, session: Session) -> View:
+    """Return what a question sees of a private table."""
+    return View(question.rows, question.steps(), question.declared, question.unit, session, question.table_unit)
+
+
+def _question(view: View, question: SqlQuestion, options: dict[str, Any], own: dict[str, Any]) -> Question:
+    """Return the question that calls mean."""
     keys = list(question.keys) or None
     alone = len(question.calls) == 1
     asked: dict[str | None, AskedAggregate] = {}
     for number, call in zip(question.numbers, question.calls, strict=True):
         said = {name: options[name] for name in OWN if name in options and call.kind not in _UNBOUNDED}
-        columns = tuple(values[place] for place in question.places(call))
+        columns = question.columns(call)
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
             return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
         asked[None if alone else f"answer_{number}"] = whole.asked(columns)
     return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
-
-
-def _in_place(whole: str, question: SqlQuestion, planned: Question, values: list[str]) -> str:
-    """Return rows as SQL with their values in the places that the plan has for them."""
-    query = planned.plan.query
-    names = [f"unit_{i}" for i in range(len(query.unit))] + [f"key_{i}" for i in range(len(question.keys))]
-    if query.selection is not None:  # the candidate is the last key
-        names.append(f"value_{values.index(query.keys[-1].name)} AS key_{len(question.keys)}")
-    names += [f"value_{values.index(own.name)} AS value_{i}" for i, own in enumerate(planned.plan.columns)]
-    return f"SELECT {', '.join(names) or '1 AS row'} FROM ({whole})"  # noqa: S608 - own names
 
 
 def _domain(given: Any, question: SqlQuestion) -> Any:
@@ -260,86 +207,4 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
     return given
 
 
-def question_rows(
-    question: SqlQuestion, database: Database, snapshot: Snapshot, used: dict[str, Any]
-) -> tuple[pl.LazyFrame, list[str], str]:
-    """Return the rows of a question under the names that a plan shows, the names of its values, and their SQL."""
-    text = database.text(question.rows)
-    uses: dict[str, set[str]] = {}
-    for call in question.calls:
-        kinds = ("candidate", "sum") if call.chooses else (call.kind, call.kind)
-        for place, kind in zip(question.places(call), kinds, strict=False):
-            uses.setdefault(f"value_{place}", set()).add(kind)
-    cursor = database.cursor_for_rows()
-    try:
-        try:
-            relation = cursor.sql(text, params=used or None)
-        except duckdb.Error as error:
-            raise unbound(error) from None
-        types = dict(zip(relation.columns, relation.types, strict=True))
-        for name, kind in types.items():
-            _check_type(name, str(kind), uses.get(name, set()))
-        listed = ", ".join(_cast(name, kind, uses.get(name, set())) for name, kind in types.items()) or "1 AS row"
-        whole = f"SELECT {listed} FROM ({text})"  # noqa: S608 - names are our own
-        empty = cursor.sql(whole + " LIMIT 0", params=used or None).pl()
-    finally:
-        cursor.close()
-    schema = {
-        name: (_enum(types[name]) if name in types and uses.get(name, _CANDIDATE) == _CANDIDATE else None) or dtype
-        for name, dtype in empty.schema.items()
-    }
-    rows = scanned(snapshot, whole, used, pl.Schema(schema))
-    names = {f"unit_{i}": name for i, name in enumerate(question.unit)}
-    names |= {f"key_{i}": name for i, name in enumerate(question.keys)}
-    values: list[str] = []
-    for place, node in enumerate(question.values):
-        own = str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else "value"
-        while own in names.values():
-            own = f"{own}_value"
-        names[f"value_{place}"] = own
-        values.append(own)
-    return rows.rename({name: own for name, own in names.items() if name in schema}), values, whole
-
-
 _UNBOUNDED = ("count", "count_units", "n_unique")
-_CANDIDATE = {"candidate"}
-
-
-def _check_type(name: str, kind: str, uses: set[str]) -> None:
-    """Refuse types that Polars doesn't have, but where only it matters whether there is a value."""
-    if uses == {"count"}:
-        return
-    odd = ("VARIANT", "UNION", "GEOMETRY", "MAP", "STRUCT", "TUPLE") if name.startswith("unit_") else ()
-    if kind.upper().startswith(("INTERVAL", "TIME_TZ", "TIME WITH", "VARIANT", *odd)) or (odd and kind.endswith("]")):
-        raise InvalidParameterError(f"A {kind} can be neither a key, a unit nor a value; make it a number or a date.")
-
-
-def _cast(name: str, kind: Any, uses: set[str]) -> str:
-    """Return a column in a type that Polars has too; `uses` are the aggregates of a value."""
-    base = str(kind).upper().partition("(")[0]
-    column = quoted(name)
-    if uses == {"count"}:  # only whether it is there matters
-        return f"CASE WHEN {_is_there(column, base)} THEN true END AS {column}"
-    if name.startswith("unit_") and base.startswith("TIME") and not base.startswith("TIMESTAMP"):
-        return f"CAST({column} AS VARCHAR) AS {column}"  # Polars has no 24:00
-    if base in ("TIMESTAMP_S", "TIMESTAMP_MS"):
-        return f"TRY_CAST({column} AS TIMESTAMP) AS {column}"
-    number = bool(uses - {"count", "n_unique", "candidate"})
-    if base in ("UUID", "ENUM") or (base in ("HUGEINT", "UHUGEINT", "BIT", "BIGNUM", "VARINT") and not number):
-        return f"CAST({column} AS VARCHAR) AS {column}"
-    if number and base in ("HUGEINT", "UHUGEINT"):
-        return f"CAST({column} AS DOUBLE) AS {column}"
-    return column
-
-
-def _is_there(column: str, base: str) -> str:
-    """Return the condition that a value is there; NaN counts as null."""
-    is_float = base in ("FLOAT", "DOUBLE")
-    return f"{column} IS NOT NULL" + (f" AND NOT system.main.isnan({column})" if is_float else "")
-
-
-def _enum(kind: Any) -> pl.Enum | None:
-    if getattr(kind, "id", "") != "enum":
-        return None
-    (_, values), *_ = kind.children
-    return pl.Enum(values)

@@ -1,242 +1,289 @@
-"""What a guarded connection knows about tables and functions, looked up once for each statement."""
+"""What a guarded connection knows about tables, looked up once for each statement.
+
+A name is resolved to an object (a table or view by catalog, schema and name, or a registered frame or file), and all
+that was declared is kept by the object: another spelling of a name is the same table.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import polars as pl
 
 from dp_polars.accounting.terms import TableUnit
-from dp_polars.engines.duckdb.rows import quoted
+from dp_polars.engines.duckdb.rows import Snapshot, TableColumn, memory_limit, quoted, table_rows
+from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
-from dp_polars.releasing.source import file_state, source_identity
-from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
-from dp_polars.sql.files import ReadFile
+from dp_polars.releasing.source import file_state
 from dp_polars.sql.questions import RELEASED
-from dp_polars.sql.relations import KnownTable
-from dp_polars.sql.tree import Node, fold, parameters_of, path_of, pinned, with_path, without_places
-from dp_polars.sql.verify import verify
+from dp_polars.sql.sandbox import unbound
+from dp_polars.sql.tree import Node, arrow_table, fold, path_of, replaced_tables
+from dp_polars.sql.types import polars_type
 
 if TYPE_CHECKING:
     from dp_polars.sql.connection import GuardedConnection
 
+TableKey = tuple[str, ...]
+"""What the name of a table stands for: a registered name, or the number of an attached database, schema and table."""
 
-_FRAMES = ("temp", "main")  # where DuckDB puts registered frames
+_PUBLIC = "dp_public_"
+_CONVERTED = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)", "TIMESTAMP_S": "TIMESTAMP",
+              "TIMESTAMP_MS": "TIMESTAMP"}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class KnownTable:
+    """A table, a view, or a registered frame or file."""
+
+    key: TableKey
+    path: tuple[str, ...]
+    columns: Mapping[str, TableColumn | str]
+    """How each column is read, or the SQL type that keeps it from being read."""
+    public: bool
+    unit: TableUnit
+    is_view: bool = False
+    declared: bool = False
+    """Whether whose its rows are is the owner's word (a view)."""
 
 
 class Catalog:
-    """The tables and functions that one statement meets. Reads names and types, never rows."""
+    """The tables that one statement meets. Reads names and types of private tables, never rows."""
 
-    def __init__(self, guard: GuardedConnection) -> None:
-        self._guard = guard
-        self._tables: dict[tuple[str, ...], KnownTable | None] = {}
-        self._described: dict[str, dict[str, str]] = {}
+    def __init__(self, guard: GuardedConnection, parameters: Mapping[str, Any] | None = None) -> None:
+        self._guard, self._parameters = guard, dict(parameters or {})
+        self._tables: dict[TableKey, KnownTable] = {}
+        self._public: dict[TableKey, Any] = {}
+        self._snapshots: list[Snapshot] = []
 
-    # ------------------------------------------------------------------ tables
+    # ------------------------------------------------------------------ names
+
+    def key(self, path: tuple[str, ...]) -> TableKey | None:
+        """Return the object that a name stands for, None if there is none."""
+        lower = tuple(fold(part) for part in path)
+        if len(lower) == 1 and lower[0] in self._guard._frames:
+            return ("frame", lower[0])
+        here = tuple(fold(part) for part in self._here)
+        full = {
+            1: [(*here, *lower)],
+            2: [(here[0], *lower), (lower[0], "main", lower[1])] if len(lower) == 2 else [],
+            3: [lower],
+        }.get(len(lower), [])
+        found = [key for one in dict.fromkeys(full) if (key := self._names.get(one)) is not None]
+        if len(found) > 1:
+            raise StatementNotAllowed(
+                f"{'.'.join(path)} could be two tables; name it with its catalog and schema: catalog.schema.table."
+            )
+        return found[0][0] if found else None
 
     def table(self, path: tuple[str, ...]) -> KnownTable | None:
         """Return a table by its name, None if there is none."""
-        lower = tuple(fold(part) for part in path)
-        if lower not in self._tables:
-            self._tables[lower] = self._known(path, lower)
-        return self._tables[lower]
-
-    def _known(self, path: tuple[str, ...], lower: tuple[str, ...]) -> KnownTable | None:
-        guard = self._guard
-        public = lower in guard._public
-        unit = guard._table_unit(lower).columns or None
-        if len(lower) == 1 and lower[0] in guard._frames:
-            return KnownTable(self._columns_of(path), public, unit, f"frame:{lower[0]}", lower in guard._units)
-        kind = self._kind(lower)
-        if kind is None:
+        key = self.key(path)
+        if key is None:
             return None
-        if kind == "view" and not public and lower not in guard._units:
+        if key not in self._tables:
+            self._tables[key] = self._known(key, path)
+        return self._tables[key]
+
+    def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
+        guard = self._guard
+        public, declared = key in guard._public, key in guard._units
+        unit = guard._table_unit(key)
+        if key[0] == "frame":
+            schema = guard._frames[key[1]].frame.collect_schema()
+            columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
+            return KnownTable(key, (key[1],), columns, public, unit)
+        full, is_view = self._paths[key]
+        if is_view and not public and not declared:
             raise InvalidParameterError(
                 f"{'.'.join(path)} is a view, so whose its rows are is not known. Say it with con.private(view, "
                 "unit=...), or declare it public with con.public(view)."
             )
-        return KnownTable(
-            self._columns_of(path), public, unit, "table:" + ".".join(lower), kind == "view" and not public
-        )
+        return KnownTable(key, full, self._columns(full), public, unit, is_view, is_view and not public)
 
     def known_names(self) -> list[str]:
         """Return how all tables and views may be called, the nearest first."""
         found = sorted(self._guard._frames)
-        for path in sorted(set().union(*self._names.values()), key=lambda path: (path[:2] != self._here, path)):
-            short = next(place for place in range(3) if self._full(path[2 - place :]) == path)
-            found.append(".".join(path[2 - short :]))
+        for full, _ in sorted(self._paths.values(), key=lambda one: (one[0][:2] != self._here, one[0])):
+            short = 2 if full[:2] == self._here and fold(full[2]) not in self._guard._frames else 0
+            short = 1 if short == 0 and full[0] == self._here[0] else short
+            found.append(".".join(full[short:]))
         return found
-
-    def _kind(self, path: tuple[str, ...]) -> str | None:
-        """Return whether a name is a table or a view of the database."""
-        return next((kind for kind, names in self._names.items() if self._full(path) in names), None)
-
-    def is_view(self, path: tuple[str, ...]) -> bool:
-        """Whether a name is that of a view of the database."""
-        return not (len(path) == 1 and path[0] in self._guard._frames) and self._kind(path) == "view"
 
     @cached_property
     def _here(self) -> tuple[str, ...]:
         # System functions are called by their full names, because a user's macro may have the short one.
         row = self._run("SELECT system.main.current_database(), system.main.current_schema()")[0]
-        return tuple(fold(part) for part in row)
+        return tuple(str(part) for part in row)
 
     @cached_property
-    def _names(self) -> dict[str, set[tuple[str, ...]]]:
+    def _names(self) -> dict[tuple[str, ...], tuple[TableKey, tuple[str, ...], bool]]:
+        """The tables and views of the database by their full names, as DuckDB compares them."""
         found = {}
         for kind in ("table", "view"):
             rows = self._run(
-                f"SELECT database_name, schema_name, {kind}_name FROM system.main.duckdb_{kind}s() "  # noqa: S608
-                "WHERE NOT internal AND NOT temporary"
+                f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name "  # noqa: S608 - own words
+                f"FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
             )
-            found[kind] = {tuple(fold(part) for part in row) for row in rows}
+            for number, *path in rows:
+                lower = tuple(fold(part) for part in path)
+                found[lower] = (("table", number, *lower[1:]), tuple(path), kind == "view")
         return found
 
-    def _columns_of(self, path: tuple[str, ...]) -> dict[str, str]:
-        full = self._full(tuple(fold(part) for part in path))
-        rows = self._run(f"DESCRIBE SELECT * FROM {'.'.join(map(quoted, full))}")  # noqa: S608 - quoted
-        return {row[0]: row[1] for row in rows}
-
-    def columns_of_table(self, table: Node) -> dict[str, str]:
-        """Return the columns of a table in FROM and their types."""
-        known = self.table(path_of(table))
-        return {} if known is None else known.columns
-
-    def columns(self, query: Node) -> dict[str, str]:
-        """Return the names and types of a query's columns; the query is bound, not run."""
-        text = self.text(query, above=True, private=True)
-        if text not in self._described:
-            try:
-                rows = self._run(f"DESCRIBE {text}", dict.fromkeys(parameters_of(query)) or None)
-            except duckdb.Error as error:
-                raise unbound(error) from None
-            self._described[text] = {row[0]: row[1] for row in rows}
-        return self._described[text]
-
-    # ------------------------------------------------------------------ functions
-
-    def macro(self, name: str) -> tuple[list[str], Node] | None:
-        """Return a user's macro: its parameters and its body; refuse any other function of the user's."""
-        own = [one for one in self._functions if fold(one[0]) == name]
-        if not own:
-            return None
-        (_, kind, schema, parameters, body), *more = own
-        if more or kind != "macro" or fold(schema) != "main":
-            raise StatementNotAllowed(f"{name} is a function of this database that can't be read for what it does.")
-        return list(parameters), self._guard._parser.expression(f"({body})")
-
     @cached_property
-    def _functions(self) -> list[Any]:
-        rows = self._run(
-            "SELECT function_name, function_type, schema_name, parameters, macro_definition "
-            "FROM system.main.duckdb_functions() WHERE NOT internal"
-        )
-        return [row for row in rows if not str(row[0]).startswith("dp_")]
+    def _paths(self) -> dict[TableKey, tuple[tuple[str, ...], bool]]:
+        return {key: (path, is_view) for key, path, is_view in self._names.values()}
 
-    # ------------------------------------------------------------------ texts
-
-    def text(self, node: Node, *, above: bool, private: bool) -> str:
-        """Return the SQL text of a query, after a last look at it; private tables only where they may be read."""
-        parser = self._guard._parser
-        full = self._with_full_paths(pinned(without_places(node), ORDINARY | TABLE_FUNCTIONS))
-        text = parser.text(full)
-        paths = {self._full(path) for path, known in self._tables.items() if known and (private or known.public)}
-
-        def readable(path: tuple[str, ...]) -> bool:
-            released = above and path[:2] == _FRAMES and path[-1].startswith(RELEASED)
-            return len(path) == 3 and (released or path in paths)
-
-        verify(parser.select(text), readable, lambda name: self.macro(name) is not None, above=above)
-        return text
-
-    def _full(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the one full name of a table, so that no search path finds another."""
-        if len(path) == 1 and (path[0] in self._guard._frames or path[0].startswith(RELEASED)):
-            return (*_FRAMES, path[0])
-        return (*self._here[: max(3 - len(path), 0)], *path)
-
-    def _with_full_paths(self, node: Any) -> Any:
-        if isinstance(node, list):
-            return [self._with_full_paths(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        copy = {name: self._with_full_paths(item) for name, item in node.items()}
-        if copy.get("type") == "BASE_TABLE" and "class" not in copy:
-            return with_path(copy, self._full(tuple(fold(part) for part in path_of(copy))))
-        return copy
-
-    def _run(self, sql: str, parameters: Any = None) -> list[Any]:
+    def _columns(self, path: tuple[str, ...]) -> dict[str, TableColumn | str]:
         cursor = self._guard._cursor_for_rows()
         try:
-            rows: list[Any] = cursor.execute(sql, parameters).fetchall()
+            # Without parameters nothing is run before the rows are asked for; and none are.
+            relation = cursor.sql(f"SELECT * FROM {'.'.join(map(quoted, path))} LIMIT 0")  # noqa: S608 - quoted
+            pairs = list(zip(relation.columns, relation.types, strict=True))
+        except duckdb.Error:
+            raise InvalidParameterError(
+                f"{'.'.join(path)} can't be read: its definition doesn't fit the tables that it is made of."
+            ) from None
+        finally:
+            cursor.close()
+        return {name: _column(name, kind) for name, kind in pairs}
+
+    # ------------------------------------------------------------------ rows
+
+    def rows(self, table: KnownTable) -> PrivateRows:
+        """Return the rows of a private table; columns that can't be used over private rows are left out."""
+        if table.key[0] == "frame":
+            return self._guard._frames[table.key[1]].rows()
+        snapshot = Snapshot(self._guard._cursor_for_rows)
+        self._snapshots.append(snapshot)
+        known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
+        return table_rows(snapshot, table.path, known)
+
+    def close(self) -> None:
+        """End the transactions in which rows were read."""
+        for snapshot in self._snapshots:
+            snapshot.close()
+
+    def source(self, keys: frozenset[TableKey]) -> bytes:
+        """Return what names tables now: never their rows."""
+        return b"\x00".join(sorted(self._source(key) for key in keys))
+
+    def _source(self, key: TableKey) -> bytes:
+        if key[0] == "frame":
+            return b"frame:" + self._guard._frames[key[1]].source_name()
+        files = repr([file_state(file) for file in self._database_files])
+        token = "" if all(self._databases) else self._guard._token  # in memory, the object that was opened
+        return f"table:{files}:{token}:{'.'.join(map(fold, self._paths[key][0]))}".encode()
+
+    def file_bytes(self, keys: frozenset[TableKey]) -> int:
+        """Return the size of the files that tables are in: public, as in the names of sources."""
+        frames = [self._guard._frames[key[1]] for key in keys if key[0] == "frame"]
+        tables = any(key[0] == "table" for key in keys)
+        return sum(one.bytes for one in frames) + sum(map(os.path.getsize, self._database_files if tables else []))
+
+    def memory_limit(self) -> float:
+        """Return how many bytes the database may use."""
+        cursor = self._guard._cursor_for_rows()
+        try:
+            return memory_limit(cursor)
+        finally:
+            cursor.close()
+
+    @cached_property
+    def _databases(self) -> list[str]:
+        rows = self._run(
+            "SELECT path FROM system.main.duckdb_databases() "
+            "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
+        )
+        return ["" if row[0] is None else str(row[0]) for row in rows]
+
+    @property
+    def _database_files(self) -> list[str]:
+        return [file for path in self._databases if path for file in (path, f"{path}.wal") if os.path.exists(file)]
+
+    # ------------------------------------------------------------------ public and released rows
+
+    def columns(self, query: Node) -> list[str]:
+        """Return the names of the columns of a public query; it is bound, not run."""
+        named, tables = self._handed_over(query)
+        try:
+            return self._guard._sandbox.columns(named, tables, self._parameters)
+        except duckdb.Error as error:
+            raise unbound(error) from None
+
+    def public_frame(self, query: Node) -> pl.DataFrame:
+        """Return the rows of a public query."""
+        named, tables = self._handed_over(query)
+        try:
+            return self._guard._sandbox.frame(named, tables, self._parameters)
+        except duckdb.Error as error:
+            raise unbound(error) from None
+
+    def answer(self, query: Node, released: Mapping[str, pl.DataFrame]) -> Any:
+        """Return the rows of a query over public and released rows, as an Arrow table."""
+        named, tables = self._handed_over(query, released)
+        return self._guard._sandbox.arrow(named, tables, self._parameters)
+
+    def bind(self, query: Node, released: Mapping[str, pl.DataFrame]) -> None:
+        """See that a query over public and released rows can be run."""
+        named, tables = self._handed_over(query, released)
+        try:
+            self._guard._sandbox.columns(named, tables, self._parameters)
+        except duckdb.Error as error:
+            raise unbound(error) from None
+
+    def _handed_over(
+        self, query: Node, released: Mapping[str, pl.DataFrame] | None = None
+    ) -> tuple[Node, dict[str, Any]]:
+        """Return a query that names the tables which the sandbox gets, and these tables."""
+        answers = {name: frame.to_arrow() for name, frame in (released or {}).items()}
+        tables: dict[str, Any] = {}
+
+        def named(table: Node) -> str:
+            path = path_of(table)
+            if len(path) == 1 and path[0].startswith(RELEASED) and path[0] in answers:
+                tables[path[0]] = answers[path[0]]
+                return path[0]
+            known = self.table(path)
+            if known is None or not known.public:
+                raise StatementNotAllowed(f"{'.'.join(path)} is not a public table of this statement.")
+            if known.key not in self._public:
+                self._public[known.key] = self._read(known)
+            name = f"{_PUBLIC}{list(self._public).index(known.key)}"
+            tables[name] = self._public[known.key]
+            return name
+
+        return replaced_tables(query, named), tables
+
+    def _read(self, table: KnownTable) -> Any:
+        """Return the rows of a public table as an Arrow table."""
+        if table.key[0] == "frame":
+            return self._guard._frames[table.key[1]].frame.collect().to_arrow()
+        cursor = self._guard._cursor_for_rows()
+        try:
+            return arrow_table(cursor, f"SELECT * FROM {'.'.join(map(quoted, table.path))}")  # noqa: S608 - quoted
+        except duckdb.Error:
+            raise InvalidParameterError(f"The public table {'.'.join(table.path)} can't be read.") from None
+        finally:
+            cursor.close()
+
+    def _run(self, sql: str) -> list[Any]:
+        cursor = self._guard._cursor_for_rows()
+        try:
+            rows: list[Any] = cursor.execute(sql).fetchall()
             return rows
         finally:
             cursor.close()
 
 
-class Rows:
-    """Where the rows of a statement's questions are: texts, cursors and the names of sources."""
-
-    def __init__(self, guard: GuardedConnection, catalog: Catalog) -> None:
-        self._guard, self._catalog = guard, catalog
-
-    def text(self, node: Node) -> str:
-        """Return the SQL text of the rows of a question."""
-        return self._catalog.text(node, above=False, private=True)
-
-    def cursor_for_rows(self) -> Any:
-        """Return a cursor of its own."""
-        return self._guard._cursor_for_rows()
-
-    def source(self, parts: frozenset[str]) -> bytes:
-        """Return what names tables now: never their rows."""
-        return b"\x00".join(self._source(part) for part in sorted(parts))
-
-    def _source(self, name: str) -> bytes:
-        kind, _, rest = name.partition(":")
-        files = repr([file_state(file) for file, _ in self._files(name)])
-        if kind == "frame":
-            held, source = self._guard._frames[rest]
-            if isinstance(source, ReadFile):
-                return source.name()
-            return f"file:{files}".encode() if isinstance(held, Path) else source_identity(source, None, None)
-        token = "" if all(self._paths) else self._guard._token  # in memory, the object that was opened
-        return f"table:{files}:{token}:{rest}".encode()
-
-    def unit(self, columns: tuple[str, ...]) -> TableUnit | None:
-        """Return how unit columns were declared."""
-        return self._guard._declared_unit(columns)
-
-    def file_bytes(self, parts: frozenset[str]) -> int:
-        """Return the size of the files that tables are in: public, as in the names of sources."""
-        return sum(state.st_size for part in parts for _, state in self._files(part))
-
-    def _files(self, name: str) -> list[tuple[str, os.stat_result]]:
-        """Return the files that a table is in, as they are now."""
-        kind, _, rest = name.partition(":")
-        if kind == "frame":
-            held, _ = self._guard._frames[rest]
-            paths = [str(held)] if isinstance(held, Path) else []
-        else:
-            paths = [file for path in self._paths if path for file in (path, f"{path}.wal") if os.path.exists(file)]
-        return [(path, os.stat(path)) for path in paths]
-
-    @cached_property
-    def _paths(self) -> list[str]:
-        cursor = self._guard._cursor_for_rows()
-        try:
-            rows = cursor.execute(
-                "SELECT path FROM system.main.duckdb_databases() "
-                "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
-            )
-            return ["" if row[0] is None else str(row[0]) for row in rows.fetchall()]
-        finally:
-            cursor.close()
-
-
-def unbound(error: Exception) -> StatementNotAllowed:
-    """Return the refusal of a statement that DuckDB can't bind: its message is about names and types."""
-    return StatementNotAllowed(f"DuckDB can't make sense of this statement: {str(error).splitlines()[0]}")
+def _column(name: str, kind: Any) -> TableColumn | str:
+    """Return how a column of a table is read, or its type if that can't be used over private rows."""
+    dtype, written = polars_type(kind), str(kind)
+    if dtype is None:
+        return written
+    to = _CONVERTED.get(written)
+    return TableColumn(quoted(name) if to is None else f"TRY_CAST({quoted(name)} AS {to})", dtype)

@@ -6,6 +6,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,16 @@ from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.quantities import flag_of
-from dp_polars.releasing.source import object_token
+from dp_polars.engines.polars.rows import PrivateRows
+from dp_polars.releasing.source import file_state, object_token, source_identity
 from dp_polars.sql.asking import Asked, ask
-from dp_polars.sql.catalog import Catalog, Rows, unbound
+from dp_polars.sql.catalog import Catalog, TableKey
 from dp_polars.sql.files import opened
 from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.statement import cut
-from dp_polars.sql.tree import Node, Parser, fold, given_values, parameters_of, path_of
+from dp_polars.sql.sandbox import Sandbox
+from dp_polars.sql.tree import Node, Parser, fold, parameters_of, path_of, sandbox
+from dp_polars.sql.tables import closest
 from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -34,6 +38,29 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _VALUES = (
     bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, type(None)
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    held: pl.LazyFrame | None
+    origin: Any
+    path: str | None
+
+    @property
+    def frame(self):
+        return pl.scan_parquet(self.path, glob=False) if self.held is None else self.held
+
+    def rows(self):
+        return PrivateRows(self.frame)
+
+    def source_name(self) -> bytes:
+        if self.path is not None:
+            return repr(file_state(self.path)).encode()
+        return self.origin.name() if hasattr(self.origin, "name") and callable(self.origin.name) else source_identity(self.origin, None, None)
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.path is None else os.path.getsize(self.path)
 
 
 class Plans(list[Plan]):
@@ -86,13 +113,12 @@ class GuardedConnection:
             duckdb.connect(os.fspath(database) if database is not None else ":memory:") if self._own else database
         )
         self._parser = Parser()
-        self._frames: dict[str, tuple[Any, Any]] = {}
-        self._public: set[tuple[str, ...]] = set()
-        self._units: dict[tuple[str, ...], tuple[UnitWords, bool]] = {}
+        self._frames: dict[str, _Held] = {}
+        self._public: set[TableKey] = set()
+        self._units: dict[TableKey, tuple[UnitWords, bool]] = {}
         self._token = object_token(self._raw).hex()
-        self._results: Any = duckdb.connect(":memory:")
-        for setting in ("python_enable_replacements", "enable_external_access"):
-            self._results.execute(f"SET {setting} = false")
+        self._sandbox = Sandbox(self._parser)
+        self._results: Any = sandbox()
         self._declared = 0  # how often something was declared: earlier answers may not be for it
         self._result: Any = None
         self._table: Any = None
@@ -107,21 +133,23 @@ class GuardedConnection:
         count as public, as every schema does; or they are declared, `types={"amount": "DOUBLE"}`, and others are text.
         """
         if isinstance(source, str | Path):
-            self._frames[fold(name)] = opened(name, source, types)
+            held, origin = opened(name, source, types)
+            frame = None if isinstance(held, Path) else pl.DataFrame(held).lazy()
+            self._frames[fold(name)] = _Held(frame, origin, str(held) if isinstance(held, Path) else None)
         elif types is not None:
             raise InvalidParameterError("types= are for text files; a frame has types of its own.")
         else:
-            held = source.collect() if isinstance(source, pl.LazyFrame) else source
-            self._frames[fold(name)] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
-        self._public.discard((fold(name),))
-        self._units.pop((fold(name),), None)
+            held = source.lazy() if isinstance(source, pl.DataFrame | pl.LazyFrame) else pl.DataFrame(source).lazy()
+            self._frames[fold(name)] = _Held(held, source, None)
+        self._public.discard(("frame", fold(name)))
+        self._units.pop(("frame", fold(name)), None)
         self._declared += 1
         return self
 
     def public(self, *names: str) -> GuardedConnection:
         """Declare tables public: their rows belong to nobody, and may be shown and joined."""
         for name in names:
-            self._public.add(self._path(name))
+            self._public.add(self._key(name))
         self._declared += 1
         return self
 
@@ -146,28 +174,28 @@ class GuardedConnection:
             raise InvalidParameterError("unit= names the column, or the columns, that say whose a row is.")
         words = (unit, flag_of(weaker_unit, "weaker_unit"))
         table_unit(self._session.terms.unit, unit, weaker=words[1])  # says so if it protects less
-        self._public.discard(self._path(name))
-        self._units[self._path(name)] = words
+        key = self._key(name)
+        self._public.discard(key)
+        self._units[key] = words
         self._declared += 1
         return self
 
-    def _table_unit(self, path: tuple[str, ...]) -> TableUnit:
+    def _table_unit(self, key: TableKey) -> TableUnit:
         """Return whose the rows of a table are, in the session that pays."""
-        unit, weaker = self._units.get(path, (None, False))
+        unit, weaker = self._units.get(key, (None, False))
         return table_unit(self._session.terms.unit, unit, weaker=weaker)
 
-    def _declared_unit(self, columns: tuple[str, ...]) -> TableUnit | None:
-        """Return how unit columns were declared; of several tables with these columns, the one that costs most."""
-        declared = [self._table_unit(path) for path in self._units]
-        found = [one for one in declared if one.columns == columns]
-        if not found and columns != self._table_unit(()).columns:  # under another name, so it may be any of them
-            found = declared
-        order = ("agreed", "renamed", "weaker", "coarser")
-        return max(found, key=lambda one: order.index(one.relation), default=None)
-
-    def _path(self, name: str) -> tuple[str, ...]:
-        """Return the parts of a table's name, which is read as in a statement."""
-        return tuple(fold(part) for part in path_of(self._parser.table(name)))
+    def _key(self, name: str) -> TableKey:
+        """Return the table that a name stands for, which is read as in a statement."""
+        path = path_of(self._parser.table(name))
+        catalog = Catalog(self)
+        key = catalog.key(path)
+        if key is None:
+            raise InvalidParameterError(
+                f"There is no table {name} here{closest(name, catalog.known_names())}. Make or register it first: what "
+                "is declared belongs to the table, not to its name."
+            )
+        return key
 
     # ------------------------------------------------------------------ statements
 
@@ -214,81 +242,49 @@ class GuardedConnection:
         self._paid = ()
         if is_local(query) and (local := local_statement(self, query, parameters, options)) is not None:
             return local.answer().to_arrow()
-        asked, catalog = self._planned(query, parameters, options)
+        asked = self._asked(query, parameters, options)
         released = asked.release()
         self._paid = tuple(asked.releases)
-        return self._above(asked, released, parameters, catalog)
+        try:
+            return asked.catalog.answer(asked.parts.above, released)
+        except duckdb.Error as error:
+            raise StatementNotAllowed(
+                f"What stands above the private aggregates failed: {str(error).splitlines()[0]} Their answers were "
+                "released and are stored: a corrected statement finds them again at no cost."
+            ) from None
 
     def _asked(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Asked:
-        return self._planned(query, parameters, options)[0]
-
-    def _planned(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> tuple[Asked, Catalog]:
+        """Return the questions of a statement, planned; what stands above them can be run."""
         if "confidence" in options:
             raise InvalidParameterError(
                 "An answer in a SELECT is one value, so there is no place for an interval; functions of dp.register "
                 "have confidence :=, and con.preview says the expected error."
             )
-        catalog = Catalog(self)
+        catalog = Catalog(self, parameters)
         node = self._parser.select(query)
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:
             raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
-        parts = cut(node, query, self._parser, catalog, parameters)
-        asked = ask(parts, self._session, Rows(self, catalog), parameters, options)
+        asked = ask(cut(node, query, self._parser, catalog, parameters), self._session, catalog, options)
         if asked.ones:
-            self._above(asked, asked.empty(), parameters, catalog, bind_only=True)
-        return asked, catalog
+            catalog.bind(asked.parts.above, asked.empty())
+        return asked
 
     def _released(self, node: Node, options: dict[str, Any]) -> tuple[pl.DataFrame, str, Callable[[], bytes]]:
         """Return the released rows of one private aggregate from parsed parts, the answer's name and the source's."""
         catalog = Catalog(self)
-        rows = Rows(self, catalog)
-        asked = ask(cut(node, "", self._parser, catalog, {}), self._session, rows, {}, options)
+        asked = ask(cut(node, "", self._parser, catalog, {}), self._session, catalog, options)
         ((aggregation, _),) = asked.ones
         frame = asked.release()[aggregation.table]
-        sources = aggregation.questions[0].relation.sources
+        sources = aggregation.questions[0].sources
         names = {f"dp_key_{number}": name for number, name in enumerate(aggregation.keys)}
-        return frame.rename(names), asked.plans[0].made[0].aggregate.name, lambda: rows.source(sources)
-
-    def _above(
-        self,
-        asked: Asked,
-        released: dict[str, pl.DataFrame],
-        parameters: dict[str, Any],
-        catalog: Catalog,
-        *,
-        bind_only: bool = False,
-    ) -> Any:
-        """Run what stands above the private aggregations; before they are asked, only see that it can be run."""
-        cursor = self._cursor_for_rows()
-        try:
-            for name, frame in released.items():
-                cursor.register(name, frame.to_arrow())
-            node = asked.parts.above
-            used = given_values(node, parameters)
-            text = catalog.text(node, above=True, private=False)
-            if bind_only:
-                return cursor.execute(f"DESCRIBE {text}", used or None).fetchall()
-            relation = cursor.sql(text, params=used or None)
-            make = getattr(relation, "to_arrow_table", None) or relation.fetch_arrow_table
-            return make()
-        except duckdb.Error as error:
-            if bind_only:
-                raise unbound(error) from None
-            raise StatementNotAllowed(
-                f"What stands above the private aggregates failed: {str(error).splitlines()[0]} Their answers were "
-                "released and are stored: a corrected statement finds them again at no cost."
-            ) from None
-        finally:
-            cursor.close()
+        return frame.rename(names), asked.plans[0].made[0].aggregate.name, lambda: catalog.source(sources)
 
     def _cursor_for_rows(self) -> Any:
-        """Return a cursor on the database that sees the registered frames and no Python variables."""
+        """Return a cursor on the database that sees no Python variables."""
         cursor = self._raw.cursor()
         cursor.execute("SET python_enable_replacements = false")
         cursor.execute("SET enable_progress_bar = false")
-        for name, (held, _) in self._frames.items():
-            cursor.register(name, cursor.read_parquet(str(held)) if isinstance(held, Path) else held)
         return cursor
 
     # ------------------------------------------------------------------ Python's database API

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dp_polars.sql.allowed import AGGREGATES
-from dp_polars.sql.rowwise import Scope
+from dp_polars.sql.tables import Scope
 from dp_polars.sql.tree import Node, fold, replaced
 
 _ABOVE = ("having", "qualify", "modifiers")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dp_polars.sql.allowed import EXPRESSIONS, ORDINARY
-from dp_polars.sql.rowwise import Scope, check_macro
+from dp_polars.sql.tables import Scope
 from dp_polars.sql.tree import Node, fold, walk
 
 _KNOWN = EXPRESSIONS | {"WINDOW", "SUBQUERY", "STAR", "POSITIONAL_REFERENCE", "COLLATE"}
@@ -14,21 +14,15 @@ def check_ordinary(node: Node, scope: Scope) -> None:
     for item in walk(node):
         kind = item["class"]
         if kind in ("FUNCTION", "WINDOW"):
-            _check_function(item, scope)
+            name = fold(item["function_name"])
+            if item.get("schema") not in ("", "main", None) or item.get("catalog"):
+                raise scope.refuse(item, f"{name} is called by a qualified name; call it by its own.")
+            if name not in ORDINARY:
+                raise scope.refuse(
+                    item, f"{name} is not among the built-in functions that are known to read nothing else."
+                )
         elif kind == "COLUMN_REF":
             if scope.resolve(item) is None:
                 raise scope.refuse(item, f"There is no column {'.'.join(item['column_names'])} here.")
         elif kind not in _KNOWN:
             raise scope.refuse(item, f"{fold(kind)} expressions are not understood.")
-
-
-def _check_function(item: Node, scope: Scope) -> None:
-    name = fold(item["function_name"])
-    if item.get("schema") not in ("", "main", None) or item.get("catalog"):
-        raise scope.refuse(item, f"{name} is called by a qualified name; call it by its own.")
-    if name in ORDINARY:
-        return  # it is called by its full name
-    macro = scope.macro(name)
-    if macro is None:
-        raise scope.refuse(item, f"{name} is not among the functions that are known to read nothing else.")
-    check_macro(item, macro, Scope((), scope.sql, scope.macro))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dp_polars.expressions import Column, Expression
+from dp_polars.sql.expressions import Reader
 from dp_polars.sql.names import aliases_of, name_of, without_aliases
-from dp_polars.sql.relations import Relation, named, select_node
-from dp_polars.sql.rowwise import Scope, check_rowwise
-from dp_polars.sql.tree import Node, both, column, fold, tried
+from dp_polars.sql.relations import PrivateRelation
+from dp_polars.sql.tables import Meaning, Scope, Table
+from dp_polars.sql.tree import Node, fold
 
 _LOOKS_AROUND = (
     ("group_expressions", "GROUP BY without a private aggregate shows which groups exist"),
@@ -18,72 +20,71 @@ _LOOKS_AROUND = (
 )
 
 
-def projected(node: Node, relation: Relation, scope: Scope) -> Relation:
+def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scope) -> PrivateRelation:
     """Return private rows after SELECT and WHERE."""
     for item in node["select_list"]:  # a mistyped private aggregate is refused by its name, not for its GROUP BY
         if item["class"] == "FUNCTION":
-            check_rowwise(item, scope)
+            reader.value(item)
     _refuse_looking_around(node, scope)
-    items: dict[str, Node] = {}
-    units = {fold(name) for name in relation.unit_names}
+    units = {fold(name) for name in relation.table_unit.columns}
+    columns: dict[str, tuple[str, Meaning | Expression]] = {}
     for item in node["select_list"]:
-        for name, own in _columns(item, relation, scope):
-            if fold(name) in units:
-                if not is_unit(own, relation, scope):
-                    raise scope.refuse(item, f"{name} says who is protected; a query can't make another of that name.")
-            elif fold(name) not in items:  # the first of a name counts, as in a join with USING
-                items[fold(name)] = named(own, name)
-    carried = [{**unit, "alias": name} for unit, name in zip(relation.unit, relation.unit_names, strict=True)]
-    query = select_node([*carried, *items.values()], relation.node, condition(node, scope))
-    return replace(relation, node=query, tables=())
+        for name, meaning in _columns(item, relation, reader, scope):
+            if fold(name) in units and not (isinstance(meaning, Column) and relation.is_unit(meaning)):
+                raise scope.refuse(item, f"{name} says who is protected; a query can't make another of that name.")
+            columns.setdefault(fold(name), (name, meaning))  # the first of a name counts, as in a join with USING
+    rows = relation.rows
+    for condition in conditions(node, reader, scope):
+        rows = rows.filter(condition)
+    made: dict[str, Expression] = {name: Column(name, rows.schema[name]) for name in relation.unit}
+    seen: dict[str, Meaning] = {}
+    for name, meaning in columns.values():
+        if isinstance(meaning, str) or (isinstance(meaning, Column) and relation.is_unit(meaning)):
+            seen[name] = meaning
+            continue
+        own = f"\0column {len(seen)} {name}"
+        made[own] = meaning
+        seen[name] = Column(own, meaning.dtype)
+    return replace(relation, rows=rows.make(made, keep=False), tables=(Table("", seen),))
 
 
-def _columns(item: Node, relation: Relation, scope: Scope) -> list[tuple[str, Node]]:
+def _columns(
+    item: Node, relation: PrivateRelation, reader: Reader, scope: Scope
+) -> list[tuple[str, Meaning | Expression]]:
     """Return the columns that an item of SELECT stands for."""
     if item["class"] == "STAR":
-        return _starred(item, relation, scope)
-    check_rowwise(item, scope)
+        return _starred(item, relation, reader, scope)
     name = name_of(item, "")
+    if item["class"] == "COLUMN_REF" and (found := scope.column(item)) is not None and isinstance(found[0], str):
+        return [(name, found[0])]  # it may be carried along, and not used
+    tree = reader.checked(item)
     if not name:
         raise scope.refuse(item, "Give this expression a name: ... AS name.")
-    return [(name, item)]
+    return [(name, tree)]
 
 
-def _starred(item: Node, relation: Relation, scope: Scope) -> list[tuple[str, Node]]:
+def _starred(
+    item: Node, relation: PrivateRelation, reader: Reader, scope: Scope
+) -> list[tuple[str, Meaning | Expression]]:
     if item.get("columns") or item.get("expr") or item.get("rename_list") or item.get("qualified_exclude_list"):
         raise scope.refuse(item, "COLUMNS and RENAME are not understood over private rows; name the columns.")
     left_out = {fold(name) for name in item.get("exclude_list", [])}
-    changed = {}
-    for entry in item.get("replace_list", []):
-        check_rowwise(entry["value"], scope)
-        changed[fold(entry["key"])] = entry["value"]
+    changed = {fold(entry["key"]): reader.checked(entry["value"]) for entry in item.get("replace_list", [])}
     wanted = fold(item.get("relation_name") or "")
     return [
-        (name, changed.get(fold(name), column(table.alias, name)))
+        (name, changed.get(fold(name), meaning))
         for table in relation.tables
         if not wanted or fold(table.alias) == wanted
-        for name in table.columns
+        for name, meaning in table.columns.items()
         if fold(name) not in left_out
     ]
 
 
-def is_unit(node: Node, relation: Relation, scope: Scope) -> bool:
-    """Whether an expression is a unit column itself."""
-    found = scope.resolve(node) if node["class"] == "COLUMN_REF" else None
-    if found is None:
-        return False
-    table, name = found
-    return any([table.alias, name] == unit["column_names"] for unit in relation.unit)
-
-
-def condition(node: Node, scope: Scope, *more: Node | None) -> Node | None:
-    """Return WHERE, with more conditions; a row in which one fails is left out."""
+def conditions(node: Node, reader: Reader, scope: Scope, *more: Node | None) -> list[Expression]:
+    """Return WHERE, and more conditions; names of SELECT may be used in them."""
     aliases = aliases_of(node)
     given = [item for item in (node.get("where_clause"), *more) if item]
-    conditions = [without_aliases(item, aliases, scope) for item in given]
-    for item in conditions:
-        check_rowwise(item, scope)
-    return both([tried(item) for item in conditions])
+    return [reader.condition(without_aliases(item, aliases, scope)) for item in given]
 
 
 def _refuse_looking_around(node: Node, scope: Scope) -> None:

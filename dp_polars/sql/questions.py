@@ -1,4 +1,4 @@
-"""What a statement becomes: questions about rows, and a query over their answers."""
+"""What a statement becomes: questions about private rows, and a query over their answers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from dp_polars.accounting.terms import TableUnit
+from dp_polars.engines.polars.rows import PrivateRows
+from dp_polars.expressions import Expression
 from dp_polars.sql.calls import Call
-from dp_polars.sql.relations import Relation
-from dp_polars.sql.tree import Node, canonical, without_places
+from dp_polars.sql.tree import Node, canonical
 
 RELEASED = "dp_released_"
 
 
 @dataclass(frozen=True)
 class SqlKey:
-    """A grouping key: its name in the answer and its expression."""
+    """A grouping key: its name in the answer, its node and what that means."""
 
     name: str
     node: Node
+    tree: Expression
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SqlQuestion:
     """Private aggregates over the same rows, which are asked at once."""
 
@@ -29,16 +32,24 @@ class SqlQuestion:
     numbers: tuple[int, ...]
     """The numbers of their answers in the SELECT."""
     values: tuple[Node, ...]
-    rows: Node
-    """The query that gives unit columns, keys and values: `unit_0`, `key_0`, `value_0` and so on."""
+    value_names: tuple[str, ...]
+    """The columns of `rows` that hold the values."""
+    rows: PrivateRows
+    """Columns with the unit, the keys and the values, under the names that a plan shows."""
     unit: tuple[str, ...]
+    table_unit: TableUnit
     keys: tuple[str, ...]
-    relation: Relation
+    sources: frozenset[Any]
+    declared: bool
 
-    def places(self, call: Call) -> list[int]:
-        """Return the places of a call's values."""
+    def columns(self, call: Call) -> tuple[str, ...]:
+        """Return the columns of a call's values."""
         texts = [canonical(value) for value in self.values]
-        return [texts.index(canonical(value)) for value in call.values]
+        return tuple(self.value_names[texts.index(canonical(value))] for value in call.values)
+
+    def steps(self) -> tuple[str, ...]:
+        """Return what was done to the rows of the table, for the fingerprint of a question."""
+        return ("sql", *(json.dumps(step, sort_keys=True) for step in self.rows.describe()))
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,3 @@ class Cut:
 
     above: Node
     aggregations: list[Aggregation] = field(default_factory=list)
-    sources: frozenset[str] = frozenset()
-
-
-def question_text(question: SqlQuestion, parameters: dict[str, Any]) -> str:
-    """Return what names the rows of a question: its query, names included, and the values of its parameters."""
-    values = {name: [type(value).__name__, repr(value)] for name, value in parameters.items()}
-    return json.dumps(["sql", without_places(question.rows), values], sort_keys=True)

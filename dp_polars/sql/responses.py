@@ -7,7 +7,6 @@ stand alone: a WHERE below a response would change how many there are, which is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dp_polars.accounting.reservation import release_key
-from dp_polars.asking.question import View
 from dp_polars.asking.responses import Asking, ResponseQuestion, response_question_of
-from dp_polars.engines.duckdb.rows import Snapshot
-from dp_polars.engines.polars.rows import PrivateRows
+from dp_polars.engines.duckdb.rows import TableColumn
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.quantities import flag_of
 from dp_polars.releasing.responses import run_responses
-from dp_polars.sql.asking import question_rows
+from dp_polars.sql.asking import view_of
 from dp_polars.sql.calls import constant_of
-from dp_polars.sql.catalog import Catalog, Rows
-from dp_polars.sql.local import enum_values
-from dp_polars.sql.questions import SqlQuestion, question_text
+from dp_polars.sql.catalog import Catalog
+from dp_polars.sql.questions import SqlQuestion
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tree import (
@@ -36,7 +32,6 @@ from dp_polars.sql.tree import (
     arguments,
     column,
     fold,
-    given_values,
     parameters_of,
     path_of,
     place,
@@ -118,7 +113,7 @@ def _plain(node: Node, guard: GuardedConnection) -> bool:
 class _Reader:
     def __init__(self, guard: GuardedConnection, sql: str, parameters: dict[str, Any]) -> None:
         self._guard, self._sql, self._parameters = guard, sql, parameters
-        self._catalog = Catalog(guard)
+        self._catalog = Catalog(guard, parameters)
 
     def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
         return StatementNotAllowed(reason + place(node, self._sql))
@@ -157,31 +152,16 @@ class _Reader:
             )
         if value["class"] == "STAR":
             raise self.refuse(call, f"{RESPONSE} needs a column.")
-        path = tuple(fold(part) for part in path_of(node["from_table"]))
-        known = self._catalog.table(path)
+        known = self._catalog.table(path_of(node["from_table"]))
         if known is not None and known.public:
             raise self.refuse(call, f"{RESPONSE} is for private tables; this one is public.")
-        if self._catalog.is_view(path):
+        if known is not None and known.is_view:
             raise self.refuse(
                 call, "A view may leave rows out, and how many are left is not hidden; ask the table itself."
             )
         question = self._question(node, value)
-        used = given_values(question.rows, self._parameters)
-        database, snapshot = Rows(guard, self._catalog), Snapshot(guard._cursor_for_rows)
-        rows, (name,), _ = question_rows(question, database, snapshot, used)
-        kind = known.columns.get(name, "") if known is not None and value["class"] == "COLUMN_REF" else ""
-        enum = enum_values(kind)
-        if enum is not None:
-            rows = rows.with_columns(pl.col(name).cast(pl.Enum(enum), strict=False))
-        steps = (json.dumps(["SQL table", question_text(question, used)]),)
-        view = View(
-            PrivateRows(rows),
-            steps,
-            question.relation.declared,
-            question.unit,
-            guard._session,
-            guard._declared_unit(question.unit),
-        )
+        (name,) = question.value_names
+        view = view_of(question, guard._session)
         twice = sorted(set(options) & set(said))
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")
@@ -191,7 +171,7 @@ class _Reader:
         fresh = flag_of(words.get("fresh", False), "fresh")
         shown = call.get("alias") or RESPONSE
         return LocalStatement(
-            lambda: self._released(planned, question, database, snapshot, fresh).rename({name: shown}), planned.plan
+            lambda: self._released(planned, question, fresh).rename({name: shown}), planned.plan
         )
 
     def _question(self, node: Node, value: Node) -> SqlQuestion:
@@ -202,18 +182,16 @@ class _Reader:
         )
         return parts.aggregations[0].questions[0]
 
-    def _released(
-        self, planned: ResponseQuestion, question: SqlQuestion, database: Rows, snapshot: Snapshot, fresh: bool
-    ) -> pl.DataFrame:
+    def _released(self, planned: ResponseQuestion, question: SqlQuestion, fresh: bool) -> pl.DataFrame:
         def name() -> bytes:
-            return release_key(planned.plan.fingerprint(), database.source(question.relation.sources))
+            return release_key(planned.plan.fingerprint(), self._catalog.source(question.sources))
 
         try:
             release = run_responses(planned.plan, planned.rows, planned.session, name=name, fresh=fresh)
             self._guard._paid = (release,)
             return release.frame
         finally:
-            snapshot.close()
+            self._catalog.close()
 
     # ------------------------------------------------------------------ estimates
 
@@ -240,12 +218,12 @@ class _Reader:
             raise self.refuse(call, f"{table} has no column {', '.join(missing)}; it has {', '.join(known.columns)}.")
         wanted, names = held[fold(wanted)], [held[fold(name)] for name in names]
         text = parser.text(select_node([column(name) for name in (wanted, *names)], source, None))
-        enum = enum_values(known.columns[wanted])
+        own = known.columns[wanted]
 
         def answer() -> pl.DataFrame:
             read = pl.DataFrame(self._guard._answer(text, {}, {}))
-            if enum is not None:
-                read = read.with_columns(pl.col(wanted).cast(pl.String).cast(pl.Enum(enum)))
+            if isinstance(own, TableColumn) and isinstance(own.dtype, pl.Enum):
+                read = read.with_columns(pl.col(wanted).cast(pl.String).cast(own.dtype))
             return estimate_frequencies(read, wanted, by=names or None, **said)
 
         return LocalStatement(answer, None)

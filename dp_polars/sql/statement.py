@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from dp_polars.errors import StatementNotAllowed
+from dp_polars.expressions import Column, Expression
 from dp_polars.sql.calls import Call, call_of
+from dp_polars.sql.expressions import Reader
 from dp_polars.sql.names import (
     aliases_of,
     changed_modifier,
@@ -17,10 +19,18 @@ from dp_polars.sql.names import (
     without_aliases,
 )
 from dp_polars.sql.ordinary import check_ordinary
-from dp_polars.sql.projection import condition, is_unit, projected
+from dp_polars.sql.projection import conditions, projected
 from dp_polars.sql.questions import RELEASED, Aggregation, Cut, SqlKey, SqlQuestion
-from dp_polars.sql.relations import Catalog, Relation, Relations, base_table, named, select_node
-from dp_polars.sql.rowwise import Scope, Table, check_rowwise
+from dp_polars.sql.relations import (
+    Catalog,
+    OrdinaryRelation,
+    PrivateRelation,
+    Relation,
+    Relations,
+    base_table,
+    select_node,
+)
+from dp_polars.sql.tables import Scope, Table
 from dp_polars.sql.tree import (
     Node,
     Parser,
@@ -39,18 +49,18 @@ def cut(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict
     """Return a statement cut at its private aggregations, or refuse it; `sql` is its text, for places."""
     cutter = _Cutter(sql, parser, catalog, parameters)
     relation = cutter.query(node, {}, top=True)
-    if relation.private:
+    if isinstance(relation, PrivateRelation):
         raise StatementNotAllowed(
             "This would show private rows. Ask for private aggregates: dp_count(*), dp_count_units(), "
             "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
         )
-    return Cut(without_places(relation.node), cutter.aggregations, relation.sources)
+    return Cut(without_places(relation.node), cutter.aggregations)
 
 
 class _Cutter:
     def __init__(self, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> None:
         self._sql, self._parser, self._catalog, self._parameters = sql, parser, catalog, parameters
-        self._relations = Relations(catalog, sql, self.query)
+        self._relations = Relations(catalog, parser, sql, parameters, self.query)
         self.aggregations: list[Aggregation] = []
 
     # ------------------------------------------------------------------ queries
@@ -69,7 +79,7 @@ class _Cutter:
         if node["type"] != "SELECT_NODE":
             raise self._refuse(node, f"{node['type'].replace('_', ' ').lower()} is not understood.")
         relation = self._relations.of(node["from_table"], known)
-        if not relation.private:
+        if isinstance(relation, OrdinaryRelation):
             return self._ordinary(node, relation, known)
         if self._private_calls(node):
             return self._aggregation(node, relation, known)
@@ -79,7 +89,8 @@ class _Cutter:
             and not node["group_sets"]
         ):
             return relation  # whatever else it says: it would show private rows
-        return projected(node, relation, self._relations.scope(relation))
+        scope = self._relations.scope(relation)
+        return projected(_without_lateral_names(node, scope), relation, self._relations.reader(relation.tables), scope)
 
     def _output(self, node: Node, relation: Relation) -> Table:
         """Return the columns of a SELECT over released rows by their names alone."""
@@ -95,20 +106,19 @@ class _Cutter:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
         parts = {name: self.query(node[name], ctes) for name in names}
         listed = [self.query(child, ctes) for child in node.get("children", [])]
-        if any(part.private for part in [*parts.values(), *listed]):
+        every = [part for part in (*parts.values(), *listed) if isinstance(part, OrdinaryRelation)]
+        if len(every) < len(parts) + len(listed):
             raise self._refuse(node, "UNION, INTERSECT and EXCEPT compare private rows; ask each part on its own.")
-        changed = {**node, **{name: part.node for name, part in parts.items()}, "cte_map": {"map": []}}
+        changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
-            changed["children"] = [part.node for part in listed]
-        every = [*parts.values(), *listed]
+            changed["children"] = [getattr(part, "node", {}) for part in listed]
         shown = Table(
             "", dict.fromkeys((name for part in every for table in part.tables for name in table.columns), "")
         )
-        changed["modifiers"] = self._ordinary_modifiers(node, Scope((shown,), self._sql, self._catalog.macro), ctes)
-        sources = frozenset[str]().union(*(part.sources for part in every))
+        changed["modifiers"] = self._ordinary_modifiers(node, Scope((shown,), self._sql), ctes)
+        sources = frozenset[Any]().union(*(part.sources for part in every))
         released = any(part.released for part in every)
-        tables = every[0].tables if released else ()
-        return Relation(changed, tables, private=False, sources=sources, released=released)
+        return OrdinaryRelation(changed, every[0].tables if released else (), sources, released)
 
     # ------------------------------------------------------------------ a private aggregation
 
@@ -117,12 +127,13 @@ class _Cutter:
         places += [item for modifier in node.get("modifiers", []) for item in modifier_expressions(modifier)]
         return [item for root in places if root for item in walk(root) if is_private_call(item)]
 
-    def _aggregation(self, node: Node, relation: Relation, ctes: dict[str, Relation]) -> Relation:
+    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation]) -> Relation:
         scope = self._relations.scope(relation)
+        reader = self._relations.reader(relation.tables)
         node = qualified(_without_lateral_names(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows there are.")
-        keys = self._keys(node, scope)
+        keys = self._keys(node, scope, reader)
         table = f"{RELEASED}{len(self.aggregations)}"
         asked: dict[str, Call] = {}
         for item in self._private_calls(node):
@@ -130,16 +141,16 @@ class _Cutter:
             if text not in asked:
                 asked[text] = call_of(item, self._parser, self._parameters, self._sql)
         questions = tuple(
-            self._question(numbers, list(asked.values()), node, relation, scope, keys)
+            self._question(numbers, list(asked.values()), node, relation, reader, keys)
             for numbers in _together(list(asked.values()))
         )
         self.aggregations.append(Aggregation(table, questions, tuple(key.name for key in keys)))
         answers = {text: f"dp_answer_{number}" for number, text in enumerate(asked)}
         above = self._above(node, keys, answers, table, ctes)
         output = self._output(above, relation)
-        return Relation(above, (output,), private=False, sources=relation.sources, released=True)
+        return OrdinaryRelation(above, (output,), relation.sources, released=True)
 
-    def _keys(self, node: Node, scope: Scope) -> list[SqlKey]:
+    def _keys(self, node: Node, scope: Scope, reader: Reader) -> list[SqlKey]:
         sets = node.get("group_sets") or []
         items = node["select_list"]
         if len(sets) > 1 or (sets and len(sets[0]) != len(node["group_expressions"])):
@@ -154,12 +165,12 @@ class _Cutter:
             ]
         keys: list[SqlKey] = []
         for item in expressions:
-            check_rowwise(item, scope)
+            tree = reader.checked(item)
             # Not the name that SELECT gives it: what an answer is called is no part of the question.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
             if fold(name) in {fold(key.name) for key in keys}:
                 name = f"{name}_{len(keys)}"
-            keys.append(SqlKey(name, item))
+            keys.append(SqlKey(name, item, tree))
         return keys
 
     def _by_position(self, item: Node, items: list[Node]) -> Node:
@@ -176,38 +187,54 @@ class _Cutter:
         numbers: list[int],
         asked: list[Call],
         node: Node,
-        relation: Relation,
-        scope: Scope,
+        relation: PrivateRelation,
+        reader: Reader,
         keys: list[SqlKey],
     ) -> SqlQuestion:
         """Return calls over the same rows as one question."""
         calls = tuple(asked[number] for number in numbers)
+        units = frozenset(relation.unit)
         for key in keys:
-            if any(is_unit(item, relation, scope) for item in walk(key.node)):
+            if key.tree.columns & units:
                 raise self._refuse(
                     key.node,
                     f"Grouping by {key.name} reads the unit column: every group would be one person. Group by "
                     "something that many people share.",
                 )
+        nodes = {canonical(value): value for call in calls for value in call.values}
+        trees = {text: reader.checked(value) for text, value in nodes.items()}
         for call in calls:
-            if call.chooses and any(is_unit(item, relation, scope) for item in walk(call.values[0])):
+            if call.chooses and trees[canonical(call.values[0])].columns & units:
                 raise self._refuse(
                     call.node,
                     f"{call.name} reads the unit column: every candidate would be one person. Choose among something "
                     "that many people share.",
                 )
-        items = [{**unit, "alias": f"unit_{i}"} for i, unit in enumerate(relation.unit)]
-        items += [named(key.node, f"key_{i}") for i, key in enumerate(keys)]
-        values = {canonical(value): value for call in calls for value in call.values}
-        for place_of_value, value in enumerate(values.values()):
-            check_rowwise(value, scope)
-            items.append(named(value, f"value_{place_of_value}"))
-        if not items:
-            items = [named(self._parser.expression("1"), "row")]
-        where = condition(node, scope, calls[0].where)
-        rows = without_places(select_node(items, relation.node, where))
-        names = tuple(key.name for key in keys)
-        return SqlQuestion(calls, tuple(numbers), tuple(values.values()), rows, relation.unit_names, names, relation)
+        rows = relation.rows
+        for condition in conditions(node, reader, self._relations.scope(relation), calls[0].where):
+            rows = rows.filter(condition)
+        made: dict[str, Expression] = {}
+        unit = tuple(
+            _added(made, shown, Column(own, rows.schema[own]))
+            for shown, own in zip(relation.table_unit.columns, relation.unit, strict=True)
+        )
+        key_names = tuple(_added(made, key.name, key.tree) for key in keys)
+        value_names = tuple(
+            _added(made, str(one["column_names"][-1]) if one["class"] == "COLUMN_REF" else "value", trees[text])
+            for text, one in nodes.items()
+        )
+        return SqlQuestion(
+            calls=calls,
+            numbers=tuple(numbers),
+            values=tuple(nodes.values()),
+            value_names=value_names,
+            rows=rows.make(made, keep=False),
+            unit=unit,
+            table_unit=relation.table_unit,
+            keys=key_names,
+            sources=relation.sources,
+            declared=relation.declared,
+        )
 
     def _above(
         self, node: Node, keys: list[SqlKey], answers: dict[str, str], table: str, ctes: dict[str, Relation]
@@ -225,7 +252,7 @@ class _Cutter:
             return None
 
         released = Table(table, dict.fromkeys([*answers.values(), *key_names.values(), *aliases], ""))
-        scope = Scope((released,), self._sql, self._catalog.macro)
+        scope = Scope((released,), self._sql)
 
         def raised(item: Node | None) -> Node | None:
             if item is None:
@@ -260,7 +287,7 @@ class _Cutter:
 
     # ------------------------------------------------------------------ public and released rows
 
-    def _ordinary(self, node: Node, relation: Relation, ctes: dict[str, Relation]) -> Relation:
+    def _ordinary(self, node: Node, relation: OrdinaryRelation, ctes: dict[str, Relation]) -> Relation:
         calls = self._private_calls(node)
         if calls:
             raise self._refuse(
@@ -287,7 +314,7 @@ class _Cutter:
         changed["modifiers"] = self._ordinary_modifiers(node, inside, ctes)
         released = relation.released or len(self.aggregations) > before
         tables = (self._output(node, relation),) if released else relation.tables
-        return Relation(changed, tables, private=False, sources=relation.sources, released=released)
+        return OrdinaryRelation(changed, tables, relation.sources, released)
 
     def _shown(self, item: Node, ctes: dict[str, Relation]) -> Node:
         """Return an item of SELECT under the name that DuckDB would give it."""
@@ -317,7 +344,7 @@ class _Cutter:
             if item["class"] != "SUBQUERY":
                 return None
             inner = self.query(item["subquery"]["node"], ctes)
-            if inner.private:
+            if isinstance(inner, PrivateRelation):
                 raise self._refuse(item, "A subquery over a private table would show its rows.")
             rest = {name: replaced(own, change) for name, own in item.items() if name != "subquery"}
             return {**rest, "subquery": {**item["subquery"], "node": inner.node}}
@@ -327,6 +354,15 @@ class _Cutter:
 
     def _refuse(self, node: Node, reason: str) -> StatementNotAllowed:
         return StatementNotAllowed(reason + place(node, self._sql))
+
+
+def _added(made: dict[str, Expression], name: str, tree: Expression) -> str:
+    """Add a column under a name that no other has yet, and return the name."""
+    taken = {fold(one) for one in made}
+    while fold(name) in taken:
+        name = f"{name}_value"
+    made[name] = tree
+    return name
 
 
 def _without_lateral_names(node: Node, scope: Scope) -> Node:

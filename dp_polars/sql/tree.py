@@ -1,26 +1,27 @@
 """The syntax tree of a statement, as DuckDB parses it, and the way back to text.
 
-Trees are the nested dictionaries of DuckDB's own JSON form. What differs between DuckDB 1.5 and 2.x is known here
-alone: function arguments (`arguments` or `children`), their names (a name or an alias), and the queries of WITH.
+Trees are the nested dictionaries of DuckDB's own JSON form, as DuckDB 2 has it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
 
 import duckdb
+import polars as pl
 
 from dp_polars.errors import StatementNotAllowed
-from dp_polars.sql.allowed import GROWING
+from dp_polars.expressions.types import MOST_WRITTEN
 
 Node = dict[str, Any]
 
 _PLACES = ("query_location", "query_location_length")
-_LONGEST = 1 << 14
+_DEEPEST = 500  # nested dictionaries and lists of a tree
 
 
 _LITERALS: dict[str, Callable[[str], Any]] = {
@@ -32,55 +33,103 @@ _LITERALS: dict[str, Callable[[str], Any]] = {
 
 
 class Parser:
-    """Parses statements and writes them again. Holds an empty database of its own: nothing here sees data."""
-
-    def __init__(self) -> None:
-        self._database = duckdb.connect(":memory:")
+    """Parses statements and writes them again, in an empty database: nothing here sees data."""
 
     def select(self, sql: str) -> Node:
         """Return the query node of the one SELECT in a text."""
         if not isinstance(sql, str):
             raise StatementNotAllowed(f"A statement is text, got {type(sql).__name__}.")
-        answer = self._call("SELECT json_serialize_sql(?::VARCHAR)", sql)
+        if len(sql) > MOST_WRITTEN:
+            raise StatementNotAllowed(f"A statement has up to {MOST_WRITTEN:,} characters.")
+        try:
+            answer = self._call("SELECT json_serialize_sql($1::VARCHAR)", sql)
+        except (RecursionError, UnicodeError, duckdb.Error):
+            raise StatementNotAllowed("This statement can't be parsed: it is nested too deeply, or is no text.") from None
         if answer.get("error"):
             raise StatementNotAllowed(_parse_problem(answer))
         statements = answer["statements"]
         if len(statements) != 1:
             raise StatementNotAllowed("One statement at a time, please: a private question is one SELECT.")
         node: Node = statements[0]["node"]
+        if _height(node) > _DEEPEST:
+            raise StatementNotAllowed("This statement is nested too deeply; split it with WITH, or use IN (...).")
         return node
 
     def text(self, node: Node) -> str:
-        """Return the SQL text of a query node."""
+        """Return the SQL text of a query node. Parsed again it gives the same tree, so that no name becomes SQL."""
+        text = self._written(node)
+        if _plain(self.select(text)) != _plain(node):
+            raise StatementNotAllowed("This statement can't be written down without a change of its meaning; rename "
+                                      "tables and columns whose names have signs in them.")  # fmt: skip
+        return text
+
+    def _written(self, node: Node) -> str:
         whole = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
-        row = self._database.cursor().execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]).fetchone()
+        row = shared_sandbox().execute("SELECT json_deserialize_sql($1::JSON)", [json.dumps(whole)]).fetchone()
         return str(row[0]) if row else ""
 
     def expression(self, sql: str) -> Node:
-        """Return the node of one expression."""
-        items = self.select(f"SELECT {sql}")["select_list"]
-        if len(items) != 1:
-            raise StatementNotAllowed("An expression was expected, not a list.")
+        """Return the node of one expression, in a text that has nothing else."""
+        node = self.select(f"SELECT {sql}")
+        items = node.get("select_list") or []
+        if len(items) != 1 or _plain({**node, "select_list": []}) != self._bare:
+            raise StatementNotAllowed("One expression was expected, and nothing after it.")
         item: Node = items[0]
         return item
 
+    @cached_property
+    def _bare(self) -> Any:
+        return _plain({**self.select("SELECT 1"), "select_list": []})
+
+    def literal(self, node: Node) -> tuple[bool, Any]:
+        """Return whether a constant is a plain number, text, truth value or null, and if so which."""
+        given = node["literal"]
+        if given["kind"] == "NULL_LITERAL":
+            return True, None
+        read = _LITERALS.get(given["kind"])
+        return (False, None) if read is None else (True, read(given["text"]))
+
     def value(self, node: Node, parameters: dict[str, Any]) -> Any:
-        """Return what a constant expression is worth."""
+        """Return what a constant expression is worth in Python."""
         if node["class"] == "PARAMETER":
             return given_values(node, parameters)[str(node["identifier"])]
-        literal = node.get("literal") or {}
-        if literal.get("kind") in _LITERALS:  # most options; DuckDB would say the same, a millisecond later
-            return _LITERALS[literal["kind"]](literal["text"])
-        template = self.select("SELECT 1")
-        template["select_list"] = [node]
-        used = given_values(node, parameters)
-        row = self._database.cursor().execute(self.text(template), used or None).fetchone()
+        if node["class"] == "CONSTANT":
+            plain, value = self.literal(node)
+            if plain:  # most options; DuckDB would say the same, a millisecond later
+                return value
+        text, used = self._select(node, parameters)
+        row = shared_sandbox().execute(text, used or None).fetchone()
         return None if row is None else row[0]
+
+    def constant(self, node: Node, parameters: dict[str, Any]) -> Any:
+        """Return what a constant expression is worth as an Arrow array of one row, exact in its type."""
+        text, used = self._select(node, parameters)
+        return arrow_table(shared_sandbox(), text, used).column(0).combine_chunks()
+
+    def read_as(self, text: str, kind: str) -> pl.Series:
+        """Return a text as a value of a SQL type, in a Series of one row; `kind` is one of our own words."""
+        table = arrow_table(shared_sandbox(), f"SELECT CAST($text::VARCHAR AS {kind}) AS x", {"text": text})
+        return pl.Series(table.column(0).combine_chunks())
+
+    def _select(self, node: Node, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return a statement that computes a constant, and the parameters that it uses."""
+        template = {**self.select("SELECT 1"), "select_list": [{**node, "alias": ""}]}
+        return self.text(template), given_values(node, parameters)
+
+    def type_of(self, cast: Node) -> Any:
+        """Return the type that a cast is to, as an object of DuckDB."""
+        null = self.expression("NULL")
+        text, _ = self._select({**cast, "child": null}, {})
+        try:
+            (kind,) = shared_sandbox().sql(text).types
+        except duckdb.Error:
+            raise StatementNotAllowed("This casts to a type that DuckDB does not have by itself.") from None
+        return kind
 
     def typed(self, values: list[Any], kind: str) -> list[Any]:
         """Return values, as JSON has them, in a type of DuckDB."""
         texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-        rows = self._database.cursor().execute(f"SELECT CAST(unnest($texts::VARCHAR[]) AS {kind})", {"texts": texts})
+        rows = shared_sandbox().execute(f"SELECT CAST(unnest($texts::VARCHAR[]) AS {kind})", {"texts": texts})
         return [row[0] for row in rows.fetchall()]
 
     def table(self, name: str) -> Node:
@@ -88,25 +137,91 @@ class Parser:
         node = self.select(f"FROM {name}")
         table: Node = node.get("from_table") or {}
         plain = {**node, "from_table": None}
-        if table.get("type") != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._plain:
+        if table.get("type") != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._from:
             raise StatementNotAllowed("The name of a table was expected, and nothing else.")
         return table
 
     @cached_property
-    def _plain(self) -> Node:
+    def _from(self) -> Node:
         return {**self.select("FROM t"), "from_table": None}
 
     def texts(self, frame: Any) -> list[dict[str, Any]]:
         """Return the rows of a frame with their values as DuckDB writes them."""
-        cursor = self._database.cursor()
+        cursor = shared_sandbox()
         cursor.register("frame", frame.to_arrow())
         rows = cursor.execute("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM frame").fetchall()
         return [dict(zip(frame.columns, row, strict=True)) for row in rows]
 
     def _call(self, sql: str, argument: str) -> dict[str, Any]:
-        row = self._database.cursor().execute(sql, [argument]).fetchone()
+        row = shared_sandbox().execute(sql, [argument]).fetchone()
         answer: dict[str, Any] = json.loads(row[0]) if row else {}
         return answer
+
+
+@lru_cache(maxsize=1)
+def _shared(process: int) -> Any:
+    return sandbox()
+
+
+def shared_sandbox() -> Any:
+    """Return a cursor on the one sandbox of this process. What is registered on a cursor is seen by it alone."""
+    return _shared(os.getpid()).cursor()  # a fork can't use its parent's
+
+
+def sandbox() -> Any:
+    """Return an empty database that reads no file, no Python variable and no extension: what it holds is put there."""
+    database = duckdb.connect(":memory:")
+    for setting in ("python_enable_replacements", "enable_progress_bar", "autoinstall_known_extensions",
+                    "autoload_known_extensions", "enable_external_access"):  # fmt: skip
+        database.execute(f"SET {setting} = false")
+    database.execute("SET TimeZone = 'UTC'")
+    database.execute("SET lock_configuration = true")
+    return database
+
+
+def arrow_table(cursor: Any, sql: str, parameters: dict[str, Any] | None = None) -> Any:
+    """Return the rows of a query as an Arrow table."""
+    return cursor.sql(sql, params=parameters or None).to_arrow_table()
+
+
+def _height(node: Any) -> int:
+    """Return how deep a tree is, without recursion."""
+    height, level = 0, [node]
+    while level:
+        height += 1
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
+    return height
+
+
+_UNSAID = ("", None, [], False)
+
+
+def _plain(node: Any) -> Any:
+    """Return a tree as it is compared: without places, and without what is not said."""
+    if isinstance(node, list):
+        return [_plain(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    left_out = (*_PLACES, "is_operator", "named_param_map")
+    plain = {name: _plain(item) for name, item in node.items() if name not in left_out and item not in _UNSAID}
+    return _values_of(plain) or plain
+
+
+def _values_of(table: Node) -> Node | None:
+    """Return VALUES for what DuckDB writes as `(SELECT * FROM (VALUES ...))`, None for anything else."""
+    if table.get("type") != "SUBQUERY" or "class" in table:
+        return None
+    query = table["subquery"]["node"]
+    inner: Node = query.get("from_table", {})
+    bare = {"type": "SELECT_NODE", "cte_map": {}, "select_list": [{"class": "STAR", "type": "STAR"}],
+            "aggregate_handling": "STANDARD_HANDLING"}  # fmt: skip
+    same = {**bare, "from_table": inner} == query and inner.get("alias") == table.get("alias")
+    return inner if same and inner.get("type") == "EXPRESSION_LIST" and "column_name_alias" not in table else None
 
 
 def _parse_problem(answer: dict[str, Any]) -> str:
@@ -131,32 +246,30 @@ def path_of(table: Node) -> tuple[str, ...]:
     return tuple(str(table[part]) for part in ("catalog_name", "schema_name", "table_name") if table[part])
 
 
-def with_path(table: Node, path: tuple[str, ...]) -> Node:
-    """Return a table in FROM under its full name."""
-    catalog, schema, name = path
-    full = {
-        **table,
-        "catalog_name": catalog,
-        "schema_name": schema,
-        "table_name": name,
-        "alias": table["alias"] or name,
-    }
-    return {**full, "qualified_name": {"path": list(path)}} if "qualified_name" in table else full
+def replaced_tables(node: Any, name: Callable[[Node], str]) -> Any:
+    """Return a tree in which each table in FROM has the name that is returned for it, under its alias of before."""
+    if isinstance(node, list):
+        return [replaced_tables(item, name) for item in node]
+    if not isinstance(node, dict):
+        return node
+    copy = {key: replaced_tables(item, name) for key, item in node.items()}
+    if copy.get("type") != "BASE_TABLE" or "class" in copy:
+        return copy
+    own = name(node)
+    alias = copy["alias"] or copy["table_name"]
+    copy |= {"catalog_name": "", "schema_name": "", "table_name": own, "alias": alias if alias != own else ""}
+    return {**copy, "qualified_name": {"path": [own]}}
 
 
 def arguments(function: Node) -> list[tuple[str, Node]]:
     """Return the arguments of a function with their names, empty for those given by position."""
-    if "arguments" in function:
-        return [(item["name"], item["expression"]) for item in function["arguments"]]
-    return [(child.get("alias", ""), child) for child in function.get("children", [])]
+    return [(item["name"], item["expression"]) for item in function["arguments"]]
 
 
 def with_arguments(call: Node, values: list[Node]) -> Node:
     """Return a call with these expressions for its arguments."""
-    if "arguments" in call:
-        pairs = zip(call["arguments"], values, strict=True)
-        return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
-    return {**call, "children": values}
+    pairs = zip(call["arguments"], values, strict=True)
+    return {**call, "arguments": [{**argument, "expression": value} for argument, value in pairs]}
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -178,8 +291,7 @@ def _expressions(item: Any) -> Iterator[Node]:
 
 def cte_query(entry: Node) -> Node:
     """Return the query of an entry of WITH."""
-    value = entry["value"]
-    query: Node = value["query_node"] if "query_node" in value else value["query"]["node"]
+    query: Node = entry["value"]["query_node"]
     return query
 
 
@@ -216,20 +328,6 @@ def without_places(node: Any) -> Any:
     return {name: without_places(item) for name, item in node.items() if name not in _PLACES}
 
 
-def pinned(node: Any, names: frozenset[str]) -> Any:
-    """Return a tree that calls functions of these names by their full names: a user's macro may have the short one."""
-    if isinstance(node, list):
-        return [pinned(item, names) for item in node]
-    if not isinstance(node, dict):
-        return node
-    copy = {name: pinned(item, names) for name, item in node.items()}
-    if copy.get("class") == "FUNCTION" and fold(copy["function_name"]) in names:
-        copy |= {"catalog": "system", "schema": "main", "is_operator": False}
-        if "qualified_name" in copy:
-            copy["qualified_name"] = {"path": ["system", "main", copy["function_name"]]}
-    return copy
-
-
 def parameters_of(node: Any) -> list[str]:
     """Return the names of the parameters in a tree."""
     found: set[str] = set()
@@ -260,30 +358,6 @@ def given_values(node: Any, parameters: dict[str, Any]) -> dict[str, Any]:
 def column(*names: str) -> Node:
     """Return a reference to a column."""
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": list(names)}
-
-
-def tried(node: Node) -> Node:
-    """Return an expression that is null for a row where it would fail, and whose texts stay short.
-
-    No TRY catches that memory is exhausted: what makes texts longer is cut each time, also from query to query.
-    """
-    inner = {**replaced(node, _cut), "alias": ""}
-    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": node.get("alias", ""), "children": [inner]}
-
-
-def _cut(node: Node) -> Node | None:
-    if node.get("class") != "FUNCTION" or fold(node["function_name"]) not in GROWING:
-        return None
-    inner = with_arguments(node, [replaced(child, _cut) for _, child in arguments(node)])
-    cut = _slice()
-    return with_arguments(cut, [{**inner, "alias": ""}, *(own for _, own in arguments(cut)[1:])])
-
-
-@lru_cache(maxsize=1)
-def _slice() -> Node:
-    """Return a call that cuts a text or a list to a length."""
-    node: Node = without_places(Parser().expression(f"array_slice(x, 1, {_LONGEST})"))
-    return node
 
 
 def both(nodes: list[Node]) -> Node | None:

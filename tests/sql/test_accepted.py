@@ -32,8 +32,6 @@ def con(session):
     raw.execute("CREATE TABLE visits AS FROM given")
     raw.register("looked", LOOKUP.to_arrow())
     raw.execute("CREATE TABLE lookup AS FROM looked")
-    raw.execute("CREATE MACRO doubled(x) AS x * 2")
-    raw.execute("CREATE MACRO fourfold(x) AS doubled(doubled(x))")
     raw.execute("CREATE VIEW sales AS SELECT user_id AS customer, price FROM visits")
     raw.execute("CREATE SCHEMA other")
     raw.execute("CREATE TABLE other.visits AS SELECT user_id, qty FROM visits WHERE qty > 0")
@@ -79,8 +77,14 @@ STATEMENTS = [
     "SELECT region, dp_count(*) AS n, rank() OVER (ORDER BY dp_count(*) DESC) AS place FROM visits GROUP BY region",
     "SELECT region, round(dp_count(*) / 10.0) AS tens FROM visits GROUP BY region",
     "SELECT DISTINCT dp_count(*) > 0 AS some FROM visits GROUP BY region",
-    "SELECT doubled(qty) AS q, dp_count(*) AS n FROM visits GROUP BY q",
-    "SELECT fourfold(qty) AS q, dp_count(*) AS n FROM visits GROUP BY q",
+    "SELECT dp_count(*) AS n FROM visits v JOIN lookup l ON v.qty + 1 = l.weight",
+    "SELECT zone, dp_count(*) AS n FROM visits v JOIN lookup l ON v.region = l.region AND v.qty >= l.weight GROUP BY zone",
+    "SELECT dp_count(*) AS n FROM visits WHERE day >= '2023-12-20' AND day < DATE '2024-01-31' - INTERVAL 3 DAY",
+    "SELECT dp_count(*) AS n FROM visits WHERE qty % 3 = -1 OR qty // 2 = -1 OR note IN ('7', NULL)",
+    "SELECT dayofweek(day) AS d, dp_count(*) AS n FROM visits WHERE date_diff('week', day, DATE '2024-03-01') > 3 GROUP BY d",
+    "SELECT substring(note, -1) || left(region, 2) AS k, dp_count(*) AS n FROM visits GROUP BY k",
+    "SELECT CAST(price AS INTEGER) AS k, dp_count(*) AS n FROM visits WHERE price BETWEEN 10 AND 20.5 GROUP BY k",
+    "SELECT strftime(day, '%Y-%m') AS k, dp_count(*) AS n FROM visits WHERE region ILIKE '%OR_H' GROUP BY k",
     "SELECT qty, dp_count(*) AS n FROM other.visits GROUP BY qty",
     "SELECT zone, sum(weight) AS w FROM lookup GROUP BY zone",
     "SELECT * FROM lookup WHERE weight > (SELECT min(weight) FROM lookup)",

@@ -29,6 +29,7 @@ from dp_polars.planning.query import public_digest
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
 _MEMORY = 1 << 28  # bytes that the texts of one slice of a batch may grow to
 _MOST_COPIES = 1_000  # public rows that a row may meet
+_JOINED = 1 << 20  # rows that a lookup may make at once
 _OWN = "\0"  # how the names of columns begin that are not the user's
 
 How = Literal["inner", "left", "semi", "anti"]
@@ -552,15 +553,21 @@ class _Finder:
     def __init__(self, step: Lookup) -> None:
         self._step = step
         self._mine = [mine for mine, _ in step.on]
-        keys = step.public.select([pl.col(theirs).alias(mine) for mine, theirs in step.on])
+        keys = [step.public[theirs].alias(mine) for mine, theirs in step.on]
         # By number, so that what Polars joins are keys and numbers alone.
-        self._numbers = keys.with_row_index(f"{_OWN}public")
+        self._numbers = _numbered(f"{_OWN}public", keys, step.public.height)
         self._added = {name: step.public[own].rechunk() for own, name in step.columns}
+        copies = 1 if step.unique or not step.public.height else _most_copies(step.public, [on for _, on in step.on])
+        self._slice = max(1, _JOINED // copies)
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
-        """Return a batch with what was found."""
+        """Return a batch with what was found, in pieces that can't fill the memory however many rows each one meets."""
+        parts = [self._found(part) for part in batch.iter_slices(self._slice)] or [self._found(batch)]
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
+
+    def _found(self, batch: pl.DataFrame) -> pl.DataFrame:
         step = self._step
-        numbered = batch.select(self._mine).with_row_index(f"{_OWN}row")
+        numbered = _numbered(f"{_OWN}row", [batch[name] for name in self._mine], batch.height)
         if not self._mine:
             found = numbered.join(self._numbers, how="cross")
         else:
@@ -574,14 +581,17 @@ class _Finder:
             met = pl.repeat(False, batch.height, dtype=pl.Boolean, eager=True).scatter(rows, True)
             return batch.filter(met if step.how == "semi" else ~met)
         if step.how == "left":
-            everyone = pl.DataFrame(
-                {f"{_OWN}row": pl.int_range(batch.height, dtype=pl.UInt32, eager=True).cast(rows.dtype)}
-            )
+            everyone = _numbered(f"{_OWN}row", [], batch.height)
             found = everyone.join(found, on=f"{_OWN}row", how="left", maintain_order="left")
             rows, places = found[f"{_OWN}row"], found[f"{_OWN}public"]
         kept = batch[rows] if batch.height else batch
         added = [one.gather(places).alias(name) for name, one in self._added.items()]
         return kept.with_columns(added) if added else kept
+
+
+def _numbered(name: str, columns: Sequence[pl.Series], height: int) -> pl.DataFrame:
+    """Return columns beside the number of each row; without columns the numbers alone."""
+    return pl.DataFrame([pl.int_range(height, dtype=pl.UInt32, eager=True).alias(name), *columns])
 
 
 # ---------------------------------------------------------------------- reading
