@@ -16,12 +16,11 @@ from dp_polars.accounting.reservation import release_key
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import TableUnit
 from dp_polars.asking.aggregates import Asked as AskedAggregate
-from dp_polars.asking.choice import choice_question, limited
+from dp_polars.asking.choice import choice_question
 from dp_polars.asking.options import ChoiceOptions, Options
 from dp_polars.asking.question import Question, View, question_of
-from dp_polars.engines.duckdb.rows import Snapshot, quoted, scanned
-from dp_polars.engines.duckdb.spilling import must_spill, run_spilling
-from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.duckdb.rows import Snapshot, memory_limit, quoted, scanned
+from dp_polars.engines.polars import parts_for, run_bounded
 from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import InvalidParameterError
@@ -198,7 +197,7 @@ def _asked(
 ) -> _One:
     used = given_values(question.rows, parameters)
     snapshot = Snapshot(database.cursor_for_rows)
-    rows, values, whole = question_rows(question, database, snapshot, used)
+    rows, values, _ = question_rows(question, database, snapshot, used)
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
@@ -214,12 +213,10 @@ def _asked(
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
         cursor = database.cursor_for_rows()
         try:
-            if must_spill(cursor, database.file_bytes(question.relation.sources)):
-                exact = run_spilling(cursor, _in_place(whole, question, planned, values), used, request)
-                return limited(exact, planned.plan.query)
-            return run_bounded(rows, request)
+            limit = memory_limit(cursor)
         finally:
             cursor.close()
+        return run_bounded(rows, request, parts=parts_for(database.file_bytes(question.relation.sources), limit))
 
     fresh = flag_of(own.get("fresh", False), "fresh")
     return _One(planned, snapshot, name, fresh, question.keys, question.numbers, engine)
@@ -240,16 +237,6 @@ def _question(
             return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
         asked[None if alone else f"answer_{number}"] = whole.asked(columns)
     return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
-
-
-def _in_place(whole: str, question: SqlQuestion, planned: Question, values: list[str]) -> str:
-    """Return rows as SQL with their values in the places that the plan has for them."""
-    query = planned.plan.query
-    names = [f"unit_{i}" for i in range(len(query.unit))] + [f"key_{i}" for i in range(len(question.keys))]
-    if query.selection is not None:  # the candidate is the last key
-        names.append(f"value_{values.index(query.keys[-1].name)} AS key_{len(question.keys)}")
-    names += [f"value_{values.index(own.name)} AS value_{i}" for i, own in enumerate(planned.plan.columns)]
-    return f"SELECT {', '.join(names) or '1 AS row'} FROM ({whole})"  # noqa: S608 - own names
 
 
 def _domain(given: Any, question: SqlQuestion) -> Any:
