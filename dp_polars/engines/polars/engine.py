@@ -31,8 +31,8 @@ from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
 
 _MOST_GROUPS = 1 << 40
-_GROWTH = 4  # bytes of bounding for a byte of a file: a row of 2 to 30 bytes, which files compress, takes 8 to 40
-_MOST_PARTS = 64
+_GROWTH = 4  # bytes of memory for a byte of a file: a row is 2 to 30 bytes there, and 8 to 40 while it is bounded
+_MOST_PARTS = 64  # each is a pass over the source
 
 
 def parts_for(bytes_of_source: int, memory_limit: float) -> int:
@@ -45,7 +45,7 @@ def parts_for(bytes_of_source: int, memory_limit: float) -> int:
     Parameters
     ----------
     bytes_of_source
-        The size of the files that rows come from; 0 where rows are in memory already.
+        The size of the files that rows come from; 0 where it isn't known, or rows are in memory already.
     memory_limit
         How many bytes the engine may use.
     """
@@ -172,8 +172,8 @@ def _rows(
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
     """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
 
-    Of the rows of the source those that `among` takes.
-    The order in which a unit keeps its groups is by the `leading` keys. Fails if not every row of the source was read.
+    If only a part of the units is wanted, `among` takes their rows out of each batch. The order in which a unit keeps
+    its groups is by the `leading` keys. Fails if not every row of the source was read.
     """
     schema = frame.collect_schema()
     columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
