@@ -11,7 +11,6 @@ from dp_polars.asking.choices import Choice
 from dp_polars.asking.options import By, ChoiceOptions, candidates_of, cap_of, check_options, domain_of, spend_of
 from dp_polars.asking.question import Question, View, aggregate_of, check_unit, engine_rows, is_integer, keys_of
 from dp_polars.engines.polars.rows import PrivateRows
-from dp_polars.engines.request import Exact
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions import Column, Expression, apply
 from dp_polars.planning.query import Aggregate, Key, Query, Selection
@@ -48,15 +47,6 @@ def choice_question(view: View, choice: Choice, by: By, options: ChoiceOptions, 
     plan = selection_plan(query, selection, view.terms)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan)
     return Question(plan, _limited_rows(rows, selection, len(groups)), view.session)
-
-
-def limited(exact: Exact, query: Query) -> Exact:
-    """Return scores of candidates alone, of an engine that was given all rows: what is public is left out after it."""
-    if query.selection is None or query.domain is not None:
-        return exact
-    numbered = exact.groups.lazy().with_row_index("place")
-    kept = _limited(numbered, query.selection, len(query.keys) - 1).sort("place").drop("place")
-    return Exact(kept.collect(), exact.cells)
 
 
 def choice_query(
@@ -106,22 +96,8 @@ def _pairs(selection: Selection, keys: tuple[Key, ...]) -> pl.DataFrame | None:
     return selection.groups.join(selection.candidates, how="cross", maintain_order="left_right")
 
 
-def _limited(rows: pl.LazyFrame, selection: Selection, groups: int) -> pl.LazyFrame:
-    """Leave out rows of no candidate, and of no public group: where the engine is not told what is public."""
-    column = f"key{groups}"
-    if selection.candidates is None:
-        rows = rows.filter(pl.col(column).is_not_null())
-    elif groups and selection.groups is None:
-        named = selection.candidates.rename({selection.candidates.columns[0]: column})
-        rows = rows.join(named.lazy(), on=column, how="semi", nulls_equal=True)
-    if selection.groups is not None and selection.candidates is None:
-        named = selection.groups.rename({name: f"key{i}" for i, name in enumerate(selection.groups.columns)})
-        rows = rows.join(named.lazy(), on=named.columns, how="semi", nulls_equal=True)
-    return rows
-
-
 def _limited_rows(rows: PrivateRows, selection: Selection, groups: int) -> PrivateRows:
-    """Leave out rows as `_limited` does with scores."""
+    """Leave out rows of no candidate, and of no public group: where the engine is not told what is public."""
     column = f"key{groups}"
     if selection.candidates is None:
         rows = rows.filter(apply("is_not_null", Column(column, rows.schema[column])))

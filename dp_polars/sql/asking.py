@@ -17,7 +17,7 @@ from dp_polars.asking.aggregates import Asked as AskedAggregate
 from dp_polars.asking.choice import choice_question
 from dp_polars.asking.options import ChoiceOptions, Options
 from dp_polars.asking.question import Question, View, question_of
-from dp_polars.engines.polars import run_bounded
+from dp_polars.engines.polars import parts_for, run_bounded
 from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
 from dp_polars.errors import InvalidParameterError
@@ -173,7 +173,8 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
         return release_key(planned.plan.query.fingerprint(), catalog.source(question.sources))
 
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
-        return run_bounded(rows, request)
+        parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
+        return run_bounded(rows, request, parts=parts)
 
     fresh = flag_of(own.get("fresh", False), "fresh")
     return _One(planned, name, fresh, question.keys, question.numbers, engine)

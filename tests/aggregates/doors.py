@@ -1,4 +1,4 @@
-"""One question through every door: frames, the guarded connection, functions on a connection, and both engines."""
+"""One question through every door: frames, the guarded connection, functions on a connection, and in parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.duckdb import spilling
+from dp_polars.sql import asking
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
@@ -120,25 +120,19 @@ class Functions:
         return found.rename({found.columns[-1]: "answer"})
 
 
-class Spilling(Guarded):
-    """`dp.connect`, with the engine that takes over where memory is short."""
-
-    def __init__(self, frame, paying):
-        super().__init__(frame, paying)
+class InParts(Guarded):
+    """`dp.connect`, where memory is short: rows are bounded in parts."""
 
     def ask(self, *given, **words):
-        from dp_polars.sql import asking
-
-        honest = asking.must_spill
-        asking.must_spill = lambda *_: True
+        honest = asking.parts_for
+        asking.parts_for = lambda *_: 3
         try:
             return super().ask(*given, **words)
         finally:
-            asking.must_spill = honest
+            asking.parts_for = honest
 
 
-DOORS = [Polars, Lazy, Guarded, Functions, Spilling]
-assert spilling  # the engine behind the last door
+DOORS = [Polars, Lazy, Guarded, Functions, InParts]
 
 
 def rows(frame: pl.DataFrame, by: str | None):

@@ -1,4 +1,4 @@
-"""Where the cap on rows binds, answers are those of the scaled rows: for every type, at every cap, in both engines.
+"""Where the cap on rows binds, answers are those of the scaled rows: for every type, at every cap, through both doors.
 
 The judge is exact: fractions, in which each row of a unit with n rows in a group counts min(1, cap / n).
 """
@@ -19,7 +19,7 @@ from dp_polars.engines.polars import run_bounded
 from dp_polars.releasing.noise import _vector
 from dp_polars.releasing.present import present
 from dp_polars.releasing.run import request_of
-from tests.aggregates.doors import HUGE, Polars, Spilling, rows, session
+from tests.aggregates.doors import HUGE, InParts, Polars, rows, session
 
 GENERATOR = np.random.default_rng(12)
 UNITS, MOST = 400, 30
@@ -98,7 +98,7 @@ def asked(door, kind, cap, most, **words):
     [*((name, kind) for name in TYPES for kind in ("sum", "mean", "var"))]
     + [(name, kind) for name in ("Boolean", "Int64") for kind in ("std", "cov", "corr", "linear_regression")],
 )
-@pytest.mark.parametrize("engine", [Polars, Spilling], ids=["polars", "spilling"])
+@pytest.mark.parametrize("engine", [Polars, InParts], ids=["polars", "in parts"])
 def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
     """Off by less than 1e-4 of the answer (of whole numbers 1/2 more).
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, Lazy, Polars, Spilling, refused, rows, session
+from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, InParts, Lazy, Polars, refused, rows, session
 from tests.aggregates.margins import Margins, margin, off, slack, step_of
 
 DAYS = 61
@@ -44,7 +44,7 @@ BOUNDS = {
     "day": DATES, "seen": MOMENTS, "seen_ms": MOMENTS, "seen_ns": MOMENTS, "seen_utc": ZONED, "clock": CLOCKS,
     "took": SPANS, "price": PRICES, "wide": PRICES, "flag": (0, 1), "small": (0, 64), "large": (0, 64),
 }  # fmt: skip
-SQL = [Polars, Lazy, Guarded, Spilling]
+SQL = [Polars, Lazy, Guarded, InParts]
 CALENDAR = [(door, column) for door in SQL for column in ("day", "seen", "seen_ms", "seen_ns", "seen_utc", "clock")]
 SPAN = [(door, "took") for door in (Polars, Lazy)]
 NUMBERS = [(door, column) for door in DOORS for column in ("price", "wide", "flag", "small", "large")]

@@ -38,8 +38,8 @@ def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=
     )
 
 
-def run_bounded(frame: pl.LazyFrame, asked: BoundedRequest) -> pl.DataFrame:
+def run_bounded(frame: pl.LazyFrame, asked: BoundedRequest, parts: int = 1) -> pl.DataFrame:
     """Return the sums of a frame whose value column is named `value`."""
     names = frame.collect_schema().names()
     wanted = [pl.col(name).alias("value0" if name == "value" else name) for name in names]
-    return polars.run_bounded(frame.select(wanted), asked).groups.drop("runs")
+    return polars.run_bounded(frame.select(wanted), asked, parts=parts).groups.drop("runs")

@@ -4,13 +4,11 @@ import os
 import subprocess
 import sys
 
-import duckdb
 import numpy as np
 import polars as pl
 import pytest
 
 from dp_polars.engines import polars as engine
-from dp_polars.engines.duckdb import spilling
 from dp_polars.engines.polars.codes import Salts, hashed
 from dp_polars.engines.polars.kept import kept_rows
 from dp_polars.engines.polars.stream import Tally, exact_answers, stream_rows
@@ -43,9 +41,9 @@ def different(n):
 
 def check(n, kind=pl.Float64):
     frame = frame_of(n, kind)
-    for by_hash in (False, True):
-        found = engine.run_bounded(frame.lazy(), asked(hashed=by_hash))
-        assert found.groups.select("rows", "units").row(0) == (different(n), different(n)), (n, by_hash)
+    for by_hash, parts in ((False, 1), (True, 1), (False, 5), (True, 5)):
+        found = engine.run_bounded(frame.lazy(), asked(hashed=by_hash), parts=parts)
+        assert found.groups.select("rows", "units").row(0) == (different(n), different(n)), (n, by_hash, parts)
         assert found.cells["distinct"].height == 1  # NaN is no value
 
 
@@ -92,17 +90,6 @@ def test_equal_floats_have_equal_bytes(n):
             found = alone.lazy().select(one_form(pl.col("unit0"), pl.Float64())).collect(engine=engine_name)
             words = set(found.to_series().to_numpy().view(np.uint64).tolist())
             assert words <= {0, 0x7FF8 << 48}
-
-
-@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
-@pytest.mark.parametrize("n", [1, 2, 6, 1000])
-def test_units_and_distinct_values_in_sql(n, kind):
-    cursor = duckdb.connect()
-    cursor.register("frame", frame_of(n).rename({"unit0": "unit_0", "value0": "value_0"}).to_arrow())
-    text = f"SELECT unit_0::{kind} AS unit_0, value_0::{kind} AS value_0 FROM frame"
-    found = spilling.run_spilling(cursor, text, {}, asked(hashed=False))
-    assert found.groups.select("rows", "units").row(0) == (different(n), different(n))
-    assert found.cells["distinct"].height == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 6, 64, 1000])

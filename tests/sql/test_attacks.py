@@ -181,10 +181,10 @@ def test_the_name_of_a_table_is_nothing_else(con, name):
         con.public(name)
 
 
-def test_parameters_of_any_name_and_place_mean_the_same_when_spilling(con, session, monkeypatch):
+def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, monkeypatch):
     from dp_polars.sql import asking
 
-    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
+    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit="user_id", max_rows_per_group=100)
     guard = dp.connect(con._raw, paying)
@@ -199,12 +199,10 @@ def test_parameters_of_any_name_and_place_mean_the_same_when_spilling(con, sessi
         assert guard.sql(asked, params=values).fetchall() == expected
 
 
-def test_rows_as_units_are_counted_once_when_spilling_in_parts(raw, monkeypatch):
-    from dp_polars.engines.duckdb import spilling
+def test_rows_as_units_are_counted_once_in_parts(raw, monkeypatch):
     from dp_polars.sql import asking
 
-    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
-    monkeypatch.setattr(spilling, "_RUN_BYTES", 10**9)
+    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit=dp.ROW)
     guard = dp.connect(raw, paying).public("lookup")
@@ -259,7 +257,7 @@ def test_units_of_odd_types_are_refused(raw, session, kind):
     assert not session.releases
 
 
-def test_midnight_is_a_unit_in_both_engines(raw, session, monkeypatch):
+def test_midnight_is_a_unit_in_any_number_of_parts(raw, session, monkeypatch):
     from dp_polars.sql import asking
 
     raw.execute("CREATE TABLE clock AS SELECT unnest(['00:00'::TIME, '24:00'::TIME, '12:00'::TIME]) AS user_id")
@@ -268,7 +266,7 @@ def test_midnight_is_a_unit_in_both_engines(raw, session, monkeypatch):
     guard = dp.connect(raw, paying)
     asked = "SELECT dp_count_units(epsilon := 100000, fresh := true) AS n FROM clock"
     assert guard.sql(asked).fetchall() == [(3,)]
-    monkeypatch.setattr(asking, "must_spill", lambda *_: True)
+    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
     assert guard.sql(asked).fetchall() == [(3,)]
 
 

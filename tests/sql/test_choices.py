@@ -1,4 +1,4 @@
-"""Choices in SQL, through both doors and both engines: the answers, plans, prices and refusals of frames."""
+"""Choices in SQL, through both doors, whole and in parts: the answers, plans, prices and refusals of frames."""
 
 import datetime as dt
 
@@ -35,10 +35,9 @@ def paying():
     return session()
 
 
-@pytest.fixture(params=["memory", "spilling"])
+@pytest.fixture(params=[1, 3], ids=["whole", "in parts"])
 def con(request, paying, monkeypatch):
-    if request.param == "spilling":
-        monkeypatch.setattr("dp_polars.sql.asking.must_spill", lambda *_: True)
+    monkeypatch.setattr("dp_polars.sql.asking.parts_for", lambda *_: request.param)
     return dp.connect(raw_connection(), paying)
 
 

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.duckdb import spilling
 from dp_polars.engines.polars import engine
 from dp_polars.releasing.run import request_of
 from dp_polars.sql import asking
@@ -47,7 +46,7 @@ STATEMENTS = [
 ]
 
 
-def exact(rows, statement, spill):
+def exact(rows, statement, parts):
     """Return the exact bounded answers of a statement and its plan, with a salt that both neighbours share."""
     raw = duckdb.connect()
     raw.register("given", rows.to_arrow())
@@ -57,23 +56,21 @@ def exact(rows, statement, spill):
     session = dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=2, max_rows_per_group=3)
     con = dp.connect(raw, session).public("places")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, spilling):
-            patch.setattr(module.secrets, "randbits", lambda _: 4_242)
-        if spill:
-            patch.setattr(asking, "must_spill", lambda *_: True)
+        patch.setattr(engine.secrets, "randbits", lambda _: 4_242)
+        patch.setattr(asking, "parts_for", lambda *_: parts)
         ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
         plan = one.question.plan
         return one.engine(one.question.rows, request_of(plan)), plan
 
 
-@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_one_unit_moves_the_answers_no_further_than_the_plan_says(statement, spill):
+def test_one_unit_moves_the_answers_no_further_than_the_plan_says(statement, parts):
     crowd = pl.concat([ROWS, HEAVY])
-    table, plan = exact(crowd, statement, spill)
+    table, plan = exact(crowd, statement, parts)
     grouped = bool(plan.query.keys)
     for gone in (7, 0, 13, 39):
-        other, _ = exact(crowd.filter(pl.col("who").ne_missing(gone)), statement, spill)
+        other, _ = exact(crowd.filter(pl.col("who").ne_missing(gone)), statement, parts)
         for part in plan.parts:
             if part.noise is None:
                 cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)

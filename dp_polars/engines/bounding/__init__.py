@@ -15,7 +15,7 @@ them by a hash of its own values. Sums are of integers, in limbs where 64 bits m
 Why it is fast: one sort of integers for each lane of a request and a few passes over the runs, in blocks that stay in
 the cache; nothing is hashed into tables or joined. The way of the rows:
 
-- `lanes`: what each lane of a request collects;
+- `lanes`: what each lane of a request collects, of all rows at once or of a part of the units after another;
 - `bound`: chooses a plan by how many bits a row needs; the plan never changes the answer;
 - `packed`: a row in one integer, all together or in parts by unit;
 - `slots`: short numbers for most units of 64 bits or more, so that their rows fit one integer too;

@@ -30,6 +30,10 @@ class CellCounts:
         group_bits = (groups - 1).bit_length() if groups else 0
         self._apart = group_bits + value_bits > 64  # too long for one word
         self._dtype = np.uint32 if group_bits + value_bits <= 32 else np.uint64
+        self._counted: tuple[list[AnyWords], Numbers] | None = None
+        self._open_pages()
+
+    def _open_pages(self) -> None:
         self._pages = Pages(self._dtype)
         self._groups = Pages(np.uint64) if self._apart else None
 
@@ -76,27 +80,49 @@ class CellCounts:
         places = _least(own, tags, most)
         return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
 
-    def finish(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Return groups, values and counts, sorted by group and value."""
+    def end_part(self) -> None:
+        """Count the values that were taken, so that memory is needed for the different ones alone."""
         if self._groups is not None:
-            return _counted(self._groups.take(), self._pages.take())
-        words = self._pages.take()
-        words.sort()
-        starts = starts_of(words)
-        counts = np.diff(starts, append=len(words))
-        found = words[starts].astype(np.uint64)
+            new = _counted([self._groups.take(), self._pages.take()])
+        else:
+            words = self._pages.take()
+            words.sort()
+            starts = starts_of(words)
+            new = [words[starts]], np.diff(starts, append=len(words))
+        self._open_pages()
+        if self._counted is not None:
+            known, counts = self._counted
+            columns = [np.concatenate(both) for both in zip(known, new[0], strict=True)]
+            new = _counted(columns, np.concatenate((counts, new[1])))
+        self._counted = new
+
+    def finish(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Return groups, values and counts, sorted by group and value, once the last part has ended."""
+        if self._counted is None:
+            raise ValueError("no part has ended")
+        columns, counts = self._counted
+        if self._apart:
+            groups, values = columns
+            return groups.astype(np.int64), values.astype(np.int64), counts
+        found = columns[0].astype(np.uint64)
         values = (found & np.uint64((1 << self._value_bits) - 1)).astype(np.int64)
         return (found >> np.uint64(self._value_bits)).astype(np.int64), values, counts
 
 
-def _counted(groups: AnyWords, values: AnyWords) -> tuple[Numbers, Numbers, Numbers]:
-    order = np.lexsort((values, groups))
-    groups, values = groups[order], values[order]
-    changes = np.ones(len(groups), np.bool_)
-    changes[1:] = (groups[1:] != groups[:-1]) | (values[1:] != values[:-1])
+def _counted(columns: list[AnyWords], counts: Numbers | None = None) -> tuple[list[AnyWords], Numbers]:
+    """Return the different rows of columns, sorted, and how often each occurs; `counts` says so of each row given."""
+    order = np.lexsort(columns[::-1])
+    columns = [column[order] for column in columns]
+    changes = np.zeros(len(order), np.bool_)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(changes)
-    counts = np.diff(starts, append=len(groups))
-    return groups[starts].astype(np.int64), values[starts].astype(np.int64), counts
+    if counts is None or not len(starts):
+        added = np.diff(starts, append=len(order))
+    else:
+        added = np.add.reduceat(counts[order], starts)
+    return [column[starts] for column in columns], added
 
 
 def _repeats(run: Numbers, values: Numbers) -> Numbers:

@@ -28,7 +28,11 @@ def needs_order(lane: Lane, max_groups: int | None) -> bool:
 
 
 class LaneBounding:
-    """Takes the rows of a lane batch by batch."""
+    """Takes the rows of a lane batch by batch, and adds up what their units keep, part by part.
+
+    A part is all rows of some units. The sums and cells of a part are added to those of the parts before it as they
+    are; they are rounded and limited once, at the end. So the parts change nothing but the memory that rows take.
+    """
 
     def __init__(self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int) -> None:
         self._lane, self.ordered = lane, needs_order(lane, None if cap is None else cap.most)
@@ -39,14 +43,14 @@ class LaneBounding:
             bits = (self._values[1] - lane.everyone).bit_length()
             self._cells = CellCounts(lane.cells, groups, bits, cap, salt)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
-        shape = Shape(
+        self._shape = Shape(
             unit_bits=unit_bits,
             groups=groups,
             values=self._values,
             ordered=self.ordered,
             rising=lane.cells is not None,
         )
-        self._bounding = bounding_of(shape, self._collect)
+        self._bounding = bounding_of(self._shape, self._collect)
 
     def _collect(self, block: Block) -> None:
         self._moments.collect(block)
@@ -63,9 +67,15 @@ class LaneBounding:
             keep = packed >= 0 if keep is None else keep & (packed >= 0)
         self._bounding.add(replace(rows, order=rows.order if self.ordered else None, value=packed, keep=keep))
 
-    def finish(self) -> LaneResult:
-        """Return the result, once all rows are there."""
+    def end_part(self) -> None:
+        """Bound the rows that were taken, which are all rows of their units, and let go of them."""
         self._bounding.finish()
+        self._bounding = bounding_of(self._shape, self._collect)
+        if self._cells is not None:
+            self._cells.end_part()
+
+    def finish(self) -> LaneResult:
+        """Return the result, once the last part has ended."""
         names, runs, named = self._moments.finish()
         cells: dict[str, tuple[Numbers | None, Numbers, Numbers]] = {
             name: (None, *profile.finish()) for name, profile in self._profiles.items()

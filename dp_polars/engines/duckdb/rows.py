@@ -108,14 +108,15 @@ def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr:
     return column if own == dtype else column.cast(dtype)
 
 
+def memory_limit(cursor: Cursor) -> float:
+    """Return how many bytes DuckDB may use: a setting, which says nothing about rows."""
+    # By its full name: a macro of the user may have the short one.
+    text = cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchall()[0][0]
+    number, _, unit = str(text).partition(" ")  # '1.5 GiB'
+    powers = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
+    return float(number) * powers.get(unit, 2**40)
+
+
 def quoted(name: str) -> str:
     """Return a name as SQL text."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def memory_limit(cursor: Cursor) -> float:
-    """Return how many bytes DuckDB may use: the owner's setting, which counts as public."""
-    text = cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchall()[0][0]
-    number, _, unit = str(text).partition(" ")
-    powers = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
-    return float(number) * powers.get(unit, 2**40)

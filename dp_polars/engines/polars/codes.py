@@ -270,6 +270,11 @@ def hashed_again(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
     return _plain(pl.col(name), dtype).hash(salts.of(f"{name} again"))
 
 
+def hashed_for_parts(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return a hash of a column's values that says nothing but the part that rows are bounded in."""
+    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} part"))
+
+
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     """Return a column as 64-bit integers in the order of its values, if its type has them."""
     if not stored_as_integers(dtype):

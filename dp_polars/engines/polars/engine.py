@@ -25,16 +25,44 @@ from dp_polars.engines.polars.codes import (
     mixed,
 )
 from dp_polars.engines.polars.every_row import every_row_a_unit
-from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect, rows_of
-from dp_polars.engines.polars.units import MIXER, Units, combined, units_of
+from dp_polars.engines.polars.rows import Prepared, PrivateRows, Scan, batches, collect, rows_of
+from dp_polars.engines.polars.units import MIXER, Units, combined, part_of_units, units_of
 from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
 
 _MOST_GROUPS = 1 << 40
+_GROWTH = 4  # bytes of memory for a byte of a file: a row is 2 to 30 bytes there, and 8 to 40 while it is bounded
+_MOST_PARTS = 64  # each is a pass over the source
 
 
-def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest) -> Exact:
-    """Return exact bounded aggregates of rows with the columns that the request names."""
+def parts_for(bytes_of_source: int, memory_limit: float) -> int:
+    """Return in how many parts rows are bounded, so that a part fits the memory.
+
+    The answer is the same for every number of parts, to the last bit given the same salts, so its distribution does
+    not depend on it either. What can be seen is how long a question takes, and therefore only public facts count: the
+    sizes of files and the limit that the engine was given, never how many rows there are.
+
+    Parameters
+    ----------
+    bytes_of_source
+        The size of the files that rows come from; 0 where it isn't known, or rows are in memory already.
+    memory_limit
+        How many bytes the engine may use.
+    """
+    if bytes_of_source <= 0 or not memory_limit < math.inf:
+        return 1
+    return min(_MOST_PARTS, math.ceil(_GROWTH * bytes_of_source / max(memory_limit, 1)))
+
+
+def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, parts: int = 1) -> Exact:
+    """Return exact bounded aggregates of rows with the columns that the request names.
+
+    In several `parts` the source is read once for each, and only the rows of a part of the units are held at a time.
+    A unit is whole in its part, so its caps bind there as they do among all rows, and what units keep is added up
+    before anything is rounded: the outcome is the same.
+    """
+    if parts < 1:
+        raise ValueError("rows are bounded in one part or more")
     # Once, whichever codes are used: nothing that depends on data chooses them.
     salts = Salts(lambda: secrets.randbits(64))
     scan = rows_of(rows).scan()
@@ -45,9 +73,9 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest) -> Ex
         scan.check_passes()
         return answer
     try:
-        return _run(frame, request, salts, scan, joined=False)
+        return _run(frame, request, salts, scan, joined=False, parts=parts)
     except HashCollisionError:
-        return _run(frame, request, salts, scan, joined=True)
+        return _run(frame, request, salts, scan, joined=True, parts=parts)
 
 
 def _in_one_form(frame: pl.LazyFrame, request: BoundedRequest) -> pl.LazyFrame:
@@ -82,8 +110,10 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) ->
     return frame.with_columns(numbers).drop(sorted(names))
 
 
-def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan, *, joined: bool) -> Exact:
+def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan, *, joined: bool, parts: int) -> Exact:
     keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
+    schema = frame.collect_schema()
+    scan.begin()  # codes are found among all rows, once for all parts
     if request.domain is not None:
         frame, codes = domain_codes(frame, request.domain, salts, joined=joined)
     else:
@@ -92,7 +122,7 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan,
     if groups > _MOST_GROUPS and request.domain is None:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
-        return _shown(_run(frame, replace(request, domain=found), salts, scan, joined=True))
+        return _shown(_run(frame, replace(request, domain=found), salts, scan, joined=True, parts=parts))
     frame, units = units_of(frame, unit_names, salts, by_hash=request.hashed_units, joined=joined)
     cap = _cap_of(request, codes)
     lanes = [
@@ -102,11 +132,15 @@ def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan,
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
     leading = keys[: request.leading]
     wanted = (unit_names, keys, leading, units, codes, salts, len(_columns(request)), ordered)
-    for rows, values in _rows(frame, scan, *wanted):
-        start = 0
-        for lane, bounding in zip(request.lanes, lanes, strict=True):
-            bounding.add(rows, values[start : start + len(lane.columns)])
-            start += len(lane.columns)
+    for part in range(parts):
+        among = part_of_units(unit_names, schema, salts, part, parts) if parts > 1 else None
+        for rows, values in _rows(frame, scan, among, *wanted):
+            start = 0
+            for lane, bounding in zip(request.lanes, lanes, strict=True):
+                bounding.add(rows, values[start : start + len(lane.columns)])
+                start += len(lane.columns)
+        for bounding in lanes:
+            bounding.end_part()
     return _exact([bounding.finish() for bounding in lanes], codes, request)
 
 
@@ -126,6 +160,7 @@ def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
 def _rows(
     frame: pl.LazyFrame,
     scan: Scan,
+    among: Prepared | None,
     unit_names: Sequence[str],
     key_names: Sequence[str],
     leading: Sequence[str],
@@ -137,7 +172,8 @@ def _rows(
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
     """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
 
-    The order in which a unit keeps its groups is by the `leading` keys. Fails if not every row of the source was read.
+    If only a part of the units is wanted, `among` takes their rows out of each batch. The order in which a unit keeps
+    its groups is by the `leading` keys. Fails if not every row of the source was read.
     """
     schema = frame.collect_schema()
     columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
@@ -149,7 +185,7 @@ def _rows(
     selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
     unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, leading))
     received = 0
-    scan.begin()
+    scan.begin(among)
     for whole in batches(selected):
         received += whole.height
         batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole

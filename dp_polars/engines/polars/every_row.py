@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import polars as pl
 
 from dp_polars.engines.polars.rows import collect
 from dp_polars.engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
-from dp_polars.engines.tables import side_by_side
 
 
 def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
@@ -28,7 +28,7 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
             if lane.cells.distinct:
                 values = values.unique()
             found[lane.cells.name] = collect(values.group_by(*keys, "value").agg(count=pl.len().cast(pl.Int64)))
-    groups = side_by_side(tables, request.domain if keys else None, keys)
+    groups = _side_by_side(tables, request.domain if keys else None, keys)
     places = groups.select(keys).with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
     cells = {}
     for name, frame_of_cells in found.items():
@@ -39,6 +39,25 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
         )
         cells[name] = placed.select("value", "count", "group").sort("group", "value")
     return Exact(groups, cells)
+
+
+def _side_by_side(tables: Sequence[pl.DataFrame], domain: pl.DataFrame | None, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the sums of lanes for every public key, or every group that occurs, sorted; 0 where a lane has nobody.
+
+    Each table has the keys, sums of its own names, and `runs`, how many units a group has; these are added up.
+    """
+    numbered = [table.rename({"runs": f"runs {place}"}) for place, table in enumerate(tables)]
+    together = pl.sum_horizontal("^runs .*$").alias("runs")
+    if not keys:
+        columns = pl.DataFrame([column for table in numbered for column in table.get_columns()])
+        return columns.with_columns(together).drop("^runs .*$")
+    if domain is not None:
+        groups = domain
+    else:
+        groups = pl.concat([table.filter(pl.col("runs") > 0).select(keys) for table in tables]).unique().sort(keys)
+    for table in numbered:
+        groups = groups.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return groups.with_columns(pl.exclude(keys).fill_null(0)).with_columns(together).drop("^runs .*$")
 
 
 def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], present: pl.Expr) -> pl.DataFrame:

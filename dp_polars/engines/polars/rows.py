@@ -295,6 +295,9 @@ def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
 # ---------------------------------------------------------------------- evaluation
 
 
+Prepared = Callable[[pl.DataFrame], pl.DataFrame]
+
+
 class Evaluation:
     """Applies steps to batches of rows. Each batch is evaluated by itself, in any order, by any thread."""
 
@@ -302,6 +305,8 @@ class Evaluation:
         self._steps, self._names = tuple(_prepared(step) for step in steps), list(names)
         self._lock = threading.Lock()
         self.read = self.given = 0
+        self.among: Prepared | None = None
+        """What a pass takes of the rows after all steps; None: all of them."""
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch after all steps."""
@@ -315,7 +320,8 @@ class Evaluation:
     def _evaluated(self, batch: pl.DataFrame) -> pl.DataFrame:
         for step in self._steps:
             batch = step(batch)
-        return batch.select([pl.col(name) for name in self._names])
+        done = batch.select([pl.col(name) for name in self._names])
+        return done if self.among is None else self.among(done)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -326,9 +332,10 @@ class Scan:
     evaluation: Evaluation
     height: Callable[[], int]
 
-    def begin(self) -> None:
-        """Begin to count; passes over one scan come one after another."""
+    def begin(self, among: Prepared | None = None) -> None:
+        """Begin to count; passes over one scan come one after another. They give the rows that `among` returns."""
         self.evaluation.read = self.evaluation.given = 0
+        self.evaluation.among = among
 
     def check_passes(self) -> None:
         """Fail unless every pass since the beginning, however many, has read every row of the source."""
@@ -337,12 +344,12 @@ class Scan:
             raise RowCountError
 
     def check(self, received: int) -> None:
-        """Fail unless the pass has read every row of the source, and all that it gave were received."""
+        """Fail unless the pass has read every row of the source, and all that it gave were received.
+
+        A pass that takes some rows alone has read all of them too: it chooses after reading.
+        """
         if self.evaluation.given != received or self.evaluation.read != self.height():
             raise RowCountError
-
-
-Prepared = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 def _prepared(step: Step) -> Prepared:

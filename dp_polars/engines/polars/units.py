@@ -19,11 +19,12 @@ from dp_polars.engines.polars.codes import (
     found_codes,
     hash_name,
     hashed_again,
+    hashed_for_parts,
     integer_form,
     integer_ranges,
     mixed,
 )
-from dp_polars.engines.polars.rows import collect
+from dp_polars.engines.polars.rows import Prepared, collect
 
 MIXER = np.uint64(slots.MIXER)
 
@@ -130,6 +131,20 @@ def units_of(
     table = collect(frame.select(names).unique()).lazy().with_row_index("unit_code")
     joined_frame = frame.join(table, on=names, how="left", nulls_equal=True)
     return joined_frame, CodedUnits([PlaceCodes("unit_code", 1 << 32, None)])
+
+
+def part_of_units(names: Sequence[str], schema: pl.Schema, salts: Salts, part: int, parts: int) -> Prepared:
+    """Return what takes the rows of a part of the units out of a batch: by a hash, so that all rows of a unit go along.
+
+    What one unit can change: the hash is of the unit's own values, in the form in which units are told apart.
+    """
+    hashes = [hashed_for_parts(name, schema[name], salts) for name in names]
+
+    def taken(batch: pl.DataFrame) -> pl.DataFrame:
+        words = combined(batch.select(hashes), names)
+        return batch.filter(pl.Series(words % np.uint64(parts) == np.uint64(part)))
+
+    return taken
 
 
 def combined(batch: pl.DataFrame, names: Sequence[str]) -> Words:
