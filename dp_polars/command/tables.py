@@ -15,7 +15,6 @@ from dp_polars.accounting.session import Session
 from dp_polars.command.problems import FileProblem
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.sql.catalog import Catalog
 from dp_polars.sql.connection import GuardedConnection
 from dp_polars.sql.files import ENDINGS, PARQUET, TEXT, ending_of
 
@@ -134,9 +133,3 @@ def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[s
     for table, columns in owners:
         con.private(table, columns)
     con.public(*public)
-    catalog = Catalog(con)
-    for table in [*public, *(table for table, _ in owners)]:
-        if catalog.table(con._path(table)) is None:
-            raise InvalidParameterError(
-                f"There is neither a file nor a table {table}; there are {', '.join(catalog.known_names()) or 'none'}."
-            )

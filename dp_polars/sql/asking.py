@@ -180,9 +180,10 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
     return _One(planned, name, fresh, question.keys, question.numbers, engine)
 
 
-def view_of(question: SqlQuestion, session: Session) -> View:
+def view_of(question: SqlQuestion, session: Session, kind: str = "sql") -> View:
     """Return what a question sees of a private table."""
-    return View(question.rows, question.steps(), question.declared, question.unit, session, question.table_unit)
+    steps = (question.step(kind),)
+    return View(question.rows, steps, question.declared, question.unit, session, question.table_unit)
 
 
 def _question(view: View, question: SqlQuestion, options: dict[str, Any], own: dict[str, Any]) -> Question:

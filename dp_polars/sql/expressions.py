@@ -441,6 +441,9 @@ def _cast(own: Expression, to: pl.DataType) -> Expression:
             formats = _STAMPS if target == "datetime" else _CLOCKS
             read = [apply("parse_time", text, to=to, format=one) for one in formats]
             return apply("coalesce", *read)
+        if target == "integer":  # '12', and rounded '1.6'
+            rounded = apply("round", apply("cast", text, to=_FLOAT), digits=0)
+            return apply("coalesce", apply("cast", text, to=to), apply("cast", rounded, to=to))
         return apply("cast", text, to=to)
     if target == "integer" and source in ("float", "decimal"):
         number = apply("cast", own, to=_FLOAT) if source == "decimal" else own
@@ -455,8 +458,8 @@ def _cast(own: Expression, to: pl.DataType) -> Expression:
 
 _NO_CASTS = frozenset({"HUGEINT", "UHUGEINT", "UUID", "JSON"})
 _TRUTHS = (
-    Constant(("true", "t", "1", "false", "f", "0"), pl.List(_TEXT)),
-    Constant((True, True, True, False, False, False), pl.List(_TRUTH)),
+    Constant(("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"), pl.List(_TEXT)),
+    Constant((True,) * 5 + (False,) * 5, pl.List(_TRUTH)),
 )
 _STAMPS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 _CLOCKS = ("%H:%M:%S%.f", "%H:%M")
@@ -523,7 +526,6 @@ _plainly("is_finite", "isfinite")
 _plainly("atan2", "atan2", count=2)
 _plainly("mul", "*", "multiply", count=2)
 _plainly("div", "/", "divide", count=2)
-_plainly("truncdiv", "//", count=2)
 _plainly("pow", "pow", "power", "**", "^", count=2)
 _plainly("bit_and", "&", count=2)
 _plainly("bit_or", "|", count=2)
@@ -604,6 +606,14 @@ def _moved(reader: Reader, node: Node, own: Read, span: Interval) -> Expression:
         if number:
             own = apply("offset_time", own, by=f"{'-' if number < 0 else ''}{abs(number)}{unit}")
     return own
+
+
+@_function("//", least=2)
+def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    values = reader.values(given)
+    if any(kind_of(one.dtype) not in ("integer", "boolean", "null") for one in values):
+        raise reader.refuse(node, "// divides whole numbers; use / for others.")
+    return apply("truncdiv", *values)
 
 
 @_function("%", "mod", least=2)
@@ -952,6 +962,9 @@ def _date_diff(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return how many borders between years, months or days lie between two points in time."""
     part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
     first, second = reader.values(given[1:])
+    if part == "week":  # DuckDB counts whole weeks
+        days = apply("sub", _borders(reader, node, second, "day"), _borders(reader, node, first, "day"))
+        return apply("truncdiv", days, Constant(7, _INT))
     return apply("sub", _borders(reader, node, second, part), _borders(reader, node, first, part))
 
 
@@ -966,8 +979,6 @@ def _borders(reader: Reader, node: Node, own: Expression, part: str) -> Expressi
     days = apply("epoch", own, unit="d")
     if part == "day":
         return days
-    if part == "week":  # weeks begin on Monday, and 1970 began on a Thursday
-        return apply("floordiv", apply("add", days, Constant(3, _INT)), Constant(7, _INT))
     seconds = {"hour": 3600, "minute": 60, "second": 1}.get(part)
     if seconds is None:
         raise reader.refuse(node, f"Differences are counted in {', '.join(_PERIODS)}.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.errors import InvalidParameterError
@@ -28,7 +29,8 @@ from dp_polars.sql.local import NAMES as LOCAL
 from dp_polars.sql.local import put_local
 from dp_polars.sql.relations import select_node
 from dp_polars.sql.texts import sql_text
-from dp_polars.sql.tree import Node, column, fold, with_arguments
+from dp_polars.sql.tree import Node, column, fold, path_of, with_arguments
+from dp_polars.sql.types import sql_type
 
 _BOUNDED = ("column", "lower", "upper")
 _PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
@@ -147,11 +149,12 @@ class Functions:
         parse = self.guard._parser
         table = parse.table(_text(words.pop("source"), "the table"))
         answer = _FUNCTIONS[function].answer
-        for key, kind in zip(keys, self._types(table, keys).values(), strict=True):
+        types = self._types(table, keys)
+        for key, kind in zip(keys, types.values(), strict=bool(types)):
             if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
                 raise InvalidParameterError(f"{key} is the name of a key and of the answer; rename it in a view.")
-            if kind.startswith("BLOB"):
-                raise InvalidParameterError(f"{key} is a BLOB, which can't be a key here.")
+            if isinstance(kind, str):
+                raise InvalidParameterError(f"{key} has the type {kind}, which can't be a key here.")
         where = words.pop("where", None)
         given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
         values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
@@ -163,18 +166,21 @@ class Functions:
         )
         return {**node, "group_expressions": items, "group_sets": [list(range(len(items)))] if items else []}
 
-    def _types(self, table: Node, keys: list[str]) -> dict[str, str]:
+    def _types(self, table: Node, keys: list[str]) -> dict[str, pl.DataType | str]:
         """Return the types of key columns, or say which one there is not."""
-        known = {fold(name): kind for name, kind in Catalog(self.guard).columns_of_table(table).items()}
+        found = Catalog(self.guard).table(path_of(table))
+        if found is None:
+            return {}  # it is refused where the question is read
+        known = {fold(name): one if isinstance(one, str) else one.dtype for name, one in found.columns.items()}
         for key in keys:
-            if known and fold(key) not in known:
+            if fold(key) not in known:
                 raise InvalidParameterError(
                     f"by := names columns of the table, and {key} is none of {', '.join(known)}; make an expression a "
                     "column of a view, or ask through dp.connect."
                 )
-        return {fold(key): known.get(fold(key), "") for key in keys}
+        return {fold(key): known[fold(key)] for key in keys}
 
-    def _typed_keys(self, types: dict[str, str], keys: list[str], given: Any) -> Any:
+    def _typed_keys(self, types: dict[str, pl.DataType | str], keys: list[str], given: Any) -> Any:
         """Return public keys, which came as JSON, in the types of the table's columns."""
         rows = given if isinstance(given, list) else [given]
         if len(keys) == 1:
@@ -187,11 +193,15 @@ class Functions:
         typed = [self._in_type([row[key] for row in rows], key, types) for key in keys]
         return list(zip(*typed, strict=True))
 
-    def _in_type(self, values: list[Any], key: str, types: dict[str, str]) -> list[Any]:
+    def _in_type(self, values: list[Any], key: str, types: dict[str, pl.DataType | str]) -> list[Any]:
+        dtype = types[fold(key)]
+        kind = None if isinstance(dtype, str) else sql_type(dtype)
+        if kind is None:  # texts and values of an Enum
+            return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         try:
-            return self.guard._parser.typed(values, types[fold(key)])
+            return self.guard._parser.typed(values, kind)
         except duckdb.Error:
-            raise InvalidParameterError(f"keys can't be read as {key}: {types[fold(key)]}.") from None
+            raise InvalidParameterError(f"keys can't be read as {key}: {kind}.") from None
 
     def budget(self) -> dict[str, Any]:
         """Return what is used and left of the session."""

@@ -47,9 +47,9 @@ class SqlQuestion:
         texts = [canonical(value) for value in self.values]
         return tuple(self.value_names[texts.index(canonical(value))] for value in call.values)
 
-    def steps(self) -> tuple[str, ...]:
+    def step(self, kind: str = "sql") -> str:
         """Return what was done to the rows of the table, for the fingerprint of a question."""
-        return ("sql", *(json.dumps(step, sort_keys=True) for step in self.rows.describe()))
+        return json.dumps([kind, self.rows.describe()], sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class _Reader:
             )
         question = self._question(node, value)
         (name,) = question.value_names
-        view = view_of(question, guard._session)
+        view = view_of(question, guard._session, "SQL table")
         twice = sorted(set(options) & set(said))
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")

@@ -73,7 +73,7 @@ class Parser:
         node = self.select(f"SELECT {sql}")
         items = node.get("select_list") or []
         if len(items) != 1 or _plain({**node, "select_list": []}) != self._bare:
-            raise StatementNotAllowed("One expression was expected, and nothing after it.")
+            raise StatementNotAllowed("An expression was expected, and nothing after it.")
         item: Node = items[0]
         return item
 

@@ -29,6 +29,7 @@ _PLAIN: dict[str, pl.DataType] = {
     "JSON": pl.String(),
     "DATE": pl.Date(),
     "TIME": pl.Time(),
+    "TIME_NS": pl.Time(),
     "TIMESTAMP": pl.Datetime("us"),
     "TIMESTAMP_S": pl.Datetime("us"),
     "TIMESTAMP_MS": pl.Datetime("us"),
@@ -36,7 +37,7 @@ _PLAIN: dict[str, pl.DataType] = {
     "TIMESTAMP WITH TIME ZONE": pl.Datetime("us", "UTC"),
 }
 _ALONE = frozenset(
-    {"HUGEINT", "UHUGEINT", "TIME", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
+    {"HUGEINT", "UHUGEINT", "TIME", "TIME_NS", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
 )
 """Types that are converted when they are read, and so can't be inside of lists and structs."""
 _SQL: dict[type[pl.DataType], str] = {

@@ -325,10 +325,9 @@ def test_where_every_row_is_a_unit_every_row_has_a_response(raw):
     con = dp.connect(raw, dp.Session(epsilon=1.0, unit=dp.ROW, adjacency="replace"))
     for call in ("dp_randomized_response(yes, 0.1)", "dp_randomized_response(1 = 1, 0.1)"):
         assert len(con.sql(f"SELECT {call} FROM votes").fetchall()) == N
-    con.register("frame", pl.DataFrame({"who": [1, 1, 2, None], "yes": [True] * 4})).private(
-        "frame", unit={"user_id": "who"}
-    )
-    assert len(con.sql("SELECT dp_randomized_response(yes, 0.1) FROM frame").fetchall()) == 2
+    con.register("frame", pl.DataFrame({"who": [1, 1, 2, None], "yes": [True] * 4})).private("frame", unit="who")
+    with pytest.raises(dp.InvalidParameterError, match="coarser unit"):
+        con.sql("SELECT dp_randomized_response(yes, 0.1) FROM frame")
 
 
 def test_sessions_that_hide_presence_refuse(raw):
