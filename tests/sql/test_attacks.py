@@ -1,14 +1,11 @@
 """What attackers tried on the guarded connection, and what keeps it out."""
 
-import itertools
-
 import duckdb
 import numpy as np
 import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.sql.allowed import ROWWISE
 from tests.sql.test_accepted import VISITS
 
 
@@ -61,12 +58,12 @@ def test_names_of_parameters_are_names(con, session):
     assert not session.releases
 
 
-def test_a_macro_of_another_schema_is_not_mistaken_for_one_of_this(raw, con):
+def test_no_macro_is_called_by_any_name(raw, con):
     raw.execute("CREATE MACRO twice(a) AS a * 2")
     raw.execute("CREATE SCHEMA other")
     raw.execute("CREATE MACRO other.twice(a) AS (SELECT max(price) FROM visits)")
-    for call in ("other.twice(1)", "twice(1)"):
-        with pytest.raises(dp.DPError, match=r"qualified|can't be read"):
+    for call in ("other.twice(1)", "twice(1)", "main.twice(1)", "memory.main.twice(1)"):
+        with pytest.raises(dp.DPError, match=r"qualified|not among"):
             con.sql(f"SELECT {call} AS x")
 
 
@@ -143,11 +140,10 @@ def test_parameters_are_plain_values(con):
 
 
 def test_intervals_are_refused_before_the_charge(con, session):
-    for call in ("dp_count_distinct(to_days(qty::INT))", "dp_sum(to_days(qty::INT), 0, 1)"):
-        with pytest.raises(dp.InvalidParameterError, match="INTERVAL"):
+    for call in ("dp_count_distinct(to_days(qty::INT))", "dp_sum(INTERVAL 1 DAY, 0, 1)", "dp_count(to_days(qty::INT))"):
+        with pytest.raises(dp.StatementNotAllowed, match="INTERVAL"):
             con.sql(f"SELECT {call} AS n FROM visits", epsilon=0.1)
     assert not session.releases
-    con.sql("SELECT dp_count(to_days(qty::INT), epsilon := 0.1) AS n FROM visits")  # only whether it is there matters
 
 
 # ---------------------------------------------------------------- a third attacker
@@ -257,58 +253,14 @@ def test_units_of_odd_types_are_refused(raw, session, kind):
     assert not session.releases
 
 
-def test_midnight_is_a_unit_in_any_number_of_parts(raw, session, monkeypatch):
-    from dp_polars.sql import asking
-
-    raw.execute("CREATE TABLE clock AS SELECT unnest(['00:00'::TIME, '24:00'::TIME, '12:00'::TIME]) AS user_id")
+def test_a_time_that_no_clock_shows_is_null_and_nothing_else_happens(raw):
+    raw.execute("CREATE TABLE clock AS SELECT unnest(['00:00'::TIME, '24:00'::TIME, '12:00'::TIME]) AS at")
+    raw.execute("ALTER TABLE clock ADD COLUMN user_id INTEGER DEFAULT 1")
     with pytest.warns(dp.DPWarning):
-        paying = dp.Session(epsilon=10**6, unit="user_id")
+        paying = dp.Session(epsilon=10**6, unit="user_id", max_rows_per_group=5)
     guard = dp.connect(raw, paying)
-    asked = "SELECT dp_count_units(epsilon := 100000, fresh := true) AS n FROM clock"
-    assert guard.sql(asked).fetchall() == [(3,)]
-    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
-    assert guard.sql(asked).fetchall() == [(3,)]
-
-
-HOSTILE = {
-    "VARCHAR": ["''", "'x'", "'1'", "'%'", "'\\'", "'2024-01-01'", "'é𝔘'", "'[('", "NULL"],
-    "BIGINT": ["0", "-1", "9223372036854775807", "(-9223372036854775808)", "63", "NULL"],
-    "DOUBLE": ["0.0", "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE", "1e308", "NULL"],
-    "DATE": ["DATE '2024-02-29'", "'infinity'::DATE", "DATE '0001-01-01'", "NULL"],
-    "TIMESTAMP": ["TIMESTAMP '2024-02-29 23:59:59'", "'infinity'", "'290309-12-22 (BC) 00:00:00'", "NULL"],
-    "BOOLEAN": ["true", "NULL"],
-    "INTEGER[]": ["[]", "[1, NULL]", "NULL"],
-}  # fmt: skip
-
-
-def test_no_allowed_function_fails_inside_try():
-    """Whether a row makes a function fail is not to be seen: every allowed function is called on hostile rows."""
-    con = duckdb.connect()
-    for number, (kind, values) in enumerate(HOSTILE.items()):
-        rows = ", ".join(f"(({value})::{kind})" for value in values)
-        con.execute(f"CREATE TABLE t{number} AS SELECT * FROM (VALUES {rows}) t(c{number})")
-    names = sorted(name for name in ROWWISE if name.isidentifier() and name not in ("case", "if", "row", "coalesce"))
-    calls, failures = 0, []
-    for size in (1, 2, 3):
-        for kinds in itertools.product(range(len(HOSTILE)), repeat=size):
-            if size == 3 and len(set(kinds)) > 2:
-                continue
-            tables = ", ".join(f"t{kind} AS a{place}" for place, kind in enumerate(kinds))
-            inner = ", ".join(f"a{place}.c{kind} AS x{place}" for place, kind in enumerate(kinds))
-            rows = f"(SELECT {inner} FROM {tables})"
-            arguments = ", ".join(f"x{place}" for place in range(size))
-            for name in names:
-                try:
-                    relation = con.sql(f"SELECT count(y) FROM (SELECT TRY({name}({arguments})) AS y FROM {rows})")
-                except duckdb.Error:
-                    continue  # no such overload: an error of the statement, not of a row
-                calls += 1
-                try:
-                    relation.fetchall()
-                except duckdb.Error as error:
-                    failures.append((name, [list(HOSTILE)[kind] for kind in kinds], str(error)[:80]))
-    assert calls > 500
-    assert sorted({name for name, *_ in failures}) == [], failures
+    assert guard.sql("SELECT dp_count(at, epsilon := 100000) AS n FROM clock").fetchall() == [(2,)]
+    assert guard.sql("SELECT dp_count(epsilon := 100000) AS n FROM clock WHERE at IS NULL").fetchall() == [(1,)]
 
 
 def test_texts_do_not_grow_without_bounds(session):
@@ -325,7 +277,7 @@ def test_texts_do_not_grow_without_bounds(session):
         levels += f", l{level + 1} AS (SELECT user_id, s || s || s || s AS s FROM l{level})"
     query = f"{levels} SELECT dp_count(*, epsilon := 0.1) FROM l8 WHERE length(s) > 5"
     assert len(con.sql(query).fetchall()) == 1
-    with pytest.raises(dp.StatementNotAllowed, match="grow"):
+    with pytest.raises(dp.StatementNotAllowed, match="up to 100 characters"):
         con.sql(f"SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE replace(s, 'a', '{'b' * 1000}') = ''")
     with pytest.raises(dp.StatementNotAllowed, match="grow"):
         con.sql("SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE len([s, s]) > 1")
