@@ -12,9 +12,8 @@ import duckdb
 from dp_polars.accounting.terms import TableUnit
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
-from dp_polars.releasing.source import file_state, source_identity
+from dp_polars.releasing.source import file_state
 from dp_polars.sql.allowed import ORDINARY, TABLE_FUNCTIONS
-from dp_polars.sql.files import ReadFile
 from dp_polars.sql.questions import RELEASED
 from dp_polars.sql.relations import KnownTable
 from dp_polars.sql.tree import Node, fold, parameters_of, path_of, pinned, with_path, without_places
@@ -197,12 +196,9 @@ class Rows:
 
     def _source(self, name: str) -> bytes:
         kind, _, rest = name.partition(":")
-        files = repr([file_state(file) for file, _ in self._files(name)])
         if kind == "frame":
-            held, source = self._guard._frames[rest]
-            if isinstance(source, ReadFile):
-                return source.name()
-            return f"file:{files}".encode() if isinstance(held, Path) else source_identity(source, None, None)
+            return self._guard._frames[rest][1].source_name()
+        files = repr([file_state(file) for file, _ in self._files(name)])
         token = "" if all(self._paths) else self._guard._token  # in memory, the object that was opened
         return f"table:{files}:{token}:{rest}".encode()
 

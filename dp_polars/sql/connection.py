@@ -16,14 +16,14 @@ import polars as pl
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import TableUnit, UnitWords, table_unit
-from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.quantities import flag_of
 from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, Rows, unbound
-from dp_polars.sql.files import opened
+from dp_polars.sql.files import OpenedFile, Types, open_source, refuse_public_and_private
 from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tree import Node, Parser, fold, given_values, parameters_of, path_of
@@ -86,7 +86,7 @@ class GuardedConnection:
             duckdb.connect(os.fspath(database) if database is not None else ":memory:") if self._own else database
         )
         self._parser = Parser()
-        self._frames: dict[str, tuple[Any, Any]] = {}
+        self._frames: dict[str, tuple[Any, OpenedFile]] = {}
         self._public: set[tuple[str, ...]] = set()
         self._units: dict[tuple[str, ...], tuple[UnitWords, bool]] = {}
         self._token = object_token(self._raw).hex()
@@ -100,19 +100,41 @@ class GuardedConnection:
 
     # ------------------------------------------------------------------ tables
 
-    def register(self, name: str, source: Any, *, types: Mapping[str, str] | None = None) -> GuardedConnection:
+    def register(self, name: str, source: Any, *, types: Types = None) -> GuardedConnection:
         """Give a frame (Polars, Arrow, pandas) or a Parquet, CSV or Arrow file a name in SQL; its rows are private.
 
-        CSV and Arrow files are read now, into memory. The types of a CSV file's columns are found in all its lines and
-        count as public, as every schema does; or they are declared, `types={"amount": "DOUBLE"}`, and others are text.
+        CSV and Arrow files are read now, into memory. Categories of pandas and dictionaries of Arrow become text, and
+        so does a pandas column of type object.
+
+        Parameters
+        ----------
+        name
+            What it is called in SQL.
+        source
+            A frame, or the path of a file.
+        types
+            The types of a CSV file's columns, because no line may decide them: `{"amount": "DOUBLE"}`, and others are
+            text; or "infer", which finds them once in all lines and records them in the session's ledger, as your word
+            that they are public. Recorded types stay, also if the file changes, and need not be said again. A value
+            that doesn't fit its type is null.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, tempfile
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1))
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("user_id,amount", *(f"{i},{i % 80}.5" for i in range(900)), sep=chr(10), file=file, flush=True)
+        ...     con = con.register("sales", file.name, types={"user_id": "BIGINT", "amount": "DOUBLE"})
+        >>> round(con.sql("SELECT dp_avg(amount, 0, 80, epsilon := 0.9) FROM sales").fetchall()[0][0], -1)
+        40.0
         """
-        if isinstance(source, str | Path):
-            self._frames[fold(name)] = opened(name, source, types)
-        elif types is not None:
-            raise InvalidParameterError("types= are for text files; a frame has types of its own.")
-        else:
-            held = source.collect() if isinstance(source, pl.LazyFrame) else source
-            self._frames[fold(name)] = (held.to_arrow() if isinstance(held, pl.DataFrame) else held, source)
+        opened = open_source(name, source, types, self._session)
+        files = {**{other: file for other, (_, file) in self._frames.items()}, fold(name): opened}
+        public = {path[0] for path in self._public if len(path) == 1} - {fold(name)}
+        refuse_public_and_private(files, public)
+        in_place = opened.path is not None and opened.read is None and not set(opened.path) & set("*?[{")
+        held = Path(str(opened.path)) if in_place else _collected(name, opened)
+        self._frames[fold(name)] = (held, opened)
         self._public.discard((fold(name),))
         self._units.pop((fold(name),), None)
         self._declared += 1
@@ -364,6 +386,14 @@ class GuardedConnection:
 
     def __repr__(self) -> str:
         return f"<dp.GuardedConnection paid by {self._session!r}>"
+
+
+def _collected(name: str, opened: OpenedFile) -> Any:
+    """Return rows as DuckDB takes them; the message of a plan that fails may quote them."""
+    try:
+        return opened.frame.collect().to_arrow()
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001
+        raise InvalidDataError(f"The rows of {name} can't be read. Nothing was asked.") from None
 
 
 def _parameters(given: Parameters) -> dict[str, Any]:
