@@ -48,6 +48,7 @@ _HINTS = (
         "--public FILE if its rows belong to nobody",
     ),
     ("bounds=", "bounds go into the call: dp_sum(amount, 0, 100)"),
+    ("say which column is which", "--unit-of TABLE=user_id:customer says that user_id is called customer there"),
     (
         "con.private",
         "--unit-of TABLE=COLUMN says whose the rows of a table are, --public FILE_OR_TABLE that they are nobody's",

@@ -36,7 +36,7 @@ examples:
       "SELECT dp_avg(amount, 0, 100) FROM visits"
   dp-polars sql visits.parquet --public regions.csv --ledger budget.db --spend 0.1 --output parts.parquet \\
       "SELECT part, dp_count_units() AS people FROM visits JOIN regions USING (region) GROUP BY part"
-  dp-polars sql shop.duckdb --public countries --unit-of orders=customer --ledger budget.db - < question.sql
+  dp-polars sql shop.duckdb --public countries --unit-of orders=user_id:customer --ledger budget.db - < question.sql
 
 {CODES}"""  # noqa: S608 - a text to read
 

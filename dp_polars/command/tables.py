@@ -144,11 +144,19 @@ def _database(tables: dict[str, str]) -> Any:
     return connection
 
 
+def _unit(text: str) -> list[str] | dict[str, str]:
+    """Return a unit as `con.private` takes it: columns, or the agreed columns and what they are called here."""
+    parts = [part.partition(":") for part in text.split(",")]
+    if all(colon for _, colon, _ in parts):
+        return {agreed: here for agreed, _, here in parts}
+    return [agreed + colon + here for agreed, colon, here in parts]
+
+
 def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[str]) -> None:
     """Declare tables public, and whose the rows of others are."""
-    owners = [(table, columns.split(",")) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
-    for table, columns in owners:
-        con.private(table, columns)
+    owners = [(table, _unit(columns)) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
+    for table, unit in owners:
+        con.private(table, unit)
     con.public(*public)
     catalog = Catalog(con)
     for table in [*public, *(table for table, _ in owners)]:

@@ -45,8 +45,9 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         help="a file, or a table of a DuckDB file, whose rows belong to nobody: may be shown and joined (repeatable)",
     )  # fmt: skip
     tables.add_argument(
-        "--unit-of", action="append", default=[], metavar="TABLE=COLUMN[,COLUMN]",
-        help="whose the rows of a table or view are, where it isn't the column of --unit (repeatable)",
+        "--unit-of", action="append", default=[], metavar="TABLE=[UNIT:]COLUMN[,...]",
+        help="whose the rows of a table or view are, where it isn't the column of --unit; orders=user_id:customer says "
+        "that user_id is called customer there (repeatable)",
     )  # fmt: skip
     tables.add_argument(
         "--type", action="append", default=[], metavar="TABLE.COLUMN=TYPE",
