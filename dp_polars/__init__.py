@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dp_polars import composition, mechanisms
-from dp_polars.accounting import ROW, Budget, Closing, Cost, Release, Reservation, Session, Terms
+from dp_polars.accounting import ROW, Budget, Closing, Cost, Fact, Release, Reservation, Session, Terms
 from dp_polars.accounting.current import current_session, set_session
 from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.asking.aggregates import (
@@ -78,6 +78,7 @@ __all__ = [
     "DPWarning",
     "EngineError",
     "ExpressionNotAllowed",
+    "Fact",
     "GuardedConnection",
     "InvalidDataError",
     "InvalidParameterError",

@@ -2,16 +2,17 @@
 
 `terms` is what was agreed, `cost` what a release declares, `pricing` how a spend becomes a cost, `filters` the rule
 that accepts or refuses, `price` the smallest price, `ledger` the record (SQLite, in memory or in a file), `running`
-the locks of charges at work, `session` the door to all of them.
+the locks of charges at work, `fact` what the owner says about the data, `session` the door to all of them.
 Nothing here reads data or draws noise.
 """
 
 from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.fact import Fact
 from dp_polars.accounting.ledger import Closing
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.reservation import Reservation
 from dp_polars.accounting.session import Session
 from dp_polars.accounting.terms import ROW, Terms
 
-__all__ = ["ROW", "Budget", "Closing", "Cost", "Release", "Reservation", "Session", "Terms"]
+__all__ = ["ROW", "Budget", "Closing", "Cost", "Fact", "Release", "Reservation", "Session", "Terms"]

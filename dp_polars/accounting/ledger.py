@@ -3,7 +3,8 @@
 A charge is one transaction that reads the sums, asks the filter, and writes the charge and the new sums, before any
 data are read; nothing ever takes a charge back. A release handed to a caller was committed here before. A process that
 dies leaves its charge in place; who looks next finds that nobody holds its lock, and marks it as failed. The ledger
-holds prices, labels and released frames, never anything else about the data.
+holds prices, labels and released frames, and facts about the data that their owner calls public; never anything else
+about the data. A fact is recorded once, and nothing changes it.
 
 A charge that fails after rows were read, or dies, closes the session: what made it fail may have been one person's row,
 and nobody paid to learn that. Nothing is charged until the owner reopens it. A question that was under way when the
@@ -26,6 +27,7 @@ from typing import Literal
 from dp_polars.accounting import storage
 from dp_polars.accounting.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars.accounting.exclusive import Exclusive
+from dp_polars.accounting.fact import Fact
 from dp_polars.accounting.running import Running
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError, LedgerError, LedgerMismatch, SessionClosed
@@ -226,6 +228,21 @@ class Ledger:
         with self._reading() as connection:
             (times,) = connection.execute("SELECT count(*) FROM reopening").fetchone()
             return int(times)
+
+    def facts(self) -> list[Fact]:
+        """Return what was recorded about the data as the owner's word, in order."""
+        with self._reading() as connection:
+            rows = connection.execute("SELECT kind, subject, value, recorded_at FROM fact ORDER BY rowid").fetchall()
+        return [Fact(*row) for row in rows]
+
+    def record(self, kind: str, subject: str, value: str) -> str:
+        """Record a fact if there is none of its kind about its subject; return the one that counts from now on."""
+        with self._writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO fact VALUES (?, ?, ?, ?)", (kind, subject, value, _now()))
+            (recorded,) = connection.execute(
+                "SELECT value FROM fact WHERE kind = ? AND subject = ?", (kind, subject)
+            ).fetchone()
+        return str(recorded)
 
     def look(self) -> None:
         """Mark charges whose process died, which closes the session; a ledger that may only be read stays as it is."""

@@ -14,6 +14,7 @@ from dp_polars.accounting.budget import Budget
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.current import enter, leave, may_spend
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
+from dp_polars.accounting.fact import Fact
 from dp_polars.accounting.filters import accepts, share_of
 from dp_polars.accounting.ledger import Closing, Entry, Ledger
 from dp_polars.accounting.price import check_price
@@ -300,6 +301,26 @@ class Session:
         """Close the session because a question failed that an earlier charge paid for, as those of a stream."""
         self._ledger.close_by(release.id)
 
+    # ------------------------------------------------------------------ what the owner says about the data
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What was recorded about the data as the owner's word that it is public: types of a text file's columns.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").facts
+        ()
+        """
+        return tuple(self._ledger.facts())
+
+    def _fact(self, kind: str, subject: str) -> str | None:
+        """Return a recorded fact."""
+        return next((one.value for one in self.facts if (one.kind, one.subject) == (kind, subject)), None)
+
+    def _record(self, kind: str, subject: str, value: str) -> str:
+        """Record a fact for good, if there is none yet; return the one that counts."""
+        return self._ledger.record(kind, subject, value)
+
     def _refusal(self, cost: Cost) -> BudgetExceeded:
         remaining = self.remaining
         keys = remaining.delta if cost.delta else None
@@ -362,7 +383,7 @@ class Session:
         """Return the ledger as a frame: one row per charge.
 
         Of a charge that closed the session `closed_at` says when, `reopened_at` and `reopened_because` how it was
-        opened again.
+        opened again. What was recorded about the data is in `facts`.
         """
         closings = {one.charge: one for one in self.closings}
         unclosed = Closing(0, "failed", "", None, None)

@@ -29,6 +29,13 @@ CREATE TABLE closing (
     closed_at TEXT NOT NULL,
     reopening_id INTEGER REFERENCES reopening (id)
 );
+CREATE TABLE fact (
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    value TEXT NOT NULL,
+    recorded_at TEXT NOT NULL,
+    PRIMARY KEY (kind, subject)
+);
 """
 
 _SCHEMA = f"""

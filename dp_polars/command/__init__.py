@@ -20,7 +20,8 @@ from importlib import import_module
 from typing import Any, TextIO
 
 import dp_polars as dp
-from dp_polars.command.problems import CODES, REFUSED, WITHHELD, code_of, message_of
+from dp_polars.command.problems import CODES, REFUSED, WITHHELD, Parser, code_of, message_of
+from dp_polars.showing.escaped import escaped
 
 COMMANDS = {
     "demo": "one question in Polars and in SQL, on made-up data: the plan, the answers, the budget left",
@@ -77,7 +78,7 @@ def _run(words: list[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dp-polars",
         usage="dp-polars COMMAND ...",
         description="Differential privacy inside Polars and DuckDB, with one budget that cannot overspend.\n\n"
@@ -106,7 +107,7 @@ def _plain_warnings() -> Iterator[None]:
     ) -> None:
         if issubclass(category, dp.DPWarning) and str(message) not in shown:
             shown.add(str(message))
-            print(f"warning: {message}", file=sys.stderr)
+            print(f"warning: {escaped(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", dp.DPWarning)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dp_polars.accounting import ROW, Session
 from dp_polars.accounting.terms import Terms
+from dp_polars.errors import InvalidParameterError
 
 _TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")
 _DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "queries")
@@ -31,6 +32,21 @@ class Agreement:
     def rehearsal(self) -> Session:
         """Return a session with these terms that makes no file: that of an existing ledger, else one in memory."""
         return Session(**self._said) if self.ledger is None or self.is_new else self.session()
+
+    def recorded_in(self) -> str | None:
+        """Return the ledger that keeps what is recorded now; None if there is none yet, or none at all."""
+        return None if self.is_new else self.ledger
+
+    def paying(self, rehearsal: Session) -> Session:
+        """Return the session that pays after a rehearsal in memory, with the facts that were recorded there."""
+        session = self.session()
+        for fact in rehearsal.facts:
+            if session._record(fact.kind, fact.subject, fact.value) != fact.value:
+                session.close()
+                raise InvalidParameterError(
+                    f"Another process has recorded other {fact.kind} of {fact.subject} meanwhile; run this again."
+                )
+        return session
 
     def session(self) -> Session:
         """Return the session; refuses words that contradict an existing ledger."""

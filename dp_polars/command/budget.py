@@ -10,8 +10,9 @@ from dataclasses import asdict
 import polars as pl
 
 from dp_polars.accounting.session import Session
-from dp_polars.command.output import encoded, show, table_width
-from dp_polars.command.problems import CODES
+from dp_polars.command.output import encoded, json_text, show, table_width
+from dp_polars.command.problems import CODES, Parser
+from dp_polars.showing.escaped import escaped
 
 _EPILOG = f"""\
 examples:
@@ -23,7 +24,7 @@ examples:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Return what a user said."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dp-polars budget",
         description="Show a ledger: what was agreed, spent and is left, and every release. Changes nothing.",
         epilog=_EPILOG,
@@ -43,11 +44,11 @@ def run(options: argparse.Namespace) -> None:
     try:
         releases = session.export()
         if options.format == "csv":
-            show(encoded(releases, "csv", 0))
+            show(encoded(releases, "csv", 0), data=True)
         elif options.format == "json":
-            show(json.dumps(_whole(session, releases), indent=2, ensure_ascii=False).encode() + b"\n")
+            show(json_text(_whole(session, releases), indent=2).encode() + b"\n", data=True)
         else:
-            show(session.describe().encode() + b"\n")
+            show(escaped(session.describe(), keep="\n").encode() + b"\n")
             if releases.height:
                 columns = ["id", "label", "state", "share", "epsilon", "rho", "delta", "reserved_at"]
                 used = [name for name in columns if name not in ("rho", "delta") or (releases[name] > 0).any()]
@@ -64,5 +65,6 @@ def _whole(session: Session, releases: pl.DataFrame) -> dict[str, object]:
         "terms": {"measure": session.terms.measure, **session.terms.described()},
         "spent": asdict(session.spent),
         "remaining": asdict(session.remaining),
+        "facts": [{**asdict(fact), "value": json.loads(fact.value)} for fact in session.facts],
         "releases": releases.to_dicts(),
     }

@@ -9,6 +9,7 @@ import duckdb
 import polars as pl
 
 import dp_polars as dp
+from dp_polars.command.problems import Parser
 
 REGIONS = ["north", "south", "east", "west"]
 _POLARS = 'visits.dp.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)'
@@ -32,7 +33,7 @@ def visits() -> pl.DataFrame:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Return what a user said."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dp-polars demo",
         description="Ask a made-up table how many people visited each region, in Polars and in SQL, and show the plan, "
         "the answers with their intervals, and the budget that is left. Reads and writes no file.",

@@ -1,4 +1,9 @@
-"""Answers on stdout or in a file: a table to look at, or CSV, JSON, JSON lines and Parquet for programs."""
+"""Answers on stdout or in a file: a table to look at, or CSV, JSON, JSON lines and Parquet for programs.
+
+A key may hold what a terminal takes for a command. A table and everything on stderr have such characters escaped,
+wherever they go. The other formats are data: JSON has escapes of its own, and CSV is escaped only if stdout is a
+terminal; in a file or a pipe it is what was released, letter for letter.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars.command.problems import FileProblem
+from dp_polars.showing.escaped import escaped
 
 Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")
@@ -24,8 +30,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Let a command have --format and --output."""
     group = parser.add_argument_group("the answer")
     group.add_argument(
-        "--format", choices=FORMATS, help="how it is written (a table; with --output by the file's ending)"
-    )
+        "--format", choices=FORMATS,
+        help="how it is written (a table; with --output by the file's ending). Control characters are escaped in a "
+        "table, and in CSV that goes to a terminal",
+    )  # fmt: skip
     group.add_argument("--output", metavar="FILE", help="where to, instead of stdout")
 
 
@@ -55,7 +63,7 @@ def _same(path: str, other: str) -> bool:
 def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
     """Write an answer."""
     if options.output is None:
-        show(encoded(frame, options.format, table_width()))
+        show(encoded(frame, options.format, table_width()), data=options.format not in ("table", "parquet"))
         return
     try:
         with open(options.output, "wb") as file:
@@ -67,8 +75,13 @@ def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
         ) from None
 
 
-def show(content: bytes) -> None:
-    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there."""
+def show(content: bytes, *, data: bool = False) -> None:
+    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there.
+
+    What is data is escaped for a terminal; what is text to look at was escaped when it was made.
+    """
+    if data and sys.stdout.isatty():
+        content = escaped(content.decode(), keep="\n").encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -84,7 +97,7 @@ def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
         texts = [pl.Series(name, map(_json_or_null, frame[name].to_list()), pl.String) for name in nested]
         frame.with_columns(texts).write_csv(target)
     elif form in ("json", "jsonl"):
-        rows = [json.dumps(row, default=_plain, ensure_ascii=False, allow_nan=False) for row in _rows(frame)]
+        rows = [json_text(row) for row in frame.to_dicts()]
         inside = ",\n".join(rows)
         target.write((f"[{inside}]\n" if form == "json" else "".join(f"{row}\n" for row in rows)).encode())
     else:
@@ -92,9 +105,15 @@ def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
     return target.getvalue()
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return JSON in which everything that a terminal may obey is written as JSON's own escape."""
+    text = json.dumps(_finite(value), default=_plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    return escaped(text, keep="\n", form="json")
+
+
 def _table(frame: pl.DataFrame, width: int) -> str:
     """Return a table of at most so many rows, and of the columns that fit; says on stderr what is left out."""
-    shown = frame.head(_MOST_ROWS)
+    shown = _escaped_texts(frame.head(_MOST_ROWS))
     columns = _fitting(shown, width)
     left = []
     if shown.height < frame.height:
@@ -107,7 +126,19 @@ def _table(frame: pl.DataFrame, width: int) -> str:
         tbl_rows=-1, tbl_cols=-1, tbl_width_chars=width, fmt_str_lengths=60, tbl_hide_dataframe_shape=True,
         tbl_hide_column_data_types=True, fmt_table_cell_list_len=20, float_precision=None,
     ):  # fmt: skip
-        return str(shown.select(columns))
+        return escaped(str(shown.select(columns)), keep="\n")
+
+
+def _escaped_texts(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame whose names and texts are as they are shown, so that the widths of columns fit."""
+    texts = [
+        pl.Series(name, [None if one is None else escaped(str(one)) for one in frame[name]], pl.String)
+        for name, kind in frame.schema.items()
+        if kind in (pl.String, pl.Categorical, pl.Enum)
+    ]
+    names = {name: escaped(name) for name in frame.columns}
+    escapes = frame.with_columns(texts)
+    return escapes.rename(names) if len(set(names.values())) == len(names) else escapes
 
 
 def _fitting(frame: pl.DataFrame, width: int) -> list[str]:
@@ -133,10 +164,6 @@ def table_width() -> int:
     return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDE if sys.stdout.isatty() else _WIDE
 
 
-def _rows(frame: pl.DataFrame) -> list[Any]:
-    return [_finite(row) for row in frame.to_dicts()]
-
-
 def _finite(value: Any) -> Any:
     """Return a value with null for what JSON has no number for."""
     if isinstance(value, float):
@@ -147,7 +174,7 @@ def _finite(value: Any) -> Any:
 
 
 def _json_or_null(value: Any) -> str | None:
-    return None if value is None else json.dumps(_finite(value), default=_plain, ensure_ascii=False)
+    return None if value is None else json_text(value)
 
 
 def _plain(value: Any) -> Any:

@@ -10,9 +10,10 @@ from dp_polars.accounting.cost import NOTHING
 from dp_polars.command.agreement import Agreement
 from dp_polars.command.problems import CODES
 from dp_polars.command.progress import elapsed
-from dp_polars.command.sql import left_of
+from dp_polars.command.sql import left_of, tell_types
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
+from dp_polars.showing.escaped import escaped
 
 _DESCRIPTION = """\
 Show the plan of a SELECT: whom it protects, its bounds and where they came from, the noise, the price, the expected
@@ -36,11 +37,15 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Print the plan, or the plans of a statement with several questions."""
-    session = Agreement(options).rehearsal()
+    agreement = Agreement(options)
+    session = agreement.rehearsal()
+    before = session.facts
     with elapsed("planning"), open_tables(options, session) as con:
+        tell_types([fact for fact in session.facts if fact not in before], agreement.recorded_in())
         plan = con.preview(options.statement, **spend_of(options))
         cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
         fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
-    print(plan if plan != [] else "This statement asks nothing private: it costs nothing.")
+    text = escaped(str(plan), keep="\n") if plan != [] else "This statement asks nothing private: it costs nothing."
+    print(text)
     if plan != []:
         print(f"left: {left}{'' if fits else '; this does not fit'}", file=sys.stderr)

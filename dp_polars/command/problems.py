@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+from typing import NoReturn
+
 from dp_polars.errors import BudgetExceeded, DPError, LedgerError, LedgerMismatch
+from dp_polars.showing.escaped import escaped
 
 REFUSED, OVER_BUDGET, UNREADABLE = 1, 3, 4
 
@@ -18,6 +22,14 @@ exit codes:
 WITHHELD = "something failed inside; its message is withheld, because it may quote rows. What was charged stays."
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser of words whose messages can't make a terminal do anything."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words, and end."""
+        super().error(escaped(message))
+
+
 class FileProblem(Exception):  # noqa: N818 - what happened, in the user's words
     """A file isn't there, or can't be read or written."""
 
@@ -30,7 +42,13 @@ _HINTS = (
     ("What may these responses cost", "--spend 1.0 or --share 0.1, or epsilon := 1.0 inside the call"),
     ("max_groups=", "--max-groups 3, or max_groups := 3 and keys := ['a', 'b'] inside the private aggregate"),
     ("max_rows_per_group=", "--max-rows-per-group 10, or max_rows_per_group := 10 inside the private aggregate"),
+    (
+        'types="infer"',
+        "--type TABLE.COLUMN=DOUBLE for every column that is not text, or --infer-types once, with a --ledger; or "
+        "--public FILE if its rows belong to nobody",
+    ),
     ("bounds=", "bounds go into the call: dp_sum(amount, 0, 100)"),
+    ("say which column is which", "--unit-of TABLE=user_id:customer says that user_id is called customer there"),
     (
         "con.private",
         "--unit-of TABLE=COLUMN says whose the rows of a table are, --public FILE_OR_TABLE that they are nobody's",
@@ -64,4 +82,4 @@ def message_of(error: Exception) -> str:
     """Return what to show for an error that was raised on purpose."""
     text = str(error)
     hint = next((f"\n  here: {hint}" for sign, hint in _HINTS if sign in text), "")
-    return text + hint
+    return escaped(text) + hint

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from dp_polars.accounting.cost import NOTHING
+from dp_polars.accounting.fact import Fact
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.command.agreement import Agreement
@@ -17,6 +18,7 @@ from dp_polars.command.progress import elapsed
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
 from dp_polars.planning.plan import Plan
+from dp_polars.showing.escaped import escaped
 from dp_polars.sql.responses import is_local
 
 _DESCRIPTION = """\
@@ -30,10 +32,11 @@ _EPILOG = f"""\
 examples:
   dp-polars sql visits.parquet --unit user_id --epsilon 1 --delta 1e-6 --max-groups 3 --max-rows-per-group 10 \\
       --ledger budget.db --spend 0.2 "SELECT region, dp_count(*) AS n FROM visits GROUP BY region"
-  dp-polars sql visits.csv --ledger budget.db --share 0.1 --format csv "SELECT dp_avg(amount, 0, 100) FROM visits"
+  dp-polars sql visits.csv --type visits.amount=DOUBLE --ledger budget.db --share 0.1 --format csv \\
+      "SELECT dp_avg(amount, 0, 100) FROM visits"
   dp-polars sql visits.parquet --public regions.csv --ledger budget.db --spend 0.1 --output parts.parquet \\
       "SELECT part, dp_count_units() AS people FROM visits JOIN regions USING (region) GROUP BY part"
-  dp-polars sql shop.duckdb --public countries --unit-of orders=customer --ledger budget.db - < question.sql
+  dp-polars sql shop.duckdb --public countries --unit-of orders=user_id:customer --ledger budget.db - < question.sql
 
 {CODES}"""  # noqa: S608 - a text to read
 
@@ -52,11 +55,14 @@ def run(options: argparse.Namespace) -> None:
     """Ask the statement, write the answer and say what it cost."""
     agreement, spend = Agreement(options), spend_of(options)
     with elapsed("asking"), contextlib.ExitStack() as opened:
-        con = opened.enter_context(open_tables(options, agreement.rehearsal()))
+        session = agreement.rehearsal()
+        before = session.facts
+        con = opened.enter_context(open_tables(options, session))
         if agreement.is_new:
             if not is_local(options.statement):
                 con.preview(options.statement, **spend)  # a statement that is refused leaves no ledger behind
-            con = con._paid_by(opened.enter_context(contextlib.closing(agreement.session())))
+            con = con._paid_by(opened.enter_context(contextlib.closing(agreement.paying(session))))
+        tell_types([fact for fact in session.facts if fact not in before], agreement.ledger)
         frame = con.sql(options.statement, **spend).pl()
         told = receipt(con._session, con._paid, remembered=agreement.ledger is not None)
     if con._paid and not frame.height:
@@ -65,7 +71,19 @@ def run(options: argparse.Namespace) -> None:
     write(frame, options)
     sys.stdout.flush()
     for line in told:
-        print(line, file=sys.stderr)
+        print(escaped(line), file=sys.stderr)
+
+
+def tell_types(facts: Sequence[Fact], ledger: str | None) -> None:
+    """Say on stderr which types were inferred, and whether they stay."""
+    for fact in facts:
+        print(f"inferred from all lines: {escaped(str(fact))}", file=sys.stderr)
+        if ledger is not None:
+            print(f"  recorded in {escaped(ledger)} as your word that they are public; no line changes them any more",
+                  file=sys.stderr)  # fmt: skip
+        else:
+            print("  not recorded: the next run infers them again, and one person's line can change them; --ledger "
+                  "records them", file=sys.stderr)  # fmt: skip
 
 
 def receipt(session: Session, releases: Sequence[Release], *, remembered: bool) -> list[str]:

@@ -1,4 +1,7 @@
-"""Files as tables of a guarded connection."""
+"""Files as tables of a guarded connection.
+
+A file is what its path leads to: a link to a private file is private, and whose rows are in a file is said once.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import duckdb
-import polars as pl
 
 from dp_polars.accounting.session import Session
 from dp_polars.command.problems import FileProblem
 from dp_polars.engines.duckdb.rows import quoted
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.sql.connection import GuardedConnection
-from dp_polars.sql.files import ENDINGS, PARQUET, TEXT, ending_of
+from dp_polars.sql.files import ENDINGS, TEXT, ending_of, inferred_types
 
 DATABASES = (".duckdb", ".ddb", ".db")
 
@@ -27,13 +30,14 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
     with contextlib.closing(session):
         public = [one for one in options.public if os.path.exists(one) or _ending(one) is not None]
         tables = _named(options, public)
+        _refuse_links(tables, public)
         databases = [path for path in tables if _ending(path) in DATABASES]
         types = _types(options, [name for path, name in tables.items() if ending_of(path) in TEXT])
         with _database({path: tables[path] for path in databases}) as database:
             con = GuardedConnection(database, session)
             for path, name in tables.items():
                 if path not in databases:
-                    _register(con, name, path, types.get(name))
+                    _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)
             for path in public:
                 if path in databases:
                     raise InvalidParameterError(f"{path} is a database: name its public tables, --public TABLE.")
@@ -55,6 +59,16 @@ def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
                 f"{other} and {path} would both be the table {name}; give one another name: --name OTHER={path}"
             )
     return tables
+
+
+def _refuse_links(tables: dict[str, str], public: list[str]) -> None:
+    """Refuse a private file that is named twice: as public, or with two units, it would be two things at once."""
+    for one, other in combinations(tables, 2):
+        if os.path.samefile(one, other) and not (one in public and other in public and _ending(one) not in DATABASES):
+            raise InvalidParameterError(
+                f"{one} and {other} are the same file, by a link or another spelling. Name it once: it is either "
+                "public or private, and its rows have one unit."
+            )
 
 
 def _types(options: argparse.Namespace, names: list[str]) -> dict[str, dict[str, str]]:
@@ -97,16 +111,18 @@ def _check(path: str) -> None:
                 raise FileProblem(f"{path} is not a database of DuckDB.")
 
 
-def _register(con: GuardedConnection, name: str, path: str, types: dict[str, str] | None) -> None:
+def _register(
+    con: GuardedConnection, name: str, path: str, types: dict[str, str] | None, *, infer: bool, public: bool
+) -> None:
     try:
-        if ending_of(path) in PARQUET:
-            pl.read_parquet_schema(path)  # that it is one; its rows are read where they lie
-        con.register(name, path, types=types)
-    except (InvalidDataError, pl.exceptions.PolarsError, OSError):
-        kind = (ending_of(path) or "").lstrip(".")
-        raise FileProblem(
-            f"{path} can't be read as {kind}: it is damaged, something else, or being written. Nothing was asked."
-        ) from None
+        if types is not None or ending_of(path) not in TEXT:
+            con.register(name, path, types=types)
+        elif public:  # its rows belong to nobody, so they may decide types again and again
+            con.register(name, path, types=inferred_types(name, path))
+        else:
+            con.register(name, path, types="infer" if infer else None)
+    except InvalidDataError as error:
+        raise FileProblem(f"{path}: {error}") from None
 
 
 def _database(tables: dict[str, str]) -> Any:
@@ -127,9 +143,17 @@ def _database(tables: dict[str, str]) -> Any:
     return connection
 
 
+def _unit(text: str) -> list[str] | dict[str, str]:
+    """Return a unit as `con.private` takes it: columns, or the agreed columns and what they are called here."""
+    parts = [part.partition(":") for part in text.split(",")]
+    if all(colon for _, colon, _ in parts):
+        return {agreed: here for agreed, _, here in parts}
+    return [agreed + colon + here for agreed, colon, here in parts]
+
+
 def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[str]) -> None:
     """Declare tables public, and whose the rows of others are."""
-    owners = [(table, columns.split(",")) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
-    for table, columns in owners:
-        con.private(table, columns)
+    owners = [(table, _unit(columns)) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
+    for table, unit in owners:
+        con.private(table, unit)
     con.public(*public)

@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from dp_polars.command.problems import Parser
+
 _FILES = """\
 Files are Parquet (.parquet, .pq), CSV (.csv, .tsv, also with .gz or .zst), Arrow (.arrow, .feather, .ipc) or DuckDB
 (.duckdb, .ddb, .db). A file is the table of its name without the ending; a DuckDB file brings its own tables. All rows
-are private unless --public says otherwise. CSV and Arrow files are read into memory. The types of a CSV file's columns
-are found in its lines (or declared, --type) and count as public, and so does that a file was changed."""
+are private unless --public says otherwise. CSV and Arrow files are read into memory. That a file was changed counts as
+public.
+
+No line of a private CSV file may decide a type unnoticed: say --type for the columns that are not text, or once
+--infer-types. What is inferred is recorded in the --ledger as your word that it is public; then it stays whatever the
+lines become, and neither option is needed again. Public CSV files need no types."""
 
 
 _MOST_DIGITS = 200
@@ -21,7 +27,7 @@ _MOST_DIGITS = 200
 
 def statement_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return the parser of a command that takes files and a statement."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"dp-polars {command}",
         usage=f"dp-polars {command} FILE... --unit COLUMN --epsilon E [--delta D] [--ledger BUDGET] ... 'SELECT ...'",
         description=f"{description}\n\n{_FILES}",
@@ -39,13 +45,18 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         help="a file, or a table of a DuckDB file, whose rows belong to nobody: may be shown and joined (repeatable)",
     )  # fmt: skip
     tables.add_argument(
-        "--unit-of", action="append", default=[], metavar="TABLE=COLUMN[,COLUMN]",
-        help="whose the rows of a table or view are, where it isn't the column of --unit (repeatable)",
+        "--unit-of", action="append", default=[], metavar="TABLE=[UNIT:]COLUMN[,...]",
+        help="whose the rows of a table or view are, where it isn't the column of --unit; orders=user_id:customer says "
+        "that user_id is called customer there (repeatable)",
     )  # fmt: skip
     tables.add_argument(
         "--type", action="append", default=[], metavar="TABLE.COLUMN=TYPE",
-        help="a type of DuckDB for a column of a CSV file (repeatable); what doesn't fit is null, other columns are "
-        "text. Without it types are found in the lines, where one person's line can decide them",
+        help="the type of a column of a CSV file, DOUBLE, DATE or so (repeatable); a value that doesn't fit is null, "
+        "other columns are text",
+    )  # fmt: skip
+    tables.add_argument(
+        "--infer-types", action="store_true",
+        help="infer the types of CSV files without --type from all their lines, once, and record them in the --ledger",
     )  # fmt: skip
     terms = parser.add_argument_group("the agreement (of a ledger that exists: as it was agreed)")
     terms.add_argument(

@@ -16,6 +16,7 @@ from dp_polars.showing.words import moment, one_line, percent
 
 if TYPE_CHECKING:
     from dp_polars.accounting.cost import Cost
+    from dp_polars.accounting.fact import Fact
     from dp_polars.accounting.ledger import Closing
     from dp_polars.accounting.release import Release
     from dp_polars.accounting.session import Session
@@ -83,6 +84,7 @@ def session_text(session: Session) -> str:
     said += [f"  {name}: {text}" for name, text in terms.described().items() if text != "none"]
     said.append(f"  ledger: {session.ledger_path or 'in memory'}")
     said += [f"  {text}" for text in closed_lines(session.closings, session.reopenings)]
+    said += [f"  {text}" for text in fact_lines(session.facts)]
     said.append(f"  releases: {len(releases)}, {used:.1%} of the budget used, {left:.1%} left")
     shown = meters_of(session)
     width = max(len(one.name) for one in shown)
@@ -111,6 +113,11 @@ def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
         texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
         said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
     return said
+
+
+def fact_lines(facts: Sequence[Fact]) -> list[str]:
+    """Return in words what was recorded about the data as the owner's word."""
+    return [f"public by the owner's word since {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts]
 
 
 def _last_words(releases: Sequence[Release], most: int) -> str:
@@ -148,7 +155,7 @@ def session_html(session: Session) -> str:
     note = f'<div class="dp-polars-quiet">{_BETTER[0].upper()}{_BETTER[1:]}.</div>'
     shut = [
         f'<div class="dp-polars-quiet">{escape(text)}</div>'
-        for text in closed_lines(session.closings, session.reopenings)
+        for text in [*closed_lines(session.closings, session.reopenings), *fact_lines(session.facts)]
     ]
     blocks = [heading(title, about), *shut, meters_html(bars), note if terms.measure == "approximate" else ""]
     blocks.append(_releases_html(releases))

@@ -20,7 +20,7 @@ from dp_polars.asking.question import Question, View, question_of
 from dp_polars.engines.polars import parts_for, run_bounded
 from dp_polars.engines.polars.rows import PrivateRows
 from dp_polars.engines.request import BoundedRequest, Exact
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.planning.plan import Plan
 from dp_polars.quantities import exact, flag_of
 from dp_polars.releasing.present import result_schema
@@ -39,6 +39,7 @@ _ONCE = ("keys", "min_units", "max_groups")
 class _One:
     question: Question
     name: Callable[[], bytes]
+    unchanged: Callable[[], bool]
     fresh: bool
     keys: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -101,6 +102,8 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...], releases: list[Rele
     joined: pl.DataFrame | None = None
     for one in ones:
         question = one.question
+        if not one.unchanged():  # what was planned for some columns must not be read as others
+            raise InvalidDataError("The data changed after this question was planned. Ask again.")
         release = run_plan(
             question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
         )
@@ -167,17 +170,21 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _domain(own["keys"], question)
+    seen = catalog.source(question.sources)
     planned = _question(view_of(question, session), question, options, own)
 
     def name() -> bytes:
         return release_key(planned.plan.query.fingerprint(), catalog.source(question.sources))
+
+    def unchanged() -> bool:
+        return catalog.source(question.sources) == seen
 
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
         return run_bounded(rows, request, parts=parts)
 
     fresh = flag_of(own.get("fresh", False), "fresh")
-    return _One(planned, name, fresh, question.keys, question.numbers, engine)
+    return _One(planned, name, unchanged, fresh, question.keys, question.numbers, engine)
 
 
 def view_of(question: SqlQuestion, session: Session, kind: str = "sql") -> View:

@@ -18,7 +18,7 @@ import polars as pl
 from dp_polars.accounting.terms import TableUnit
 from dp_polars.engines.duckdb.rows import Snapshot, TableColumn, memory_limit, quoted, table_rows
 from dp_polars.engines.polars.rows import PrivateRows
-from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 from dp_polars.releasing.source import file_state
 from dp_polars.sql.questions import RELEASED
 from dp_polars.sql.sandbox import unbound
@@ -157,7 +157,7 @@ class Catalog:
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table; columns that can't be used over private rows are left out."""
         if table.key[0] == "frame":
-            return self._guard._frames[table.key[1]].rows()
+            return PrivateRows(self._guard._frames[table.key[1]].frame)
         snapshot = Snapshot(self._guard._cursor_for_rows)
         self._snapshots.append(snapshot)
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
@@ -262,7 +262,10 @@ class Catalog:
     def _read(self, table: KnownTable) -> Any:
         """Return the rows of a public table as an Arrow table."""
         if table.key[0] == "frame":
-            return self._guard._frames[table.key[1]].frame.collect().to_arrow()
+            try:
+                return self._guard._frames[table.key[1]].frame.collect().to_arrow()
+            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - its message may quote values
+                raise InvalidDataError(f"The rows of {table.path[0]} can't be read. Nothing was asked.") from None
         cursor = self._guard._cursor_for_rows()
         try:
             return arrow_table(cursor, f"SELECT * FROM {'.'.join(map(quoted, table.path))}")  # noqa: S608 - quoted

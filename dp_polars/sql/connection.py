@@ -6,9 +6,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,11 +19,10 @@ from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 from dp_polars.planning.plan import Plan
 from dp_polars.planning.responses import ResponsePlan
 from dp_polars.quantities import flag_of
-from dp_polars.engines.polars.rows import PrivateRows
-from dp_polars.releasing.source import file_state, object_token, source_identity
+from dp_polars.releasing.source import object_token
 from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, TableKey
-from dp_polars.sql.files import opened
+from dp_polars.sql.files import OpenedFile, Types, open_source, refuse_public_and_private, same_file
 from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.statement import cut
 from dp_polars.sql.sandbox import Sandbox
@@ -38,29 +35,6 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _VALUES = (
     bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, type(None)
 )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Held:
-    held: pl.LazyFrame | None
-    origin: Any
-    path: str | None
-
-    @property
-    def frame(self):
-        return pl.scan_parquet(self.path, glob=False) if self.held is None else self.held
-
-    def rows(self):
-        return PrivateRows(self.frame)
-
-    def source_name(self) -> bytes:
-        if self.path is not None:
-            return repr(file_state(self.path)).encode()
-        return self.origin.name() if hasattr(self.origin, "name") and callable(self.origin.name) else source_identity(self.origin, None, None)
-
-    @property
-    def bytes(self) -> int:
-        return 0 if self.path is None else os.path.getsize(self.path)
 
 
 class Plans(list[Plan]):
@@ -113,7 +87,7 @@ class GuardedConnection:
             duckdb.connect(os.fspath(database) if database is not None else ":memory:") if self._own else database
         )
         self._parser = Parser()
-        self._frames: dict[str, _Held] = {}
+        self._frames: dict[str, OpenedFile] = {}
         self._public: set[TableKey] = set()
         self._units: dict[TableKey, tuple[UnitWords, bool]] = {}
         self._token = object_token(self._raw).hex()
@@ -126,30 +100,47 @@ class GuardedConnection:
 
     # ------------------------------------------------------------------ tables
 
-    def register(self, name: str, source: Any, *, types: Mapping[str, str] | None = None) -> GuardedConnection:
+    def register(self, name: str, source: Any, *, types: Types = None) -> GuardedConnection:
         """Give a frame (Polars, Arrow, pandas) or a Parquet, CSV or Arrow file a name in SQL; its rows are private.
 
-        CSV and Arrow files are read now, into memory. The types of a CSV file's columns are found in all its lines and
-        count as public, as every schema does; or they are declared, `types={"amount": "DOUBLE"}`, and others are text.
+        CSV and Arrow files are read now, into memory. Categories of pandas and dictionaries of Arrow become text, and
+        so does a pandas column of type object.
+
+        Parameters
+        ----------
+        name
+            What it is called in SQL.
+        source
+            A frame, or the path of a file.
+        types
+            The types of a CSV file's columns, because no line may decide them: `{"amount": "DOUBLE"}`, and others are
+            text; or "infer", which finds them once in all lines and records them in the session's ledger, as your word
+            that they are public. Recorded types stay, also if the file changes, and need not be said again. A value
+            that doesn't fit its type is null.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, tempfile
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1))
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("user_id,amount", *(f"{i},{i % 80}.5" for i in range(900)), sep=chr(10), file=file, flush=True)
+        ...     con = con.register("sales", file.name, types={"user_id": "BIGINT", "amount": "DOUBLE"})
+        >>> round(con.sql("SELECT dp_avg(amount, 0, 80, epsilon := 0.9) FROM sales").fetchall()[0][0], -1)
+        40.0
         """
-        if isinstance(source, str | Path):
-            held, origin = opened(name, source, types)
-            frame = None if isinstance(held, Path) else pl.DataFrame(held).lazy()
-            self._frames[fold(name)] = _Held(frame, origin, str(held) if isinstance(held, Path) else None)
-        elif types is not None:
-            raise InvalidParameterError("types= are for text files; a frame has types of its own.")
-        else:
-            held = source.lazy() if isinstance(source, pl.DataFrame | pl.LazyFrame) else pl.DataFrame(source).lazy()
-            self._frames[fold(name)] = _Held(held, source, None)
-        self._public.discard(("frame", fold(name)))
-        self._units.pop(("frame", fold(name)), None)
+        opened, own = open_source(name, source, types, self._session), fold(name)
+        self._refuse_two_ways({**self._frames, own: opened}, self._public - {("frame", own)})
+        self._frames[own] = opened
+        self._public.discard(("frame", own))
+        self._units.pop(("frame", own), None)
         self._declared += 1
         return self
 
     def public(self, *names: str) -> GuardedConnection:
         """Declare tables public: their rows belong to nobody, and may be shown and joined."""
-        for name in names:
-            self._public.add(self._key(name))
+        keys = {self._key(name) for name in names}
+        self._refuse_two_ways(self._frames, self._public | keys)
+        self._public |= keys
         self._declared += 1
         return self
 
@@ -180,9 +171,16 @@ class GuardedConnection:
         self._declared += 1
         return self
 
+    def _refuse_two_ways(self, files: Mapping[str, OpenedFile], public: set[TableKey]) -> None:
+        """Refuse a file that would be public under one name and private under another."""
+        refuse_public_and_private(files, {key[1] for key in public if key[0] == "frame"})
+
     def _table_unit(self, key: TableKey) -> TableUnit:
         """Return whose the rows of a table are, in the session that pays."""
-        unit, weaker = self._units.get(key, (None, False))
+        same = [key]
+        if key[0] == "frame":  # another name of the same file is the same table
+            same += [("frame", name) for name, one in self._frames.items() if same_file(one, self._frames[key[1]])]
+        unit, weaker = next((self._units[one] for one in same if one in self._units), (None, False))
         return table_unit(self._session.terms.unit, unit, weaker=weaker)
 
     def _key(self, name: str) -> TableKey:

@@ -316,6 +316,14 @@ def test_a_full_database_charges_and_releases_nothing(path):
 # ---------------------------------------------------------------- older and newer files
 
 
+def test_a_ledger_of_the_first_format_can_record_facts(path):
+    write_old_ledger(path, to_ipc(FRAME))
+    session = dp.Session.from_ledger(path)
+    assert session.facts == ()
+    assert session._record("column types", "/visits.csv", '[["x", "DATE"]]') == '[["x", "DATE"]]'
+    assert [fact.subject for fact in dp.Session.from_ledger(path).facts] == ["/visits.csv"]
+
+
 def test_a_ledger_of_the_first_format_is_brought_up_to_date(path):
     write_old_ledger(path, to_ipc(FRAME))
     session = dp.Session.from_ledger(path)

@@ -28,6 +28,11 @@ KINDS = [
 ]
 
 
+def typed(file):
+    """Return the words that say the types of a file, if it is text."""
+    return ["--infer-types"] if ".csv" in str(file) or ".tsv" in str(file) else []
+
+
 def put(folder, name, frame=VISITS):
     """Write a frame as a file of the kind that its name says; return the path."""
     path = Path(folder) / name

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from dp_polars.command import main, progress
-from tests.command.files import COUNT, ROOT, TERMS, VISITS, in_a_new_process, put
+from tests.command.files import COUNT, ROOT, TERMS, VISITS, in_a_new_process, put, typed
 
 SECRET = "Zanzibar-4711"
 
@@ -105,15 +105,16 @@ def test_a_file_that_is_not_there_or_not_what_it_says_is_code_4(tmp_path, run):
 
 def test_no_line_of_a_text_file_decides_whether_it_can_be_read(tmp_path, run):
     """A ragged line, bytes that are no text, a date in another form: one person's line, so it must not be a failure."""
+    paying = [*TERMS, "--spend", "0.1", "--infer-types", COUNT]
     lines = ["user_id,region,day,n", "1,north,2020-01-01,1", "2,north,2020-01-02,2"]
-    for strange in ("", "3,north,02/01/2020,99999999999999999999", "3,n,4,5,6,7", "3"):
+    for strange in ("", "3,north,02/01/2020,99999999999999999999", "3,n,4,5,6,7", "3", '3,"n', '3,5" nail,x', '"'):
         (tmp_path / "visits.csv").write_text("\n".join([*lines, strange]) + "\n")
-        assert run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)[0] == 0
+        assert run("sql", tmp_path / "visits.csv", *paying)[0] == 0
     (tmp_path / "visits.csv").write_bytes("\n".join(lines).encode() + b"\n3,\xff\xfe,,\n")
-    assert run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)[0] == 0
+    assert run("sql", tmp_path / "visits.csv", *paying)[0] == 0
     for header in ("ada,555-1234,42", "1,2", ",b", "a,a"):
         (tmp_path / "visits.csv").write_text(f"{header}\n1,2,3\n")
-        code, _, err = run("sql", tmp_path / "visits.csv", *TERMS, "--spend", "0.1", COUNT)
+        code, _, err = run("sql", tmp_path / "visits.csv", *paying)
         assert code != 0
         assert "ada" not in err
 
@@ -124,13 +125,15 @@ def test_two_files_of_one_name_need_another(tmp_path, run):
     assert "--name OTHER=" in err
 
 
-def test_a_name_that_may_stand_for_other_files_is_refused(tmp_path, run):
-    put(tmp_path, "visits1.parquet")
-    for kind in ("visits[1].parquet", "visits*.csv"):
-        file = put(tmp_path, kind)
-        code, out, err = run("sql", "--name", f"v={file}", *PAYING, "SELECT dp_count(*) FROM v")
-        assert (code, out) == (1, "")
-        assert "rename it" in err
+def test_a_name_with_the_signs_of_a_pattern_is_one_file(tmp_path, run):
+    for other in ("visits1.parquet", "visits1.csv", "visits22.csv"):
+        put(tmp_path, other, VISITS.head(7))
+    huge = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format", "csv"]
+    for kind in ("visits[1].parquet", "visits*.csv", "visits??.csv", "visits{1,2}.csv"):
+        file = put(tmp_path, kind, VISITS.head(600))
+        words = ["--name", f"v={file}", *huge, *typed(file)]
+        code, out, _ = run("sql", *words, "SELECT dp_count(*) AS n FROM v")
+        assert (code, out) == (0, "n\n600\n")
 
 
 def test_no_message_quotes_a_row(tmp_path, run):
@@ -149,7 +152,7 @@ def test_no_message_quotes_a_row(tmp_path, run):
     ]
     for file in (parquet, text):
         for statement in statements:
-            code, out, err = run("sql", file, *TERMS, "--spend", "0.1", statement)
+            code, out, err = run("sql", file, *TERMS, *typed(file), "--spend", "0.1", statement)
             assert code in (0, 1)
             assert SECRET not in out + err, statement
     content = bytearray((tmp_path / "visits.parquet").read_bytes())
@@ -185,7 +188,7 @@ def test_an_interrupt_is_code_130(tmp_path, run, monkeypatch):
 
 
 def test_a_warning_is_one_line(tmp_path, run):
-    words = ["sql", put(tmp_path, "visits.csv"), "--each-row", "--epsilon", "20", "--ledger", tmp_path / "b.db"]
+    words = ["sql", put(tmp_path, "visits.parquet"), "--each-row", "--epsilon", "20", "--ledger", tmp_path / "b.db"]
     code, _, err = run(*words, "--spend", "1", "SELECT dp_count(*) FROM visits")
     assert code == 0
     assert err.count("warning: epsilon=20 is above 10") == 1

@@ -11,8 +11,8 @@ from dp_polars.accounting import Session
 from dp_polars.command.agreement import Agreement
 from dp_polars.command.sql import read
 from dp_polars.errors import LedgerMismatch
-from dp_polars.sql.files import ReadFile
-from tests.command.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put
+from dp_polars.sql.files import OpenedFile
+from tests.command.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put, typed
 
 
 def charges(ledger):
@@ -26,7 +26,8 @@ def charges(ledger):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
     file, ledger = put(tmp_path, kind), tmp_path / "budget.db"
-    code, first, paid = run("sql", file, *TERMS, "--ledger", ledger, "--spend", "0.2", "--format", "csv", COUNT)
+    words = [*typed(file), "--ledger", ledger, "--spend", "0.2", "--format", "csv", COUNT]
+    code, first, paid = run("sql", file, *TERMS, *words)
     assert code == 0
     assert "paid: epsilon 0.2" in paid
     assert "left: 80.0% of the budget" in paid
@@ -42,7 +43,7 @@ def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
 def pays_after(change, kind, folder, run):
     """Return whether a statement is charged again after a change of its file."""
     file, ledger = put(folder, kind), folder / "budget.db"
-    words = ["sql", file, *TERMS, "--ledger", ledger, "--share", "0.1", COUNT]
+    words = ["sql", file, *TERMS, *typed(file), "--ledger", ledger, "--share", "0.1", COUNT]
     assert run(*words)[0] == 0
     before = charges(ledger)
     change(file)
@@ -67,7 +68,7 @@ def test_a_changed_file_pays_again(change, kind, tmp_path, run):
 
 
 def test_a_name_that_forgets_the_time_of_change_would_be_noticed(tmp_path, run, monkeypatch):
-    monkeypatch.setattr(ReadFile, "name", lambda self: self.path.encode())
+    monkeypatch.setattr(OpenedFile, "source_name", lambda self: self.path.encode())
     assert not pays_after(touch, "visits.csv", tmp_path, run)
 
 
@@ -77,7 +78,7 @@ def test_an_equal_file_elsewhere_is_another_source(tmp_path, run):
         (tmp_path / folder).mkdir()
         file = put(tmp_path / folder, "visits.csv")
         os.utime(file, ns=(10**18, 10**18))
-        assert run("sql", file, *TERMS, "--ledger", ledger, "--share", "0.1", COUNT)[0] == 0
+        assert run("sql", file, *TERMS, *typed(file), "--ledger", ledger, "--share", "0.1", COUNT)[0] == 0
     assert charges(ledger) == 2
 
 
@@ -159,10 +160,11 @@ def test_what_is_refused_leaves_no_ledger(tmp_path, run):
 
 def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
-    words = [file, *TERMS, "--ledger", ledger, "--spend", "0.2", COUNT]
+    words = [file, *TERMS, "--infer-types", "--ledger", ledger, "--spend", "0.2", COUNT]
     code, plan, err = run("preview", *words)
     assert code == 0
-    assert err.startswith("left: 100.0% of the budget")
+    assert "not recorded" in err
+    assert "left: 100.0% of the budget" in err
     assert "price                    epsilon 0.2" in plan
     assert "expected error" in plan
     assert os.listdir(tmp_path) == ["visits.csv"]
@@ -195,7 +197,7 @@ def test_options_may_stand_anywhere_and_the_statement_may_come_from_stdin(tmp_pa
     assert run("sql", "--name", f"visits={file}", *huge, *public, statement)[:2] == expected
     monkeypatch.setattr("sys.stdin", io.StringIO(statement))
     assert run("sql", file, *huge, *public, "-")[:2] == expected
-    both = run("sql", file, lookup, "--name", f"codes={lookup}", *huge, statement)
+    both = run("sql", file, lookup, "--name", f"codes={lookup}", *typed(lookup), *huge, statement)
     assert both[0] == 1  # two private tables; and the lookup has no unit
     assert "--public" in both[2]
 
@@ -205,7 +207,7 @@ def test_two_files_are_two_tables_of_one_statement(tmp_path, run):
     statement = 'SELECT (SELECT dp_count(*) FROM first) AS x, (SELECT dp_count(*) FROM "second-2") AS y'
     code, out, err = run(
         "sql", a, b, "--unit", "user_id", "--epsilon", "1e6", "--max-rows-per-group", "9", "--spend", "1e5", statement,
-        "--format", "json",
+        "--format", "json", "--type", "second-2.user_id=BIGINT",
     )  # fmt: skip
     assert (code, json.loads(out)) == (0, [{"x": 1200, "y": 600}]), err
 

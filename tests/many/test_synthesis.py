@@ -73,9 +73,7 @@ def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
 
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     kept = online.kept_rows
-    monkeypatch.setattr(
-        online, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99)
-    )
+    monkeypatch.setattr(online, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99))
     plan = plan_of()
     norms, _, scores = moved(plan, range(40))
     assert norms > plan.sensitivity.l1
