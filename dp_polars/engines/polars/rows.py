@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from queue import Queue
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dp_polars.engines.polars.lowering import is_pattern, lowered
 from dp_polars.errors import InvalidParameterError
@@ -27,7 +29,7 @@ from dp_polars.expressions.types import MOST_INSERTED, MOST_TEXT, kind_of
 from dp_polars.planning.query import public_digest
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
-_MEMORY = 1 << 28  # bytes that the texts of one slice of a batch may grow to
+_MEMORY = 1 << 28  # bytes that the texts of one part of a batch may grow to
 _MOST_COPIES = 1_000  # public rows that a row may meet
 _OWN = "\0"  # how the names of columns begin that are not the user's
 
@@ -161,6 +163,13 @@ class PrivateRows:
                 raise InvalidParameterError(
                     f"{mine} has the type {self.schema[mine]}, by which rows can't be looked up; cast it first."
                 )
+        long = [name for name in columns if largest_value(public[name]) > MOST_TEXT]
+        if long:
+            raise InvalidParameterError(
+                f"The public frame has values of more than {MOST_TEXT:,} characters or elements in {', '.join(long)}. "
+                "Each row that finds one holds it, and memory that runs out for one person's rows would tell that the "
+                "person is there. Shorten them, or leave the column out."
+            )
         keys = [theirs for _, theirs in on]
         if unique and public.select(keys).n_unique() != public.height:
             raise InvalidParameterError(
@@ -311,8 +320,12 @@ class Evaluation:
             self.given += done.height
         return done
 
-    def _evaluated(self, batch: pl.DataFrame) -> pl.DataFrame:
-        for step in self._steps:
+    def _evaluated(self, batch: pl.DataFrame, first: int = 0) -> pl.DataFrame:
+        """Return a batch after the steps from `first` on; halved where a step could fill the memory with texts."""
+        for place, step in enumerate(self._steps[first:], first):
+            if batch.height > 1 and step.needs(batch) > _MEMORY:
+                half = batch.height // 2
+                return pl.concat([self._evaluated(part, place) for part in (batch.head(half), batch.tail(-half))])
             batch = step(batch)
         return batch.select([pl.col(name) for name in self._names])
 
@@ -341,7 +354,16 @@ class Scan:
             raise RowCountError
 
 
-Prepared = Callable[[pl.DataFrame], pl.DataFrame]
+class Prepared(Protocol):
+    """A step that is ready to be applied to batches."""
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch after the step."""
+        ...
+
+    def needs(self, batch: pl.DataFrame) -> int:
+        """Return how many bytes of texts there are at most, while the step runs and after it."""
+        ...
 
 
 def _prepared(step: Step) -> Prepared:
@@ -349,16 +371,22 @@ def _prepared(step: Step) -> Prepared:
         case Filter():
             return _Sieve(step)
         case Make():
-            made = Program([one for _, one in step.columns])
-            names = [name for name, _ in step.columns]
-            keep = step.keep
-            return lambda batch: _with(batch, names, made.columns(batch), keep=keep)
+            return _Maker(step)
     return _Finder(step)
 
 
-def _with(batch: pl.DataFrame, names: Sequence[str], columns: Sequence[pl.Series], *, keep: bool) -> pl.DataFrame:
-    named = [one.alias(name) for name, one in zip(names, columns, strict=True)]
-    return batch.with_columns(named) if keep else pl.DataFrame(named)
+class _Maker:
+    """Adds or replaces columns."""
+
+    def __init__(self, step: Make) -> None:
+        self._names, self._keep = [name for name, _ in step.columns], step.keep
+        self._program = Program([one for _, one in step.columns])
+        self.needs = self._program.needs
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with the columns."""
+        made = [one.alias(name) for name, one in zip(self._names, self._program.columns(batch), strict=True)]
+        return batch.with_columns(made) if self._keep else pl.DataFrame(made)
 
 
 class _Sieve:
@@ -367,6 +395,7 @@ class _Sieve:
     def __init__(self, step: Filter) -> None:
         self._columns = step.columns
         self._program = Program(step.conditions)
+        self.needs = self._program.needs
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that are kept."""
@@ -389,8 +418,7 @@ class Program:
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._lowered = [lowered(one, self._constants) for one in expressions]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        made = [one for own in expressions for one in walk(own) if isinstance(one, Apply)]
-        self._grows = any(one.operation in _GROWTH for one in made)
+        self._grown = [_makes_texts(own) for own in expressions]
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -417,20 +445,22 @@ class Program:
         """Yield where the slices begin of which no step can fill the memory, and their heights."""
         if not height:
             return
-        if height == 1 or not self._grows or self._needs(frame, start, height) <= _MEMORY:
+        if (
+            height == 1
+            or self.needs(pl.DataFrame() if frame is None else frame.slice(start, height), height) <= _MEMORY
+        ):
             yield start, height
             return
         half = height // 2
         yield from self._slices(frame, start, half)
         yield from self._slices(frame, start + half, height - half)
 
-    def _needs(self, frame: pl.DataFrame | None, start: int, height: int) -> int:
-        """Return how many bytes of texts a slice needs at most, at once."""
-        part = [] if frame is None else frame.slice(start, height).get_columns()
-        sizes = Sizes(height, {one.name: _bytes(one) for one in part})
-        for one in self._expressions:
-            sizes.of(one)
-        return sizes.total
+    def needs(self, batch: pl.DataFrame, height: int | None = None) -> int:
+        """Return how many bytes of texts a batch needs at most: those that it has, and those that are made of them."""
+        if not any(self._grown):
+            return 0
+        sizes = Sizes(height or batch.height, {one.name: _bytes(one) for one in batch.iter_columns()})
+        return sum(sizes.of(one) for one in self._expressions) + sizes.total
 
     def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
         part = None if frame is None else frame.slice(start, height)
@@ -471,8 +501,17 @@ class Program:
             if len(one) != rows or one.dtype != expression.dtype:
                 raise RowCountError
             cut = one.head(height)
-            checked.append(_owned(cut) if self._grows and cut.dtype == pl.String else cut)
+            checked.append(_owned(cut) if cut.dtype == pl.String and _makes_texts(expression) else cut)
         return checked
+
+
+def _makes_texts(expression: Expression) -> bool:
+    """Whether an expression makes texts that are not those of a column or a constant."""
+    return any(isinstance(one, Apply) and _is_text(one.dtype) for one in walk(expression))
+
+
+def _is_text(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.List(pl.String))
 
 
 def _bytes(column: pl.Series) -> int:
@@ -503,7 +542,7 @@ class Sizes:
 
     def __init__(self, height: int, columns: Mapping[str, int]) -> None:
         self._height, self._columns = height, columns
-        self.total = 0
+        self.total = sum(columns.values())
 
     def of(self, node: Expression) -> int:
         """Return the size of a text that an expression gives, and add what it needs on the way to the total."""
@@ -515,8 +554,10 @@ class Sizes:
         if node.operation not in _GROWTH:
             made = read + self._longest(node) * self._height
         else:
-            made = _GROWTH[node.operation] * min(read, most * len(node.arguments)) + self._more(node, min(read, most))
-        made = made if node.dtype in (pl.String, pl.List(pl.String)) else 0
+            # Texts are cut before they grow; the parts of a list are not, only what is made of them.
+            short = read if node.operation == "list_join" else min(read, most * len(node.arguments))
+            made = _GROWTH[node.operation] * short + self._more(node, min(read, most))
+        made = made if _is_text(node.dtype) else 0
         self.total += made + 16 * self._height
         return min(made, most) if node.dtype == pl.String else made
 
@@ -546,6 +587,31 @@ class Sizes:
 # ---------------------------------------------------------------------- public rows
 
 
+def largest_value(column: pl.Series) -> int:
+    """Return how many characters and elements the largest value of a column has."""
+    return int(_sizes_of(column).max(initial=0))
+
+
+def _sizes_of(column: pl.Series) -> NDArray[np.int64]:
+    dtype = column.dtype
+    if dtype == pl.String or dtype == pl.Binary:
+        sizes = column.str.len_chars() if dtype == pl.String else column.bin.size()
+        return sizes.fill_null(0).cast(pl.Int64).to_numpy()
+    if isinstance(dtype, pl.Struct):
+        fields = [_sizes_of(column.struct.field(field.name)) for field in dtype.fields]
+        return np.sum(fields, axis=0, dtype=np.int64) if fields else np.ones(len(column), np.int64)
+    if isinstance(dtype, pl.Array):
+        return _sizes_of(column.cast(pl.List(dtype.inner)))
+    if not isinstance(dtype, pl.List):
+        return np.ones(len(column), np.int64)
+    lengths = column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    inner = _sizes_of(column.filter(pl.Series(lengths > 0)).explode(empty_as_null=False))
+    ends: NDArray[np.int64] = np.cumsum(np.append(0, inner))
+    starts = np.cumsum(lengths) - lengths
+    whole: NDArray[np.int64] = lengths + ends[starts + lengths] - ends[starts]
+    return whole
+
+
 class _Finder:
     """Finds public rows by their keys: each row of a batch gets the number of its public row, and nothing else."""
 
@@ -556,6 +622,12 @@ class _Finder:
         # By number, so that what Polars joins are keys and numbers alone.
         self._numbers = keys.with_row_index(f"{_OWN}public")
         self._added = {name: step.public[own].rechunk() for own, name in step.columns}
+        found = self._added.values() if step.how in ("inner", "left") else ()
+        self._each = sum(4 * largest_value(one) for one in found if one.dtype == pl.String or one.dtype.is_nested())
+
+    def needs(self, batch: pl.DataFrame) -> int:
+        """Return how many bytes of public texts and lists the rows of a batch may find."""
+        return self._each * batch.height
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch with what was found."""
