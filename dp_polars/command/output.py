@@ -12,6 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars.command.problems import FileProblem
+from dp_polars.showing.escaping import escaped, escaped_frame
 
 Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")
@@ -68,7 +69,12 @@ def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
 
 
 def show(content: bytes) -> None:
-    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there."""
+    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there.
+
+    A terminal gets control characters written out; a file or a pipe gets the data as they are.
+    """
+    if sys.stdout.isatty():
+        content = escaped(content.decode(), keep="\n").encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -94,7 +100,7 @@ def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
 
 def _table(frame: pl.DataFrame, width: int) -> str:
     """Return a table of at most so many rows, and of the columns that fit; says on stderr what is left out."""
-    shown = frame.head(_MOST_ROWS)
+    shown = escaped_frame(frame.head(_MOST_ROWS))
     columns = _fitting(shown, width)
     left = []
     if shown.height < frame.height:

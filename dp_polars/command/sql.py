@@ -17,6 +17,7 @@ from dp_polars.command.progress import elapsed
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
 from dp_polars.planning.plan import Plan
+from dp_polars.showing.escaping import escaped
 from dp_polars.sql.responses import is_local
 
 _DESCRIPTION = """\
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     write(frame, options)
     sys.stdout.flush()
     for line in told:
-        print(line, file=sys.stderr)
+        print(escaped(line), file=sys.stderr)
 
 
 def receipt(session: Session, releases: Sequence[Release], *, remembered: bool) -> list[str]:
