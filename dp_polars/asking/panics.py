@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 import polars as pl
 
-from dp_polars.errors import EngineError
+from dp_polars.errors import DPError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
     >>> ask()
     Traceback (most recent call last):
     ...
-    dp_polars.errors.EngineError: Polars failed on this question before or after private rows were read. ...
+    dp_polars.errors.DPError: Polars failed on this question before or after private rows were read. ...
     """
 
     @functools.wraps(function)
@@ -37,7 +37,7 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
         except pl.exceptions.PanicException:
             pass
         # Outside of the handler, so that Polars' words are not even the context.
-        raise EngineError(
+        raise DPError(
             "Polars failed on this question before or after private rows were read. Its message is not shown; look "
             "for an unusual type or constant, and simplify. session.releases says whether anything was charged."
         )
