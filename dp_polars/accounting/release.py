@@ -11,6 +11,7 @@ import polars as pl
 from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.ledger import Entry, State
 from dp_polars.errors import InvalidParameterError
+from dp_polars.showing.escaping import escaped
 
 
 class Release:
@@ -90,7 +91,7 @@ class Release:
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""
         again = ", found again" if self.stored else ""
-        return f"<dp.Release {self.id}: {self.label}; {self.state}, {self.cost}{shown}{again}>"
+        return f"<dp.Release {self.id}: {escaped(self.label)}; {self.state}, {self.cost}{shown}{again}>"
 
     def __str__(self) -> str:
         from dp_polars.showing.release import release_text

@@ -124,7 +124,7 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
             frame.write_parquet(values)
             values.seek(0)
             pl.read_parquet(values).cast(frame.schema).write_ipc(buffer, compression="zstd")
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         unfit = frame.columns
     if unfit:
         raise InvalidDataError(f"A type in {', '.join(unfit)} can't be stored; cast it before the release.")

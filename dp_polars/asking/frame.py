@@ -20,6 +20,7 @@ from dp_polars.asking.choices import BestChoice, Choice, Choices
 from dp_polars.asking.expressions import CheckedExpression, check_expression, check_expressions
 from dp_polars.asking.many import PrivateMany
 from dp_polars.asking.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
+from dp_polars.asking.panics import no_panics
 from dp_polars.asking.preview import Preview
 from dp_polars.asking.question import Question, View, question_of
 from dp_polars.asking.questions import Questions
@@ -36,6 +37,7 @@ from dp_polars.releasing.present import result_schema
 from dp_polars.releasing.responses import run_responses
 from dp_polars.releasing.run import run_plan
 from dp_polars.releasing.source import source_identity
+from dp_polars.showing.escaping import escaped
 from dp_polars.showing.names import PublicNames
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
@@ -65,6 +67,7 @@ class PrivateFrame(
     (2000, <dp.Cost epsilon 0.5, rho 0.122459>)
     """
 
+    @no_panics
     def __init__(
         self,
         frame: Frame,
@@ -89,6 +92,7 @@ class PrivateFrame(
 
     # ------------------------------------------------------------------ transformations
 
+    @no_panics
     def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
         equal = [pl.col(name) == value for name, value in constraints.items()]
@@ -101,6 +105,7 @@ class PrivateFrame(
             rows = rows.filter(one.tree)
         return self._after(rows, "filter", [item.canonical for item in checked])
 
+    @no_panics
     def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Add or replace columns; the unit column can't be replaced."""
         if flag_of(unchecked, "unchecked"):
@@ -112,6 +117,7 @@ class PrivateFrame(
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "with_columns", texts, made=checked)
 
+    @no_panics
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Keep these columns; the unit column stays in any case."""
         if flag_of(unchecked, "unchecked"):
@@ -130,6 +136,7 @@ class PrivateFrame(
         texts = {name: item.canonical for name, item in checked.items()}
         return self._after(rows, "select", texts, made=changed)
 
+    @no_panics
     def drop(self, *columns: str) -> PrivateFrame[Frame]:
         """Leave these columns out; the unit column can't be."""
         self._known(columns)
@@ -137,6 +144,7 @@ class PrivateFrame(
         kept = [name for name in self._rows.schema if name not in columns]
         return self._after(self._rows.keep(kept), "drop", list(columns))
 
+    @no_panics
     def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
         """Rename columns; the unit column keeps its name."""
         self._known(mapping)
@@ -151,6 +159,7 @@ class PrivateFrame(
         check_names(rows.schema)
         return self._after(rows, "rename", mapping, made=[*mapping, *mapping.values()])
 
+    @no_panics
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
     ) -> PrivateFrame[Frame]:
@@ -187,13 +196,16 @@ class PrivateFrame(
     def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
         return self._answer(self._choice(choice, by, options), options)
 
+    @no_panics
     def _choice(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Question:
         question = best_question if isinstance(choice, BestChoice) else choice_question
         return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
 
+    @no_panics
     def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
         return question_of(self._view(options), asked, by, options)
 
+    @no_panics
     def _view(self, options: AnyOptions) -> View:
         """Return what a question sees of this frame, or say why nobody can ask."""
         session = self._paying(options)
@@ -211,9 +223,11 @@ class PrivateFrame(
             raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
         return View(self._rows, self._steps, self._unchecked, unit, session, table)
 
+    @no_panics
     def _stream(self, plan: StreamPlan, view: View) -> Stream:
         return opened(plan, view)
 
+    @no_panics
     def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
         plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
 
@@ -228,6 +242,7 @@ class PrivateFrame(
             return release()
         return deferred(release, result_schema(plan))
 
+    @no_panics
     def _ask_responses(self, asking: Asking) -> Any:
         question = response_question_of(self._view(asking.general), asking)
         plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
@@ -333,8 +348,7 @@ class PrivateFrame(
         return after
 
     def __repr__(self) -> str:
-        columns = ", ".join(self._rows.schema)
-        return f"<dp.PrivateFrame with {columns}>"
+        return f"<dp.PrivateFrame with {escaped(', '.join(self._rows.schema))}>"
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError(

@@ -13,6 +13,7 @@ from dp_polars.accounting.reservation import release_key
 from dp_polars.asking.domain import DomainLike, domain_of_words
 from dp_polars.asking.online_queries import WEIGHT, OnlineQueries
 from dp_polars.asking.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
+from dp_polars.asking.panics import no_panics
 from dp_polars.asking.predicates import workload_of
 from dp_polars.asking.question import View, check_unit
 from dp_polars.errors import InvalidParameterError
@@ -164,11 +165,13 @@ class ManyQueries(Generic[Opened, Made]):
 class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
     """What a private frame does with them: charge, read and release."""
 
+    @no_panics
     def _open_queries(self: PrivateFrame[Any], words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
         view = self._view(options)
         plan = online_plan_of(view, words, options)
         return OnlineQueries(open_online(plan, view.rows, view.session))
 
+    @no_panics
     def _synthesize(  # type: ignore[misc]
         self: PrivateFrame[Any], words: SynthesisWords, options: OpeningOptions, fresh: bool
     ) -> Synthesis:
@@ -187,9 +190,11 @@ class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
 
     _frame: PrivateFrame[Any]
 
+    @no_panics
     def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
         return online_plan_of(self._frame._view(options), words, options)
 
+    @no_panics
     def _synthesize(self, words: SynthesisWords, options: OpeningOptions, fresh: bool) -> SynthesisPlan:
         flag_of(fresh, "fresh")
         return synthesis_plan_of(self._frame._view(options), words, options)

@@ -8,6 +8,7 @@ from typing import NoReturn
 import polars as pl
 
 from dp_polars.asking.options import ExpressionLike
+from dp_polars.asking.panics import no_panics
 from dp_polars.asking.predicates import Predicates
 from dp_polars.errors import InvalidParameterError
 from dp_polars.planning.online import OnlinePlan
@@ -39,6 +40,7 @@ class OnlineQueries:
         self._stream = stream
         self._predicates = Predicates(stream.plan.domain)
 
+    @no_panics
     def ask(self, predicate: ExpressionLike) -> OnlineAnswer:
         """Answer how many rows fulfil a condition.
 
@@ -56,6 +58,7 @@ class OnlineQueries:
         self._stream.refuse_copies()
         return self._stream.ask(*self._predicates.cells(self._predicates.check(predicate, "ask")))
 
+    @no_panics
     def ask_many(self, predicates: Iterable[ExpressionLike]) -> list[OnlineAnswer]:
         """Answer several conditions in their order; all are checked before the first is asked."""
         if isinstance(predicates, str | pl.Expr) or not isinstance(predicates, Iterable):
@@ -64,6 +67,7 @@ class OnlineQueries:
         checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
         return [self._stream.ask(*self._predicates.cells(one)) for one in checked]
 
+    @no_panics
     def distribution(self) -> pl.DataFrame:
         """Return the hypothesis: the domain's columns and the `weight` of each cell."""
         weights = pl.Series(WEIGHT, self._stream.weights().ravel())

@@ -9,6 +9,7 @@ from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.choices import BestChoice, Choice, Choices
 from dp_polars.asking.many import PreviewMany
 from dp_polars.asking.options import By, ChoiceOptions, OpeningOptions, Options
+from dp_polars.asking.panics import no_panics
 from dp_polars.asking.question import View
 from dp_polars.asking.questions import Questions
 from dp_polars.asking.responses import Asking, Responses, response_question_of
@@ -41,6 +42,7 @@ class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
 
+    @no_panics
     def _ask_responses(self, asking: Asking) -> ResponsePlan:
         return response_question_of(self._frame._view(asking.general), asking).plan
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from dp_polars.asking.aggregates import Asked
 from dp_polars.asking.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
+from dp_polars.asking.panics import no_panics
 from dp_polars.asking.question import View, check_unit
 from dp_polars.asking.stream_queries import query_of
 from dp_polars.errors import InvalidParameterError
@@ -101,6 +102,7 @@ class Stream:
             raise InvalidParameterError("ask_many takes a list of questions; for a single one there is ask.")
         return self._ask(list(queries))
 
+    @no_panics
     def _ask(self, queries: list[StreamQuestion]) -> list[bool | float | None]:
         self._opened.refuse_copies()
         if self.closed:

@@ -19,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, TextIO
 
+import polars as pl
+
 import dp_polars as dp
 from dp_polars.command.problems import CODES, REFUSED, WITHHELD, Parser, code_of, message_of
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 
 COMMANDS = {
     "demo": "one question in Polars and in SQL, on made-up data: the plan, the answers, the budget left",
@@ -55,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; what was charged stays charged", file=sys.stderr)
         return 130
-    except Exception as error:  # noqa: BLE001 - the last stop: no traceback, which may quote rows
+    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - the last stop: no traceback, which may quote rows
         code = code_of(error)
-        print(f"dp-polars: {WITHHELD if code is None else message_of(error)}", file=sys.stderr)
+        told = escaped(WITHHELD if code is None else message_of(error), keep="\n")
+        print(f"dp-polars: {told}", file=sys.stderr)
         if code is None:
             print(f"dp-polars: ({type(error).__name__})", file=sys.stderr)
         return REFUSED if code is None else code

@@ -12,7 +12,7 @@ import polars as pl
 from dp_polars.accounting.session import Session
 from dp_polars.command.output import encoded, json_text, show, table_width
 from dp_polars.command.problems import CODES, Parser
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 
 _EPILOG = f"""\
 examples:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars.command.problems import FileProblem
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped, escaped_frame
 
 Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")
@@ -113,7 +113,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 def _table(frame: pl.DataFrame, width: int) -> str:
     """Return a table of at most so many rows, and of the columns that fit; says on stderr what is left out."""
-    shown = _escaped_texts(frame.head(_MOST_ROWS))
+    shown = escaped_frame(frame.head(_MOST_ROWS))
     columns = _fitting(shown, width)
     left = []
     if shown.height < frame.height:
@@ -127,18 +127,6 @@ def _table(frame: pl.DataFrame, width: int) -> str:
         tbl_hide_column_data_types=True, fmt_table_cell_list_len=20, float_precision=None,
     ):  # fmt: skip
         return escaped(str(shown.select(columns)), keep="\n")
-
-
-def _escaped_texts(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame whose names and texts are as they are shown, so that the widths of columns fit."""
-    texts = [
-        pl.Series(name, [None if one is None else escaped(str(one)) for one in frame[name]], pl.String)
-        for name, kind in frame.schema.items()
-        if kind in (pl.String, pl.Categorical, pl.Enum)
-    ]
-    names = {name: escaped(name) for name in frame.columns}
-    escapes = frame.with_columns(texts)
-    return escapes.rename(names) if len(set(names.values())) == len(names) else escapes
 
 
 def _fitting(frame: pl.DataFrame, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from dp_polars.command.progress import elapsed
 from dp_polars.command.sql import left_of, tell_types
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 
 _DESCRIPTION = """\
 Show the plan of a SELECT: whom it protects, its bounds and where they came from, the noise, the price, the expected

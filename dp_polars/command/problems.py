@@ -6,7 +6,7 @@ import argparse
 from typing import NoReturn
 
 from dp_polars.errors import BudgetExceeded, DPError, LedgerError, LedgerMismatch
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 
 REFUSED, OVER_BUDGET, UNREADABLE = 1, 3, 4
 

@@ -18,7 +18,7 @@ from dp_polars.command.progress import elapsed
 from dp_polars.command.tables import open_tables
 from dp_polars.command.words import read_words, spend_of, statement_parser
 from dp_polars.planning.plan import Plan
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 from dp_polars.sql.responses import is_local
 
 _DESCRIPTION = """\

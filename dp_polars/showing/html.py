@@ -1,4 +1,4 @@
-"""Pieces of HTML for notebooks: one self-contained block, no script, every text escaped.
+"""Pieces of HTML for notebooks: one self-contained block, no script, every text escaped, its controls too.
 
 A block brings its own background with its own text colours, so that they fit each other wherever it stands. It is dark
 where the notebook says that it is (JupyterLab, VS Code, Colab, Sphinx), else where the system does.
@@ -6,9 +6,10 @@ where the notebook says that it is (JupyterLab, VS Code, Colab, Sphinx), else wh
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
-from html import escape
 
+from dp_polars.showing.escaping import escaped
 from dp_polars.showing.table import Rows
 
 _LIGHT = "--dp-text:#1f2328;--dp-quiet:#57606a;--dp-ground:#ffffff;--dp-line:#d8dee4;--dp-bar:#3b6ea8;--dp-bad:#a3351f"
@@ -60,6 +61,11 @@ gap:4px 12px;align-items:center;margin:0 0 8px}}
 .dp-polars details{{margin:6px 0 0}}
 .dp-polars summary{{cursor:pointer;color:var(--dp-quiet)}}
 """
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML that shows it: neither tags nor control characters do anything."""
+    return html.escape(escaped(text))
 
 
 def whole(*blocks: str) -> str:

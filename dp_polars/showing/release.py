@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dp_polars.accounting.filters import share_of
+from dp_polars.showing.escaping import escaped_frame
 from dp_polars.showing.html import facts, folded, heading, scrolling, whole
 from dp_polars.showing.table import AsTable, table_text
 from dp_polars.showing.words import moment, one_line, percent
@@ -35,7 +36,7 @@ def _nothing(release: Release) -> str:
 def release_text(release: Release) -> str:
     """Return the frame and the facts below it, for a terminal."""
     rows = [(name, one_line(text, 200)) for name, text in release_rows(release)]
-    shown = str(release.frame) if release.state == "committed" else _nothing(release)
+    shown = str(escaped_frame(release.frame)) if release.state == "committed" else _nothing(release)
     return f"{shown}\n{table_text(rows)}"
 
 
@@ -44,7 +45,7 @@ def release_html(release: Release) -> str:
     (_, _), *rows = release_rows(release)
     shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
     if release.state == "committed":
-        shown = scrolling(release.frame._repr_html_(), "released frame")
+        shown = scrolling(escaped_frame(release.frame)._repr_html_(), "released frame")
     blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
     if isinstance(release.plan, AsTable):
         blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))

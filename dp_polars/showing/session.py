@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING
 
 from dp_polars.accounting.terms import _Row
-from dp_polars.showing.html import cell, columns, heading, lines, whole
+from dp_polars.showing.html import cell, columns, escape, heading, lines, whole
 from dp_polars.showing.html import meter as meter_html
 from dp_polars.showing.html import meters as meters_html
 from dp_polars.showing.words import moment, one_line, percent

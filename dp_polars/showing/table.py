@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dp_polars.showing.escaping import escaped
+
 Rows = Sequence[tuple[str, str]]
 """A name and a text, row by row."""
 
@@ -34,5 +36,6 @@ class AsTable:
 
 def table_text(rows: Rows) -> str:
     """Return rows of a name and a text, aligned."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+    shown = [(escaped(name), escaped(text)) for name, text in rows]
+    width = max(len(name) for name, _ in shown)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in shown)

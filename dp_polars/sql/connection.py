@@ -24,10 +24,10 @@ from dp_polars.sql.asking import Asked, ask
 from dp_polars.sql.catalog import Catalog, TableKey
 from dp_polars.sql.files import OpenedFile, Types, open_source, refuse_public_and_private, same_file
 from dp_polars.sql.responses import is_local, local_statement, plan_of_local
-from dp_polars.sql.statement import cut
 from dp_polars.sql.sandbox import Sandbox
-from dp_polars.sql.tree import Node, Parser, fold, parameters_of, path_of, sandbox
+from dp_polars.sql.statement import cut
 from dp_polars.sql.tables import closest
+from dp_polars.sql.tree import Node, Parser, fold, parameters_of, path_of, sandbox
 from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None

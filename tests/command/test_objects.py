@@ -10,7 +10,7 @@ import pytest
 
 from dp_polars.command.agreement import Agreement
 from dp_polars.command.output import encoded, show
-from dp_polars.showing.escaped import escaped
+from dp_polars.showing.escaping import escaped
 from tests.command.files import COUNT, REGIONS, TERMS, VISITS, in_a_new_process, put
 
 HUGE = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format", "csv"]

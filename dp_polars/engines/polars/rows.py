@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from queue import Queue
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dp_polars.engines.polars.lowering import is_pattern, lowered
 from dp_polars.errors import InvalidParameterError
@@ -27,13 +29,19 @@ from dp_polars.expressions.types import MOST_INSERTED, MOST_TEXT, kind_of
 from dp_polars.planning.query import public_digest
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
-_MEMORY = 1 << 28  # bytes that the texts of one slice of a batch may grow to
-_MOST_COPIES = 1_000  # public rows that a row may meet
+_MEMORY = 1 << 28  # bytes that the texts of one part of a batch may grow to
+_MOST_COPIES = 100  # public rows that a row may meet
 _JOINED = 1 << 20  # rows that a lookup may make at once
 _OWN = "\0"  # how the names of columns begin that are not the user's
 
 How = Literal["inner", "left", "semi", "anti"]
 _FAILURES = (Exception, pl.exceptions.PanicException)
+
+_LARGEST = 400  # steps of an expression that Polars gets as a whole
+_MOST_TIMES = 6  # how often an operation names each of its arguments at most; see `lowering`
+_TIMES = dict.fromkeys(("and", "or", "xor", "not", "is_null", "is_not_null", "eq", "ne", "lt", "le", "gt", "ge",
+                        "eq_missing", "ne_missing", "coalesce", "case", "concat"), 1)  # fmt: skip
+"""Operations that name each argument once."""
 
 
 class RowCountError(Exception):
@@ -162,6 +170,13 @@ class PrivateRows:
                 raise InvalidParameterError(
                     f"{mine} has the type {self.schema[mine]}, by which rows can't be looked up; cast it first."
                 )
+        long = [name for name in columns if largest_value(public[name]) > MOST_TEXT]
+        if long:
+            raise InvalidParameterError(
+                f"The public frame has values of more than {MOST_TEXT:,} characters or elements in {', '.join(long)}. "
+                "Each row that finds one holds it, and memory that runs out for one person's rows would tell that the "
+                "person is there. Shorten them, or leave the column out."
+            )
         keys = [theirs for _, theirs in on]
         if unique and public.select(keys).n_unique() != public.height:
             raise InvalidParameterError(
@@ -295,9 +310,6 @@ def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
 # ---------------------------------------------------------------------- evaluation
 
 
-Prepared = Callable[[pl.DataFrame], pl.DataFrame]
-
-
 class Evaluation:
     """Applies steps to batches of rows. Each batch is evaluated by itself, in any order, by any thread."""
 
@@ -305,7 +317,7 @@ class Evaluation:
         self._steps, self._names = tuple(_prepared(step) for step in steps), list(names)
         self._lock = threading.Lock()
         self.read = self.given = 0
-        self.among: Prepared | None = None
+        self.among: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         """What a pass takes of the rows after all steps; None: all of them."""
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
@@ -317,8 +329,12 @@ class Evaluation:
             self.given += done.height
         return done
 
-    def _evaluated(self, batch: pl.DataFrame) -> pl.DataFrame:
-        for step in self._steps:
+    def _evaluated(self, batch: pl.DataFrame, first: int = 0) -> pl.DataFrame:
+        """Return a batch after the steps from `first` on; halved where a step could fill the memory with texts."""
+        for place, step in enumerate(self._steps[first:], first):
+            if batch.height > 1 and step.needs(batch) > _MEMORY:
+                half = batch.height // 2
+                return pl.concat([self._evaluated(part, place) for part in (batch.head(half), batch.tail(-half))])
             batch = step(batch)
         done = batch.select([pl.col(name) for name in self._names])
         return done if self.among is None else self.among(done)
@@ -332,7 +348,7 @@ class Scan:
     evaluation: Evaluation
     height: Callable[[], int]
 
-    def begin(self, among: Prepared | None = None) -> None:
+    def begin(self, among: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
         """Begin to count; passes over one scan come one after another. They give the rows that `among` returns."""
         self.evaluation.read = self.evaluation.given = 0
         self.evaluation.among = among
@@ -352,21 +368,39 @@ class Scan:
             raise RowCountError
 
 
+class Prepared(Protocol):
+    """A step that is ready to be applied to batches."""
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch after the step."""
+        ...
+
+    def needs(self, batch: pl.DataFrame) -> int:
+        """Return how many bytes of texts there are at most, while the step runs and after it."""
+        ...
+
+
 def _prepared(step: Step) -> Prepared:
     match step:
         case Filter():
             return _Sieve(step)
         case Make():
-            made = Program([one for _, one in step.columns])
-            names = [name for name, _ in step.columns]
-            keep = step.keep
-            return lambda batch: _with(batch, names, made.columns(batch), keep=keep)
+            return _Maker(step)
     return _Finder(step)
 
 
-def _with(batch: pl.DataFrame, names: Sequence[str], columns: Sequence[pl.Series], *, keep: bool) -> pl.DataFrame:
-    named = [one.alias(name) for name, one in zip(names, columns, strict=True)]
-    return batch.with_columns(named) if keep else pl.DataFrame(named)
+class _Maker:
+    """Adds or replaces columns."""
+
+    def __init__(self, step: Make) -> None:
+        self._names, self._keep = [name for name, _ in step.columns], step.keep
+        self._program = Program([one for _, one in step.columns])
+        self.needs = self._program.needs
+
+    def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with the columns."""
+        made = [one.alias(name) for name, one in zip(self._names, self._program.columns(batch), strict=True)]
+        return batch.with_columns(made) if self._keep else pl.DataFrame(made)
 
 
 class _Sieve:
@@ -375,6 +409,7 @@ class _Sieve:
     def __init__(self, step: Filter) -> None:
         self._columns = step.columns
         self._program = Program(step.conditions)
+        self.needs = self._program.needs
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that are kept."""
@@ -395,10 +430,9 @@ class Program:
         found = dict.fromkeys(one for own in expressions for one in walk(own) if isinstance(one, Constant))
         self._constants = {one: f"{_OWN}constant{place}" for place, one in enumerate(found)}
         self._values = {name: one.series(name) for one, name in self._constants.items()}
-        self._lowered = [lowered(one, self._constants) for one in expressions]
+        self._pieces = [Pieces(one, place, self._constants) for place, one in enumerate(expressions)]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        made = [one for own in expressions for one in walk(own) if isinstance(one, Apply)]
-        self._grows = any(one.operation in _GROWTH for one in made)
+        self._grown = [_makes_texts(own) for own in expressions]
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -414,7 +448,7 @@ class Program:
     def problem(self, frame: pl.DataFrame) -> str | None:
         """Return what Polars says about the expressions on public rows, None if nothing is wrong."""
         try:
-            self._computed(frame if frame.width else None, max(frame.height, 2), self._lowered)
+            self._computed(frame if frame.width else None, max(frame.height, 2), range(len(self._pieces)))
         except RowCountError:
             return "another number of rows, or another type, than announced"
         except _FAILURES as error:
@@ -425,33 +459,35 @@ class Program:
         """Yield where the slices begin of which no step can fill the memory, and their heights."""
         if not height:
             return
-        if height == 1 or not self._grows or self._needs(frame, start, height) <= _MEMORY:
+        if (
+            height == 1
+            or self.needs(pl.DataFrame() if frame is None else frame.slice(start, height), height) <= _MEMORY
+        ):
             yield start, height
             return
         half = height // 2
         yield from self._slices(frame, start, half)
         yield from self._slices(frame, start + half, height - half)
 
-    def _needs(self, frame: pl.DataFrame | None, start: int, height: int) -> int:
-        """Return how many bytes of texts a slice needs at most, at once."""
-        part = [] if frame is None else frame.slice(start, height).get_columns()
-        sizes = Sizes(height, {one.name: _bytes(one) for one in part})
-        for one in self._expressions:
-            sizes.of(one)
-        return sizes.total
+    def needs(self, batch: pl.DataFrame, height: int | None = None) -> int:
+        """Return how many bytes of texts a batch needs at most: those that it has, and those that are made of them."""
+        if not any(self._grown):
+            return 0
+        sizes = Sizes(height or batch.height, {one.name: _bytes(one) for one in batch.iter_columns()})
+        return sum(sizes.of(one) for one in self._expressions) + sizes.total
 
     def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
         part = None if frame is None else frame.slice(start, height)
         try:
-            return self._computed(part, height, self._lowered)
+            return self._computed(part, height, range(len(self._pieces)))
         except _FAILURES:
             # One after another, so that a row is null only where it fails.
-            return [self._isolated(part, height, place) for place in range(len(self._lowered))]
+            return [self._isolated(part, height, place) for place in range(len(self._pieces))]
 
     def _isolated(self, part: pl.DataFrame | None, height: int, place: int) -> pl.Series:
         """Return one expression, null in the rows on which it fails: they are found by halving."""
         try:
-            return self._computed(part, height, [self._lowered[place]], [self._expressions[place]])[0]
+            return self._computed(part, height, [place])[0]
         except _FAILURES:
             if height == 1 or part is None:
                 return pl.repeat(None, height, dtype=self._expressions[place].dtype, eager=True)
@@ -459,13 +495,7 @@ class Program:
         pieces = ((part.head(half), half), (part.tail(height - half), height - half))
         return pl.concat([self._isolated(piece, size, place) for piece, size in pieces])
 
-    def _computed(
-        self,
-        part: pl.DataFrame | None,
-        height: int,
-        exprs: Sequence[pl.Expr],
-        expressions: Sequence[Expression] | None = None,
-    ) -> list[pl.Series]:
+    def _computed(self, part: pl.DataFrame | None, height: int, places: Iterable[int]) -> list[pl.Series]:
         """Return expressions over at least two rows: one row alone would be taken for a value of all rows."""
         rows = max(height, 2)
         padded = (
@@ -473,14 +503,90 @@ class Program:
         )
         constants = [one.new_from_index(0, rows) for one in self._values.values()]
         frame = pl.DataFrame([*padded, *constants])
-        found = frame.select([expr.alias(str(place)) for place, expr in enumerate(exprs)])
+        wanted = list(places)
+        whole = [place for place in wanted if not self._pieces[place].before]
+        found = {}
+        if whole:
+            made = frame.select([self._pieces[place].last.alias(str(place)) for place in whole])
+            found = {place: made[str(place)] for place in whole}
+        for place in wanted:
+            if place not in found:
+                found[place] = self._pieces[place].computed(frame)
         checked = []
-        for one, expression in zip(found, expressions or self._expressions, strict=True):
+        for place in wanted:
+            one, expression = found[place], self._expressions[place]
             if len(one) != rows or one.dtype != expression.dtype:
                 raise RowCountError
             cut = one.head(height)
-            checked.append(_owned(cut) if self._grows and cut.dtype == pl.String else cut)
+            checked.append(_owned(cut) if cut.dtype == pl.String and self._grown[place] else cut)
         return checked
+
+
+class Pieces:
+    """An expression as Polars expressions that are computed one after another, each of them small.
+
+    An operation may name its argument several times, and one inside of another multiplies that: 60 additions would be
+    a tree of 3**60 steps. So what would become too large is computed first, as a column of its own.
+    """
+
+    def __init__(self, expression: Expression, place: int, constants: Mapping[Constant, str]) -> None:
+        self._prefix, self._constants = f"{_OWN}piece{place} ", constants
+        self._names: dict[Expression, str] = {}
+        self.before: list[tuple[str, pl.Expr]] = []
+        small, _ = self._small(expression)
+        self.last = lowered(small, constants)
+        self._drop = self._last_uses(small)
+
+    def computed(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the expression over a frame that has its columns and constants."""
+        for place, (name, expr) in enumerate(self.before):
+            frame = frame.with_columns(expr.alias(name))
+            if place in self._drop:
+                frame = frame.drop(self._drop[place])
+        return frame.select(self.last.alias("last")).to_series()
+
+    def _small(self, node: Expression) -> tuple[Expression, int]:
+        """Return an expression in which large parts are columns, and an upper bound of its size for Polars."""
+        if not isinstance(node, Apply):
+            return node, 1
+        if node in self._names:
+            return Column(self._names[node], node.dtype), 1
+        parts = [self._small(one) for one in node.arguments]
+        times = _TIMES.get(node.operation, _MOST_TIMES)
+        size = 1 + times * sum(own for _, own in parts)
+        if size > _LARGEST:
+            parts = [
+                (self._column(one, part), 1) if isinstance(part, Apply) else (part, own)
+                for one, (part, own) in zip(node.arguments, parts, strict=True)
+            ]
+            size = 1 + times * len(parts)
+        return replace(node, arguments=tuple(part for part, _ in parts)), size
+
+    def _column(self, node: Expression, small: Apply) -> Column:
+        """Return a part as a column that is computed before."""
+        if node not in self._names:
+            self._names[node] = f"{self._prefix}{len(self.before)}"
+            self.before.append((self._names[node], lowered(small, self._constants)))
+        return Column(self._names[node], small.dtype)
+
+    def _last_uses(self, small: Expression) -> dict[int, list[str]]:
+        """Return the columns that nobody needs any more after each piece: many of them would fill the memory."""
+        needed = {name for name in small.columns if name.startswith(self._prefix)}
+        drop: dict[int, list[str]] = {}
+        for place in range(len(self.before) - 1, -1, -1):
+            used = {name for name in self.before[place][1].meta.root_names() if name.startswith(self._prefix)}
+            drop[place] = sorted(used - needed)
+            needed |= used
+        return {place: names for place, names in drop.items() if names}
+
+
+def _makes_texts(expression: Expression) -> bool:
+    """Whether an expression makes texts that are not those of a column or a constant."""
+    return any(isinstance(one, Apply) and _is_text(one.dtype) for one in walk(expression))
+
+
+def _is_text(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.List(pl.String))
 
 
 def _bytes(column: pl.Series) -> int:
@@ -511,7 +617,7 @@ class Sizes:
 
     def __init__(self, height: int, columns: Mapping[str, int]) -> None:
         self._height, self._columns = height, columns
-        self.total = 0
+        self.total = sum(columns.values())
 
     def of(self, node: Expression) -> int:
         """Return the size of a text that an expression gives, and add what it needs on the way to the total."""
@@ -523,8 +629,10 @@ class Sizes:
         if node.operation not in _GROWTH:
             made = read + self._longest(node) * self._height
         else:
-            made = _GROWTH[node.operation] * min(read, most * len(node.arguments)) + self._more(node, min(read, most))
-        made = made if node.dtype in (pl.String, pl.List(pl.String)) else 0
+            # Texts are cut before they grow; the parts of a list are not, only what is made of them.
+            short = read if node.operation == "list_join" else min(read, most * len(node.arguments))
+            made = _GROWTH[node.operation] * short + self._more(node, min(read, most))
+        made = made if _is_text(node.dtype) else 0
         self.total += made + 16 * self._height
         return min(made, most) if node.dtype == pl.String else made
 
@@ -554,6 +662,31 @@ class Sizes:
 # ---------------------------------------------------------------------- public rows
 
 
+def largest_value(column: pl.Series) -> int:
+    """Return how many characters and elements the largest value of a column has."""
+    return int(_sizes_of(column).max(initial=0))
+
+
+def _sizes_of(column: pl.Series) -> NDArray[np.int64]:
+    dtype = column.dtype
+    if dtype == pl.String or dtype == pl.Binary:
+        sizes = column.str.len_chars() if dtype == pl.String else column.bin.size()
+        return sizes.fill_null(0).cast(pl.Int64).to_numpy()
+    if isinstance(dtype, pl.Struct):
+        fields = [_sizes_of(column.struct.field(field.name)) for field in dtype.fields]
+        return np.sum(fields, axis=0, dtype=np.int64) if fields else np.ones(len(column), np.int64)
+    if isinstance(dtype, pl.Array):
+        return _sizes_of(column.cast(pl.List(dtype.inner)))
+    if not isinstance(dtype, pl.List):
+        return np.ones(len(column), np.int64)
+    lengths = column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    inner = _sizes_of(column.filter(pl.Series(lengths > 0)).explode(empty_as_null=False))
+    ends: NDArray[np.int64] = np.cumsum(np.append(0, inner))
+    starts = np.cumsum(lengths) - lengths
+    whole: NDArray[np.int64] = lengths + ends[starts + lengths] - ends[starts]
+    return whole
+
+
 class _Finder:
     """Finds public rows by their keys: each row of a batch gets the number of its public row, and nothing else."""
 
@@ -566,6 +699,13 @@ class _Finder:
         self._added = {name: step.public[own].rechunk() for own, name in step.columns}
         copies = 1 if step.unique or not step.public.height else _most_copies(step.public, [on for _, on in step.on])
         self._slice = max(1, _JOINED // copies)
+        found = self._added.values() if step.how in ("inner", "left") else ()
+        each = sum(4 * largest_value(one) for one in found if one.dtype == pl.String or one.dtype.is_nested())
+        self._each = each * copies
+
+    def needs(self, batch: pl.DataFrame) -> int:
+        """Return how many bytes of public texts and lists the rows of a batch may find."""
+        return self._each * batch.height
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch with what was found, in pieces that can't fill the memory however many rows each one meets."""

@@ -1,0 +1,83 @@
+"""Texts that come from data, as a terminal or a browser may see them: control characters are written, not obeyed.
+
+A released key is whatever somebody typed. In a terminal it could move the cursor over other numbers, rename the window
+or hide a line; the controls of writing direction do the like in a browser. Data that go to a file or a pipe stay as
+they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import polars as pl
+
+# The controls of C0 and C1 and delete; separators of lines; controls of direction; halves of characters.
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_SIGN = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
+_POLARS_SIGN = "[" + re.sub(r"\\u(.{4})", r"\\x{\1}", _CONTROLS) + "]"
+
+
+def escaped(text: str, *, keep: str = "", form: Literal["python", "json"] = "python") -> str:
+    r"""Return a text with its control characters written out as escapes, but for those to `keep`.
+
+    >>> print(escaped("red\x1b[31m\n"), escaped("one\ntwo\x9b", keep="\n", form="json"))
+    red\x1b[31m\n one
+    two\u009b
+    """
+
+    def written(found: re.Match[str]) -> str:
+        sign = found[0]
+        if sign in keep:
+            return sign
+        return f"\\u{ord(sign):04x}" if form == "json" else sign.encode("unicode_escape").decode("ascii")
+
+    return _SIGN.sub(written, text)
+
+
+def escaped_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    r"""Return a frame to be shown: control characters in its names and texts are written out.
+
+    >>> escaped_frame(pl.DataFrame({"a\t": ["\x1b[2J", "b"]})).to_dict(as_series=False)
+    {'a\\t': ['\\x1b[2J', 'b']}
+    """
+    names = [escaped(name) for name in frame.columns]
+    if len(set(names)) < len(names):  # of two that read alike each keeps its place
+        names = [f"{name} ({place})" for place, name in enumerate(names, 1)]
+    return pl.DataFrame([_shown(column).alias(name) for column, name in zip(frame, names, strict=True)])
+
+
+def _shown(column: pl.Series) -> pl.Series:
+    if not _has_controls(column):
+        return column
+    return pl.Series(column.name, [_plain(value) for value in column.to_list()], dtype=_plain_type(column.dtype))
+
+
+def _has_controls(column: pl.Series) -> bool:
+    dtype = column.dtype
+    if isinstance(dtype, pl.Struct):
+        return any(_has_controls(column.struct.field(field.name)) for field in dtype.fields)
+    if isinstance(dtype, pl.Array):
+        return _has_controls(column.cast(pl.List(dtype.inner)))
+    if isinstance(dtype, pl.List):
+        return _has_controls(column.explode(empty_as_null=False))
+    if dtype in (pl.Categorical, pl.Enum):
+        column = column.unique().cast(pl.String)
+    return column.dtype == pl.String and bool(column.str.contains(_POLARS_SIGN).any())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _plain_type(dtype: pl.DataType) -> pl.DataType:
+    """Return a type whose texts may be any."""
+    if isinstance(dtype, pl.List | pl.Array):
+        return pl.List(_plain_type(dtype.inner))  # type: ignore[arg-type]
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: _plain_type(field.dtype) for field in dtype.fields})  # type: ignore[arg-type]
+    return pl.String() if dtype in (pl.Categorical, pl.Enum) else dtype

@@ -1,0 +1,586 @@
+"""Checks of the guarantee as functions: each passes on a sound package and names what is broken in a faulty one.
+
+They are the kinds of evidence that the tests of each package give, made small and exact: neighbours against the
+declared sensitivity, prices and scales against numbers worked out by hand, laws of noise with fixed bits, the order of
+charge and read. Where a check compares frequencies its bits are fixed, so it has no false alarms.
+"""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+import dp_polars as dp
+from dp_polars.accounting.cost import Cost
+from dp_polars.engines.polars import engine, run_bounded
+from dp_polars.engines.polars import lowering as lowerings
+from dp_polars.engines.polars.rows import PrivateRows, Program, RowCountError
+from dp_polars.engines.request import BoundedRequest, Exact, Lane, Sum
+from dp_polars.expressions import OPERATIONS, Column, Constant, apply
+from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
+from dp_polars.planning import plan as plans
+from dp_polars.planning.query import Selection, Spend
+from dp_polars.planning.selection import selection_plan
+from dp_polars.planning.spend import Noise
+from dp_polars.releasing import noise as noises
+from dp_polars.releasing.quantiles import _Descent
+from dp_polars.releasing.run import request_of
+from tests.accounting.test_filter_by_enumeration import terms_of
+from tests.audit import exact_answers
+from tests.bits import SeededBits
+from tests.expressions import test_evidence as evidence
+from tests.mechanisms.test_quantiles import law_of
+from tests.planning.queries import aggregate, query
+from tests.planning.test_neighbours import difference, moved_cells, named_vector
+from tests.statistics import binomial_fits, chi_square_fits
+
+
+class Broken(AssertionError):  # noqa: N818 - what is said of the guarantee
+    """What a check found: it says which part of the guarantee doesn't hold."""
+
+
+def require(holds, says):
+    if not holds:
+        raise Broken(says)
+
+
+HALF = Spend(epsilon=Fraction(1, 2))
+DOMAIN = pl.DataFrame({"k": ["a", "b", "c", "d", None]}, schema={"k": pl.String})
+KEYS = DOMAIN["k"].to_list()
+SCHEMA = {"unit0": pl.Int64, "key0": pl.String, "value0": pl.Int64, "value1": pl.Int64}
+
+# ---------------------------------------------------------------------- neighbours
+
+# Everybody has more groups and more rows than count, so that caps bind for all of them.
+CROWD = [(unit, key, (unit + n) % 11, n % 5) for unit in range(100, 112) for key in KEYS for n in range(4)]
+HEAVY = {unit: [(unit, key, 50, 40) for key in KEYS for _ in range(9)] for unit in (1, 2)}
+SPREAD = {unit: [(unit, key, 11 + n, 0) for key in KEYS for n in range(9)] for unit in (1, 2)}
+OPPOSITE = {unit: [(unit, key, -50, -40) for key in KEYS for _ in range(9)] for unit in (3, 4)}
+
+NEIGHBOURS = {
+    "count": query("count", domain=DOMAIN),
+    "count of units": query("count_units", domain=DOMAIN),
+    "sum": query("sum", domain=DOMAIN, bounds=(-4, 10)),
+    "clipped totals": query("sum", domain=DOMAIN, bounds=(-4, 10), per="unit"),
+    "mean": query("mean", domain=DOMAIN, bounds=(0, 10)),
+    "variance": query("var", domain=DOMAIN, bounds=(0, 10)),
+    "covariance": query("cov", keys=(), bounds=(0, 10)),
+    "distinct values": query("n_unique", domain=DOMAIN),
+    "histogram": query(aggregates=(aggregate("histogram", edges=(0, 3, 6, 60)),), domain=DOMAIN),
+    "median": query("median", domain=DOMAIN, bounds=(0, 10)),
+    "count of discovered groups": query("count"),
+    "sum of rows that are units": query("sum", keys=(), bounds=(0, 10), unit=()),
+}
+PROTECTED = [{}, {"adjacency": "replace"}, {"group_size": 2}]
+
+
+def frame_of(rows):
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def neighbours_differ_by_at_most_the_sensitivity():
+    for (name, asked), protected in itertools.product(NEIGHBOURS.items(), PROTECTED):
+        _compare_neighbours(name, asked, protected)
+
+
+def _compare_neighbours(name, asked, protected):
+    plan = plans.plan_of(asked, terms_of(1, 1e-6, **protected))
+    size, swapped = protected.get("group_size", 1), "adjacency" in protected
+    heavy = SPREAD if name == "distinct values" else HEAVY
+    if not asked.unit:
+        heavy = {unit: rows[:1] for unit, rows in HEAVY.items()}
+    leaving = [row for unit in (1, 2)[:size] for row in heavy[unit]]
+    entering = OPPOSITE[3][: None if asked.unit else 1] if swapped else []
+    values = [pl.col(f"value{'vw'.index(one.name)}").alias(f"value{i}") for i, one in enumerate(plan.columns)]
+    columns = [*(["unit0"] if asked.unit else []), *(["key0"] if asked.keys else []), *values]
+    tables = [exact_answers(plan, frame_of(CROWD + rows).select(columns)) for rows in (leaving, entering)]
+    grouped = bool(asked.keys)
+    for part in plan.parts:
+        if part.noise is None:
+            cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+            moved = sum(moved_cells(*tables, cells, grouped))
+            most = (2 if swapped else 1) * size * part.piece.max_rows * plan.bounds.max_groups
+        else:
+            moved = np.abs(difference(*(named_vector(table, part, grouped) for table in tables))).sum()
+            most = part.sensitivity.l1
+        require(moved <= most, f"one unit moves the {name} ({protected or 'added'}) by {moved} steps, not by {most}")
+
+
+# ---------------------------------------------------------------------- who counts, and where
+
+
+def rows_without_a_unit_count_nowhere():
+    for dtype, by_hash in ((pl.Int64, False), (pl.String, False), (pl.String, True)):
+        asked = query("count", domain=DOMAIN, integer_unit=not by_hash)
+        plan = plans.plan_of(asked, terms_of(1, 1e-6))
+        units = [(0, "a"), (1, "b"), (2, "c")]
+        tables = []
+        for rows in (units, [*units, (None, "a"), (None, "d")]):
+            frame = pl.DataFrame(rows, schema={"unit0": pl.Int64, "key0": pl.String}, orient="row")
+            tables.append(exact_answers(plan, frame.with_columns(pl.col("unit0").cast(dtype))).groups)
+        require(tables[0].equals(tables[1]), f"rows without a unit are counted ({dtype})")
+
+
+def _kept_groups(salt, units):
+    """Return which of four groups each unit keeps, of which two count."""
+    frame = pl.DataFrame([(unit, key) for unit in units for key in "abcd"], schema=["unit0", "key0"], orient="row")
+    kept = {}
+    for unit in units:  # each unit's groups show in the difference that it makes
+        tables = []
+        for rows in (frame, frame.filter(pl.col("unit0") != unit)):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(engine.secrets, "randbits", lambda _: salt)
+                lane = Lane(sums=(Sum(name="units", of="units"),))
+                asked = BoundedRequest(units=1, keys=1, max_groups=2, domain=None, lanes=(lane,))
+                found = run_bounded(rows.lazy(), asked).groups
+            tables.append(dict(found.select("key0", "units").rows()))
+        kept[unit] = frozenset(key for key in "abcd" if tables[0].get(key, 0) != tables[1].get(key, 0))
+    return kept
+
+
+def units_keep_groups_at_random_and_by_themselves():
+    draws = 60
+    same, first = 0, 0
+    for salt in range(1, draws + 1):
+        kept = _kept_groups(salt * 0x9E3779B97F4A7C15 % 2**64, (7, 8))
+        require(all(len(own) == 2 for own in kept.values()), "a unit does not keep two groups of its own")
+        same += kept[7] == kept[8]
+        first += "a" in kept[7]
+    require(binomial_fits(same, draws, 1 / 6), f"two units keep the same groups {same} of {draws} times, not a sixth")
+    require(binomial_fits(first, draws, 1 / 2), f"a unit keeps its first group {first} of {draws} times, not half")
+
+
+def units_are_told_apart():
+    """By a hash of 128 bits, for which delta pays 2**-39; of 300,000 units in 32 bits ten would share theirs."""
+    count = 300_000
+    frame = pl.DataFrame({"unit0": pl.Series(range(count)).cast(pl.String)})
+    plan = plans.plan_of(query("count_units", keys=(), integer_unit=False), terms_of(1, 1e-6))
+    require(plan.unit_delta >= Fraction(1, 2**39), "a hash of units is not paid for")
+    require(plan.cost.delta >= plan.unit_delta, "a hash of units is not charged")
+    found = exact_answers(plan, frame).groups["units"][0]
+    require(found == count, f"{count - found} of {count:,} units are taken for others")
+
+
+def equal_floats_are_one_value():
+    frame = pl.DataFrame({"unit0": [0.0, -0.0, math.nan, -math.nan]})
+    for asked in (query("count_units", keys=(), integer_unit=False), query("count_units", keys=())):
+        plan = plans.plan_of(asked, terms_of(1, 1e-6))
+        found = exact_answers(plan, frame).groups["units"][0]
+        require(found == 2, f"zeros of two signs, or NaNs of two, are {found - 1} units")
+    x, minus = Column("unit0", pl.Float64()), Constant(-1.0, pl.Float64())
+    shows = [apply("cast", x, to=pl.String()), apply("pow", x, minus), apply("atan2", x, minus)]
+    for one in Program(shows).columns(frame.head(2)):
+        require(one.n_unique() == 1, "zeros of two signs are two values")
+
+
+def sums_beyond_a_cap_lose_nothing():
+    """A unit with 2 of 20 rows of 1, of which 5 count, adds a half; a thousand of them 500."""
+    plan = plans.plan_of(query("sum", keys=(), bounds=(0, 1), max_rows=5), terms_of(1, 1e-6))
+    rows = [(unit, int(n < 2)) for unit in range(1_000) for n in range(20)]
+    exact = exact_answers(plan, pl.DataFrame(rows, schema=["unit0", "value0"], orient="row"))
+    (part,) = plan.parts
+    found = float(exact.groups[part.name][0] * part.grid.step)
+    require(abs(found - 500) <= 0.05, f"a sum of scaled rows is {found:g} instead of 500")
+
+
+# ---------------------------------------------------------------------- scales and prices, worked out by hand
+
+GAUSSIAN = Spend(rho=Fraction(1, 10), mechanism="gaussian")
+LAPLACE = Spend(epsilon=Fraction(1, 2), mechanism="laplace")
+SCALES = {
+    # two groups, three rows in each, half an epsilon: 6 / (1/2)
+    "count": (query("count", spend=LAPLACE), {}, 12),
+    "count, replaced": (query("count", spend=LAPLACE), {"adjacency": "replace"}, 24),
+    "count of two units together": (query("count", spend=LAPLACE), {"group_size": 2}, 24),
+    "count of units": (query("count_units", spend=LAPLACE), {}, 4),
+    "sum": (query("sum", spend=LAPLACE, bounds=(-3, 10), domain=DOMAIN), {}, 120),
+    "sum of rows that are units": (query("sum", spend=LAPLACE, keys=(), bounds=(0, 10), unit=()), {}, 20),
+    # two groups that move by three each: (3**2 + 3**2) / (2/10)
+    "count with Gaussian noise": (query("count", spend=GAUSSIAN), {}, 90),
+    "sum with Gaussian noise": (query("sum", spend=GAUSSIAN, bounds=(0, 10), domain=DOMAIN), {}, 9_000),
+}
+
+
+def noise_is_what_the_spend_buys():
+    for name, (asked, protected, expected) in SCALES.items():
+        (part,) = plans.plan_of(asked, terms_of(1, 1e-6, **protected)).parts
+        step = part.grid.step ** (1 if part.noise.mechanism == "laplace" else 2)
+        require(part.noise.parameter * step == expected, f"the noise of the {name} is not {expected} wide")
+
+
+def prices_are_what_was_asked_for():
+    for name, (asked, protected, _) in SCALES.items():
+        cost = plans.plan_of(asked, terms_of(1, 1e-6, **protected)).cost
+        if asked.spend is LAPLACE:
+            require(cost.epsilon == Fraction(1, 2), f"the {name} does not cost the epsilon that buys its noise")
+        else:
+            require(cost.rho >= Fraction(1, 10), f"the {name} does not cost the rho that buys its noise")
+
+
+def _choice(kind="noisy_max"):
+    candidates = pl.DataFrame({"c": ["x", "y"]})
+    groups = pl.DataFrame({"k": ["a", "b", "c", "d"]})
+    asked = query("count_units", keys=("k", "c"), spend=HALF, domain=groups.join(candidates, how="cross"))
+    selection = Selection(kind=kind, k=1, largest=True, candidates=candidates, candidates_rule="given", groups=groups)
+    return selection_plan(query(**{**_words(asked), "selection": selection}), selection, terms_of(1))
+
+
+def _words(asked):
+    words = {name: getattr(asked, name) for name in asked.__dataclass_fields__}
+    words["keys"] = tuple(key.name for key in asked.keys)
+    return words
+
+
+def every_group_that_a_choice_touches_is_paid_for():
+    plan = plans.plan_of(query("median", domain=DOMAIN, spend=HALF), terms_of(1))
+    each = plan.parts[0].epsilon
+    require(plan.cost.epsilon == Fraction(1, 2), "a median does not cost what was asked for")
+    require(2 * each <= plan.cost.epsilon, f"a median in 2 groups of each unit costs {each} in each of them")
+    chosen = _choice()
+    each = chosen.parts[0].epsilon
+    require(2 * each <= chosen.cost.epsilon, f"a choice in 2 groups of each unit costs {each} in each of them")
+    require(chosen.choosing.rate * chosen.choosing.moves <= each, "a choice is made with more than its epsilon")
+
+
+def choices_of_values_stay_within_their_epsilon():
+    """The law of every answer, enumerated on two neighbours."""
+    for asked in (query("median", keys=(), bounds=(0, 10)), query("quantile", keys=(), bounds=(0, 10))):
+        plan = plans.plan_of(asked, terms_of(1))
+        (part,) = plan.parts
+        target, rate = _Descent(None, None, part.piece, part.epsilon, None)._target(part.piece.targets[0])
+        cells = [(2, 3), (5, 2), (9, 4)]
+        low, high = part.grid.low, part.grid.high
+        laws = [law_of(cells, low, high, target, rate)]
+        for value in (0, 5, 10):
+            added = sorted([*cells, (low + value, part.piece.max_rows)])
+            laws.append(law_of(_joined(added), low, high, target, rate))
+        losses = [abs(math.log(laws[0][point] / other[point])) for other in laws[1:] for point in other]
+        require(
+            max(losses) <= float(part.epsilon) * (1 + 1e-9),
+            f"a choice of epsilon {float(part.epsilon):g} loses {max(losses):.3g} by one unit's rows",
+        )
+
+
+def _joined(cells):
+    counts = {}
+    for value, count in cells:
+        counts[value] = counts.get(value, 0) + count
+    return sorted(counts.items())
+
+
+# ---------------------------------------------------------------------- laws of noise, with fixed bits
+
+
+def _pmf(noise):
+    """Return the law of a noise that is not wide, by its definition."""
+    scale, reach = float(noise.parameter), math.ceil(12 * noise.deviation)
+    places = np.arange(-reach, reach + 1)
+    weights = np.exp(-np.abs(places) / scale if noise.mechanism == "laplace" else -(places**2) / (2 * scale))
+    return dict(zip(places.tolist(), (weights / weights.sum()).tolist(), strict=True))
+
+
+def _fits(numbers, noise):
+    """Whether numbers fit a noise; a wide one is looked at in bins of a tenth of its deviation."""
+    if noise.deviation < 300:
+        return chi_square_fits(numbers, _pmf(noise))
+    width = round(noise.deviation / 10)
+    law = (
+        stats.laplace(scale=float(noise.parameter))
+        if noise.mechanism == "laplace"
+        else stats.norm(scale=noise.deviation)
+    )
+    edges = law.cdf(np.arange(-100, 101) * width - 0.5)
+    return chi_square_fits(numbers // width, dict(zip(range(-100, 100), np.diff(edges).tolist(), strict=True)))
+
+
+def _zeros(plan, groups):
+    names = [name for part in plan.parts for name in (part.piece.columns or (part.name,))]
+    columns = {name: np.zeros(groups, np.int64) for name in (*names, *([plan.units] if plan.units else []))}
+    keys = {f"key{i}": [f"{n}" for n in range(groups)] for i in range(len(plan.query.keys))}
+    return Exact(pl.DataFrame({**keys, **columns}), {})
+
+
+LAWS = {
+    "count": query("count", domain=DOMAIN, spend=LAPLACE),
+    "count with Gaussian noise": query("count", domain=DOMAIN, spend=GAUSSIAN),
+    "mean": query("mean", domain=DOMAIN, bounds=(0, 3), spend=GAUSSIAN, max_rows=1, max_groups=1),
+}
+
+
+def every_released_number_has_the_declared_noise():
+    for name, asked in LAWS.items():
+        plan = plans.plan_of(asked, terms_of(10, 1e-6))
+        drawn = noises.noisy_aggregates(_zeros(plan, 60_000), plan, SeededBits(1))
+        for part in plan.parts:
+            numbers = drawn[part.name].to_numpy()
+            require(numbers.any(), f"the {part.piece.what} of a {name} are released without noise")
+            says = f"the noise on the {part.piece.what} of a {name} has another law than the plan says"
+            require(_fits(numbers, part.noise), says)
+
+
+def noise_of_groups_is_independent():
+    plan = plans.plan_of(LAWS["count"], terms_of(10, 1e-6))
+    drawn = noises.noisy_aggregates(_zeros(plan, 40_000), plan, SeededBits(2))[plan.parts[0].name].to_numpy()
+    same = int((drawn[::2] == drawn[1::2]).sum())
+    chance = sum(p * p for p in _pmf(plan.parts[0].noise).values())
+    require(binomial_fits(same, 20_000, chance), f"{same:,} of 20,000 pairs of groups have the same noise")
+
+
+def noise_is_exact_in_its_last_bit():
+    """Where a sample has more bits than a float, its last ones are as likely 0 as 1."""
+    part = _NoisyPart(
+        Noise(mechanism="laplace", parameter=Fraction(2**52), cost=Cost(epsilon=Fraction(1), rho=Fraction(1)))
+    )
+    drawn = noises._noisy(np.zeros(4_000, np.int64), part, SeededBits(3))
+    large = drawn[np.abs(drawn) >= 2**53]
+    odd = int((large & 1).sum())
+    require(
+        binomial_fits(odd, len(large), 1 / 2), f"{odd} of {len(large)} large samples are odd: they come from floats"
+    )
+
+
+class _NoisyPart:
+    def __init__(self, noise):
+        self.noise = noise
+
+
+def two_releases_have_noise_of_their_own():
+    keys = [f"{n}" for n in range(64)]
+    frame = pl.DataFrame({"user": range(64), "k": keys})
+    private = dp.private(frame, dp.Session(epsilon=1.0, unit="user", max_groups=1))
+    first, second = (private.count_units("k", keys=keys, epsilon=0.1, fresh=True) for _ in range(2))
+    require(not first.equals(second), "two releases have the same noise")
+
+
+def an_interval_comes_from_the_noisy_value():
+    frame = pl.DataFrame({"user": range(500)})
+    private = dp.private(frame, dp.Session(epsilon=1.0, unit="user"))
+    error = private.preview.count_units(epsilon=0.01).parts[0].error(0.95)
+    for _ in range(5):
+        answer, low, high = private.count_units(epsilon=0.01, confidence=0.95, fresh=True).row(0)
+        require((answer - low, high - answer) == (error, error), "an interval is not that of the noisy value")
+
+
+def a_stream_is_compared_with_one_noisy_threshold():
+    """Four questions that lie on the threshold: all are below it more often than by chance, by a law that is known."""
+    scales = sparse_scales(1, 2, delta=None, monotone=False, constants="lyu-su-li", numeric=False)
+    source, opened, questions = SeededBits(4), 1_500, 4
+    below = every = 0
+    for _ in range(opened):
+        vector = SparseVector(scales, Fraction(0), Fraction(1), source)
+        found = list(itertools.takewhile(bool, (vector.ask(0) is None for _ in range(questions))))
+        below, every = below + bool(found), every + (len(found) == questions)
+    require(binomial_fits(below, opened, 1 / 2), "a question on the threshold is not above it half the time")
+    width = 0.02
+    t = np.arange(-60, 60, width)
+    weights = np.exp(-np.abs(t) / float(scales.threshold)) / (2 * float(scales.threshold)) * width
+    query_scale = float(scales.query)
+    under = np.where(t < 0, 0.5 * np.exp(t / query_scale), 1 - 0.5 * np.exp(-t / query_scale))
+    chance = float((weights * under**questions).sum())
+    require(binomial_fits(every, opened, chance), "a stream does not keep one noisy threshold for its questions")
+
+
+# ---------------------------------------------------------------------- discovered keys
+
+
+def _lone_group(plan):
+    """Return the most that a group of nobody else counts, and the chance that its noise shows it."""
+    (part,) = plan.parts
+    together = plan.terms.group_size
+    missing = plan.discovery.threshold - together * part.piece.most
+    scale = float(part.noise.parameter)
+    chance = math.exp(-missing / scale) / (1 + math.exp(-1 / scale))  # P(noise >= missing), exactly
+    touched = together * plan.bounds.max_groups * (2 if plan.terms.adjacency == "replace" else 1)
+    return -math.expm1(touched * math.log1p(-chance))
+
+
+def groups_of_one_unit_stay_hidden_but_for_delta():
+    for protected in PROTECTED:
+        for asked in (query("count_units", spend=LAPLACE), query("count", spend=LAPLACE)):
+            plan = plans.plan_of(asked, terms_of(1, 1e-6, **protected))
+            chance = _lone_group(plan)
+            require(
+                chance <= float(plan.cost.delta) * (1 + 1e-6),
+                f"a group of one unit is shown with {chance:.3g}, of which {float(plan.cost.delta):.3g} is charged",
+            )
+
+
+def the_session_pays_for_keys_once():
+    frame = pl.DataFrame({"user": range(1_000), "k": ["a", "b"] * 500})
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", max_groups=1)
+    private = dp.private(frame, session)
+    planned = private.preview.count_units("k", epsilon=0.5).cost
+    private.count_units("k", epsilon=0.5)
+    require(session.spent.delta == float(planned.delta) > 0, "the delta of discovered keys is not charged once")
+
+
+def whether_a_group_is_shown_depends_on_its_noisy_count_alone():
+    plan = plans.plan_of(query("count", spend=HALF, min_units=5), terms_of(1, 1e-6))
+    counted = np.full(4_000, plan.discovery.threshold, np.int64)
+    shown = []
+    for units in (2, 50):
+        exact = Exact(
+            pl.DataFrame({"key0": [f"{n}" for n in range(4_000)], plan.parts[0].name: counted, plan.units: units}), {}
+        )
+        shown.append(noisy_groups(exact, plan))
+    require(shown[0] == shown[1], "groups are hidden by their exact number of units")
+    require(1_000 < len(shown[0]) < 3_000, "a group whose count is on the threshold is not shown half the time")
+
+
+def noisy_groups(exact, plan):
+    return noises.noisy_aggregates(exact, plan, SeededBits(5))["key0"].to_list()
+
+
+# ---------------------------------------------------------------------- charges, ledgers, stored releases
+
+
+def rows_are_read_after_the_charge():
+    session = dp.Session(epsilon=1.0, unit="user")
+    seen = []
+
+    def look(batch):
+        seen.append(session.spent.epsilon)
+        return batch
+
+    frame = pl.DataFrame({"user": range(100)}).lazy().map_batches(look, streamable=True)
+    dp.private(frame, session).count_units(epsilon=0.5).collect()
+    require(bool(seen), "the rows were never read")
+    require(min(seen) == 0.5, "rows are read before their price is charged")
+
+
+def equal_rows_are_not_the_same_source():
+    session = dp.Session(epsilon=1.0, unit="user")
+    for place in (1, 2):
+        dp.private(pl.DataFrame({"user": range(50)}), session).count_units(epsilon=0.25)
+        require(session.spent.epsilon == 0.25 * place, "another frame of equal rows gets the stored release")
+
+
+def every_question_has_a_smallest_price():
+    session = dp.Session(epsilon=1.0, unit="user")
+    try:
+        session.reserve(dp.pure_cost(1e-7), label="almost free")
+    except dp.InvalidParameterError:
+        return
+    raise Broken("a question below the smallest price is charged")
+
+
+def no_account_is_overdrawn():
+    """One arm of the filter may be exceeded, not both, and never the delta for keys."""
+    terms = terms_of(1, 1e-6)
+    rho, delta = terms.rho_allowed, terms.native_delta
+    fits = {
+        "nothing exceeded": (Cost(epsilon=Fraction(1), rho=rho, delta=delta), True),
+        "rho exceeded": (Cost(epsilon=Fraction(1), rho=2 * rho), True),
+        "epsilon exceeded": (Cost(epsilon=Fraction(2), rho=rho), True),
+        "epsilon and rho exceeded": (Cost(epsilon=Fraction(2), rho=2 * rho), False),
+        "delta exceeded": (Cost(epsilon=Fraction(1), rho=rho, delta=2 * delta), False),
+        "delta of Gaussian noise and rho exceeded": (
+            Cost(epsilon=Fraction(1), rho=2 * rho, gaussian_delta=2 * terms.gaussian_delta), False,
+        ),
+    }  # fmt: skip
+    for name, (cost, expected) in fits.items():
+        session = dp.Session(epsilon=1, delta=1e-6, unit="u")
+        require(
+            session.can_afford(cost) == expected, f"a session with {name} is {'refused' if expected else 'accepted'}"
+        )
+        try:
+            session.reserve(cost, label=name)
+        except dp.BudgetExceeded:
+            require(not expected, f"a charge with {name} is refused")
+        else:
+            require(expected, f"a charge with {name} is accepted")
+    pure = dp.Session(epsilon=1, unit="u")
+    require(not pure.can_afford(dp.pure_cost(1, delta=1e-9)), "a pure session has a delta")
+
+
+_DIES = """
+import os, sys, dp_polars as dp
+session = dp.Session(epsilon=1.0, unit="user", ledger=sys.argv[1])
+session.reserve(dp.pure_cost(0.5), label="dies")
+os._exit(9)
+"""
+
+
+def _ledger_of_a_dead_process():
+    """Return a ledger whose last question died, made once for all checks."""
+    import tempfile
+
+    path = os.path.join(tempfile.mkdtemp(), "budget.db")
+    subprocess.run([sys.executable, "-c", _DIES, path], check=False, timeout=60)
+    return path
+
+
+def a_question_that_died_stays_charged_and_closes_the_session():
+    session = dp.Session.from_ledger(_ledger_of_a_dead_process())
+    try:
+        require(session.spent.epsilon == 0.5, "the charge of a dead process is forgotten")
+        require(session.closed, "a process that died in the middle of a question closes nothing")
+    finally:
+        session.close()
+
+
+def a_failure_on_private_rows_closes_the_session():
+    def fails(batch):
+        raise ValueError
+
+    session = dp.Session(epsilon=1.0, unit="user")
+    frame = pl.DataFrame({"user": range(100)}).lazy().map_batches(fails, streamable=True)
+    with pytest.raises((dp.EngineError, pl.exceptions.ComputeError)):
+        dp.private(frame, session).count_units(epsilon=0.5).collect()
+    require(session.spent.epsilon == 0.5, "a question that failed on private rows is not charged")
+    require(session.closed, "a question that failed on private rows closes nothing")
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def _evidence_of(name):
+    operation = OPERATIONS[name]
+    with pytest.MonkeyPatch.context() as patch:
+
+        def isolated(self, part, height, place):
+            raise Broken(f"the operation {name} fails on some value")
+
+        patch.setattr(Program, "_isolated", isolated)
+        for sample in operation.samples:
+            try:
+                evidence.test_operation_is_row_wise_and_total(operation, sample, None)
+            except Broken:
+                raise
+            except AssertionError:
+                raise Broken(f"the operation {name} gives a row another value beside other rows") from None
+
+
+def the_evidence_for_operations_holds():
+    for name in ("abs", "floor", "upper"):
+        _evidence_of(name)
+
+
+def a_row_that_fails_is_null_and_no_other():
+    x = Column("x", pl.Float64())
+    frame = pl.DataFrame({"x": [1.5, math.nan, 2.5, math.inf, 4.0]})
+    with pytest.MonkeyPatch.context() as patch:  # an operation that nobody should have put on the list
+        strict = lambda node, given: given[0].cast(pl.Int64, strict=True).cast(pl.Float64)  # noqa: E731
+        patch.setitem(lowerings._LOWERINGS, "floor", strict)
+        found = Program([apply("floor", x), apply("abs", x)]).columns(frame)
+    require(found[0].to_list() == [1, None, 2, None, 4], "a row on which Polars fails takes others with it")
+    require(found[1].to_list()[0] == 1.5, "a row on which Polars fails takes other columns with it")
+
+
+def rows_that_get_lost_are_noticed():
+    frame = pl.DataFrame({"unit0": range(100)})
+    plan = plans.plan_of(query("count_units", keys=()), terms_of(1))
+    row = plans.plan_of(query("count_units", keys=(), unit=()), terms_of(1))
+    for name, asked in (("units", plan), ("rows", row)):
+        try:
+            run_bounded(PrivateRows(frame.lazy(), height=lambda: 101), request_of(asked))
+        except RowCountError:
+            continue
+        raise Broken(f"a pass over {name} that misses a row of the source answers all the same")

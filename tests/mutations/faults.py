@@ -1,0 +1,606 @@
+"""Deliberate faults, and the check that catches each.
+
+A fault changes one function or constant of the package, as a mistake would. The table is open: faults of another front
+end or engine are added with their own switches and checks.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dp_polars.accounting import affordable, filters, ledger, price, running, session
+from dp_polars.asking import frame as frames
+from dp_polars.engines.bounding import blocks, cells, moments
+from dp_polars.engines.polars import codes, engine, lowering, rows, units
+from dp_polars.mechanisms import sparse_vector
+from dp_polars.planning import building, making, plan, selection, spend
+from dp_polars.planning.grid import Scaling
+from dp_polars.releasing import charging, noise, present, quantiles, run
+from tests.bits import SeededBits
+from tests.mutations import checks
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake that somebody could make.
+
+    Attributes
+    ----------
+    switch
+        Puts it into the package.
+    check
+        What catches it.
+    says
+        A pattern of what the check says is broken.
+    """
+
+    switch: Callable[[Patch], None]
+    check: Callable[[], None]
+    says: str
+
+
+# ---------------------------------------------------------------------- scales and prices
+
+
+def scale_off_by_a_tenth(patch: Patch) -> None:
+    honest = spend._laplace
+    patch.setattr(spend, "_laplace", lambda *given: _narrower(honest(*given)))
+
+
+def _narrower(found):
+    return None if found is None else replace(found, parameter=found.parameter * Fraction(9, 10))
+
+
+def draw_off_by_a_tenth(patch: Patch) -> None:
+    honest = noise.discrete_laplace
+    patch.setattr(noise, "discrete_laplace", lambda scale, *given: honest(scale * Fraction(9, 10), *given))
+
+
+def epsilon_of_the_session(patch: Patch) -> None:
+    honest = spend.allowances_of
+
+    def wrong(terms, wanted):
+        found = honest(terms, wanted)
+        return [replace(own, amount=terms.epsilon) if own.measure == "pure" else own for own in found]
+
+    patch.setattr(spend, "allowances_of", wrong)
+
+
+def replacing_priced_as_adding(patch: Patch) -> None:
+    for module in (building, making):
+        for name in ("sensitivity_of", "sensitivity_of_bins"):
+            if hasattr(module, name):
+                honest = getattr(module, name)
+                patch.setattr(
+                    module, name, lambda bounds, terms, *given, honest=honest: honest(
+                        bounds, replace(terms, adjacency="add_remove"), *given)
+                )  # fmt: skip
+
+
+def group_size_forgotten(patch: Patch) -> None:
+    for module in (building, making):
+        for name in ("sensitivity_of", "sensitivity_of_bins"):
+            if hasattr(module, name):
+                honest = getattr(module, name)
+                patch.setattr(
+                    module, name, lambda bounds, terms, *given, honest=honest: honest(
+                        bounds, replace(terms, group_size=1), *given)
+                )  # fmt: skip
+
+
+def gaussian_from_the_first_norm(patch: Patch) -> None:
+    honest = spend._gaussian
+    patch.setattr(
+        spend, "_gaussian", lambda own, sensitivity: honest(own, replace(sensitivity, l2_squared=sensitivity.l1))
+    )
+
+
+def price_that_is_not_that_of_the_noise(patch: Patch) -> None:
+    honest = spend.pure_cost
+    patch.setattr(spend, "pure_cost", lambda epsilon: honest(epsilon / 2))
+
+
+def choice_without_its_groups(patch: Patch) -> None:
+    for module in (making, selection):
+        patch.setattr(
+            module,
+            "choice_prices",
+            lambda bounds, terms, replacement: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
+        )
+
+
+def half_the_sensitivity_of_a_quantile(patch: Patch) -> None:
+    honest = quantiles._Descent._target
+
+    def wrong(self, quantile):
+        target, rate = honest(self, quantile)
+        return target, 2 * rate
+
+    patch.setattr(quantiles._Descent, "_target", wrong)
+
+
+# ---------------------------------------------------------------------- caps and bounds
+
+
+def row_cap(patch: Patch, most: Callable[[int | None], int | None]) -> None:
+    honest = moments._term
+    patch.setattr(moments, "_term", lambda one, *given: honest(replace(one, max_rows=most(one.max_rows)), *given))
+
+
+def row_cap_off_by_one(patch: Patch) -> None:
+    row_cap(patch, lambda most: None if most is None else most + 1)
+
+
+def row_cap_not_enforced(patch: Patch) -> None:
+    row_cap(patch, lambda most: None if most is None else 10**6)
+
+
+def kept_values_off_by_one(patch: Patch) -> None:
+    honest = cells._least
+    patch.setattr(cells, "_least", lambda run, tags, most: honest(run, tags, most + 1))
+
+
+def kept_values_not_enforced(patch: Patch) -> None:
+    patch.setattr(cells.CellCounts, "_chosen", lambda *_: None)
+
+
+def group_cap(patch: Patch, kept: Callable[..., object]) -> None:
+    for module in (moments, cells):
+        patch.setattr(module, "kept_runs", kept)
+
+
+def group_cap_off_by_one(patch: Patch) -> None:
+    honest = blocks.kept_runs
+    group_cap(patch, lambda block, cap: honest(block, None if cap is None else replace(cap, most=cap.most + 1)))
+
+
+def group_cap_not_enforced(patch: Patch) -> None:
+    group_cap(patch, lambda block, cap: None)
+
+
+def null_keys_escape(patch: Patch) -> None:
+    honest = blocks.kept_runs
+
+    def wrong(block, cap):
+        kept = honest(block, cap)
+        return kept if kept is None else kept | (block.group == len(checks.KEYS) - 1)  # where the domain has null
+
+    group_cap(patch, wrong)
+
+
+def null_units_counted(patch: Patch) -> None:
+    honest = engine.batches
+    patch.setattr(
+        engine, "batches", lambda frame: (batch.with_columns(missing=pl.lit(False)) for batch in honest(frame))
+    )
+
+
+def groups_kept_by_position(patch: Patch) -> None:
+    def wrong(batch, unit_hashes, key_hashes):
+        return units.combined(batch, key_hashes) >> np.uint64(64 - blocks.ORDER_BITS)
+
+    patch.setattr(engine, "order_of", wrong)
+
+
+def groups_kept_by_the_company(patch: Patch) -> None:
+    honest = engine.order_of
+
+    def wrong(batch, *hashes):
+        return (honest(batch, *hashes) * np.uint64(2 * batch.height + 1)) & np.uint64((1 << blocks.ORDER_BITS) - 1)
+
+    patch.setattr(engine, "order_of", wrong)
+
+
+def values_clipped_too_far(patch: Patch) -> None:
+    honest = building.column_of
+
+    def wrong(*given):
+        found = honest(*given)
+        return replace(found, low=4 * found.low, high=4 * found.high)
+
+    patch.setattr(building, "column_of", wrong)
+
+
+def totals_not_clipped(patch: Patch) -> None:
+    honest = moments._term
+    patch.setattr(moments, "_term", lambda one, *given: honest(replace(one, clip=None), *given))
+
+
+def coarse_grid(patch: Patch) -> None:
+    patch.setattr(making, "scaling_of", lambda *_, **__: Scaling(capped=True))
+
+
+def zeros_of_two_signs(patch: Patch) -> None:
+    for module in (engine, codes, lowering):
+        patch.setattr(module, "one_form", lambda column, dtype: column)
+
+
+def short_hash_of_units(patch: Patch) -> None:
+    honest = units.HashedUnits.words
+
+    def wrong(self, batch):
+        first, _, valid = honest(self, batch)
+        return first & np.uint64(0xFFFFFFFF), np.zeros_like(first), valid
+
+    patch.setattr(units.HashedUnits, "words", wrong)
+
+
+def hash_of_units_for_free(patch: Patch) -> None:
+    honest = plan.unit_delta_for
+    patch.setattr(plan, "unit_delta_for", lambda *given: honest(*given) / 2**20)
+
+
+# ---------------------------------------------------------------------- noise
+
+
+def noise_of_one_group_for_all(patch: Patch) -> None:
+    honest = noise.discrete_laplace
+    patch.setattr(
+        noise,
+        "discrete_laplace",
+        lambda scale, size, source: np.repeat(honest(scale, (size + 1) // 2, source), 2)[:size],
+    )
+
+
+class _Stuck:
+    """Gives the same bits to everybody."""
+
+    def words(self, count, dtype):
+        return SeededBits(0).words(count, dtype)
+
+
+def same_noise_for_two_releases(patch: Patch) -> None:
+    patch.setattr(run, "SYSTEM_BITS", _Stuck())
+
+
+def rows_of_a_mean_are_public(patch: Patch) -> None:
+    honest = noise._noisy
+    patch.setattr(
+        noise,
+        "_noisy",
+        lambda numbers, part, source: numbers if part.piece.what == "rows" and part.piece.weight < 1 else honest(
+            numbers, part, source),
+    )  # fmt: skip
+
+
+def noise_from_a_float(patch: Patch) -> None:
+    def wrong(scale, size, source):
+        uniform = (source.words(size, np.uint64) >> np.uint64(11)).astype(np.float64) / 2.0**53
+        signs = np.where(uniform < 0.5, -1, 1)
+        return np.rint(-float(scale) * np.log1p(-np.abs(2 * uniform - 1)) * signs).astype(np.int64)
+
+    patch.setattr(noise, "discrete_laplace", wrong)
+
+
+def interval_from_exact_values(patch: Patch) -> None:
+    exact: dict[str, np.ndarray] = {}
+    noisy, single = noise._noisy, present._single
+
+    def remembering(numbers, part, source):
+        exact[part.piece.name] = numbers.copy()
+        return noisy(numbers, part, source)
+
+    def wrong(released, part, kind, whole):
+        found = single(released, part, kind, whole)
+        around = single(released.with_columns(pl.Series(part.name, exact[part.name])), part, kind, whole)
+        return [found[0], *around[1:]]
+
+    patch.setattr(noise, "_noisy", remembering)
+    patch.setattr(present, "_single", wrong)
+
+
+def threshold_without_noise(patch: Patch) -> None:
+    patch.setattr(sparse_vector.SparseVector, "_draw", lambda self, scale: 0)
+
+
+def threshold_anew_for_each_question(patch: Patch) -> None:
+    honest = sparse_vector.SparseVector._ask
+
+    def wrong(self, answer):
+        self._threshold = self._base + self._draw(self._scales.threshold)
+        return honest(self, answer)
+
+    patch.setattr(sparse_vector.SparseVector, "_ask", wrong)
+
+
+# ---------------------------------------------------------------------- discovered keys
+
+
+def delta_of_keys_used_twice(patch: Patch) -> None:
+    honest = plan._discovery
+
+    def wrong(query, terms, bounds, counted, delta, epsilon):
+        return replace(honest(query, terms, bounds, counted, 2 * delta, epsilon), delta=delta)
+
+    patch.setattr(plan, "_discovery", wrong)
+
+
+def delta_of_keys_not_charged(patch: Patch) -> None:
+    honest = plan._discovery
+    patch.setattr(plan, "_discovery", lambda *given: replace(honest(*given), delta=Fraction(0)))
+
+
+def delta_of_keys_charged_twice(patch: Patch) -> None:
+    honest = charging.release_once
+
+    def wrong(paying, cost, *given, **words):
+        return honest(paying, replace(cost, delta=2 * cost.delta), *given, **words)
+
+    patch.setattr(run, "release_once", wrong)
+
+
+def threshold_of_keys_one_too_low(patch: Patch) -> None:
+    honest = plan._threshold
+    patch.setattr(plan, "_threshold", lambda *given: honest(*given) - 1)
+
+
+def groups_of_few_units_hidden_by_their_exact_number(patch: Patch) -> None:
+    honest = noise._shown
+
+    def wrong(exact, noisy, own, source):
+        return honest(exact, noisy, own, source) & (exact.groups[own.units].to_numpy() >= own.query.min_units)
+
+    patch.setattr(noise, "_shown", wrong)
+
+
+# ---------------------------------------------------------------------- charges, ledgers, stored releases
+
+
+def charge_after_the_read(patch: Patch) -> None:
+    honest = charging.release_once
+
+    def wrong(paying, cost, label, *, name, fresh, make):
+        made = make()
+        return honest(paying, cost, label, name=name, fresh=fresh, make=lambda: made)
+
+    patch.setattr(run, "release_once", wrong)
+
+
+def source_named_by_its_rows(patch: Patch) -> None:
+    def wrong(frame, name, data_version):
+        return hashlib.sha256(frame.lazy().collect().write_json().encode()).digest()
+
+    patch.setattr(frames, "source_identity", wrong)
+
+
+def no_smallest_price(patch: Patch) -> None:
+    patch.setattr(price, "is_too_small", lambda terms, cost: False)
+
+
+def any_account_will_do(patch: Patch) -> None:
+    def wrong(terms, spent):
+        return filters._basic_arm(terms, spent) or spent.rho <= terms.rho_allowed or spent.delta <= terms.native_delta
+
+    for module in (session, affordable):
+        patch.setattr(module, "accepts", wrong)
+
+
+def delta_is_not_looked_at(patch: Patch) -> None:
+    def wrong(terms, spent):
+        return filters._basic_arm(terms, spent) or spent.rho <= terms.rho_allowed
+
+    for module in (session, affordable):
+        patch.setattr(module, "accepts", wrong)
+
+
+def dead_processes_are_not_looked_for(patch: Patch) -> None:
+    patch.setattr(running.Running, "dead", lambda self, charges: [])
+
+
+def a_dead_charge_is_given_back(patch: Patch) -> None:
+    honest = ledger.Ledger._spent
+
+    def wrong(self):
+        (waiting,) = self._connection.execute("SELECT count(*) FROM charge WHERE state != 'committed'").fetchone()
+        return ledger.NOTHING if waiting else honest(self)
+
+    patch.setattr(ledger.Ledger, "_spent", wrong)
+    patch.setattr(ledger.Ledger, "_verify", lambda self: None)
+
+
+def failures_close_nothing(patch: Patch) -> None:
+    patch.setattr(ledger.Ledger, "_close_by", lambda *_: None)
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def operation(patch: Patch, name: str, lower: Callable[..., pl.Expr]) -> None:
+    patch.setitem(lowering._LOWERINGS, name, lower)
+
+
+def operation_that_ranks(patch: Patch) -> None:
+    honest = lowering._LOWERINGS["abs"]
+
+    def wrong(node, given):
+        if node.dtype != pl.Float64:
+            return honest(node, given)
+        return given[0].rank().cast(node.dtype)
+
+    operation(patch, "abs", wrong)
+
+
+def operation_that_fails(patch: Patch) -> None:
+    operation(patch, "floor", lambda node, given: given[0].cast(pl.Int64, strict=True).cast(node.dtype))
+
+
+def operation_that_looks_at_its_neighbour(patch: Patch) -> None:
+    operation(patch, "upper", lambda node, given: given[0].fill_null(strategy="forward").str.to_uppercase())
+
+
+def failing_rows_take_all_with_them(patch: Patch) -> None:
+    def wrong(self, part, height, place):
+        return pl.repeat(None, height, dtype=self._expressions[place].dtype, eager=True)
+
+    patch.setattr(rows.Program, "_isolated", wrong)
+
+
+def failing_rows_are_not_isolated(patch: Patch) -> None:
+    def wrong(self, part, height, place):
+        raise checks.Broken("a row on which Polars fails takes others with it: the whole question fails")
+
+    patch.setattr(rows.Program, "_isolated", wrong)
+
+
+def rows_are_not_counted(patch: Patch) -> None:
+    patch.setattr(rows.Scan, "check", lambda self, received: None)
+
+
+def passes_are_not_counted(patch: Patch) -> None:
+    patch.setattr(rows.Scan, "check_passes", lambda self: None)
+
+
+NEIGHBOURS = checks.neighbours_differ_by_at_most_the_sensitivity
+
+FAULTS = {
+    # scales and prices
+    "the noise scale is off by a tenth": Fault(
+        scale_off_by_a_tenth, checks.noise_is_what_the_spend_buys, "noise of the count is not 12 wide"
+    ),
+    "noise is drawn with a scale that is off by a tenth": Fault(
+        draw_off_by_a_tenth, checks.every_released_number_has_the_declared_noise, "another law than the plan says"
+    ),
+    "the scale comes from the epsilon of the session": Fault(
+        epsilon_of_the_session, checks.noise_is_what_the_spend_buys, "noise of the count is not 12 wide"
+    ),
+    "replacing is priced as adding: the scale": Fault(
+        replacing_priced_as_adding, checks.noise_is_what_the_spend_buys, "noise of the count, replaced is not 24"
+    ),
+    "replacing is priced as adding": Fault(replacing_priced_as_adding, NEIGHBOURS, "one unit moves .*replace"),
+    "group_size is forgotten": Fault(group_size_forgotten, NEIGHBOURS, "one unit moves .*group_size"),
+    "Gaussian noise is made from the first norm": Fault(
+        gaussian_from_the_first_norm, checks.noise_is_what_the_spend_buys, "noise of the count with Gaussian noise"
+    ),
+    "the price is half of what buys the noise": Fault(
+        price_that_is_not_that_of_the_noise, checks.prices_are_what_was_asked_for, "does not cost the epsilon"
+    ),
+    "a grouped choice forgets how many groups a unit has": Fault(
+        choice_without_its_groups, checks.every_group_that_a_choice_touches_is_paid_for, "in 2 groups of each unit"
+    ),
+    "a quantile is scored with half its sensitivity": Fault(
+        half_the_sensitivity_of_a_quantile, checks.choices_of_values_stay_within_their_epsilon, "loses .* by one unit"
+    ),
+    # caps and bounds
+    "the row cap is off by one": Fault(row_cap_off_by_one, NEIGHBOURS, "one unit moves the count"),
+    "the row cap is not enforced": Fault(row_cap_not_enforced, NEIGHBOURS, "one unit moves the count"),
+    "one value too many is kept": Fault(kept_values_off_by_one, NEIGHBOURS, "one unit moves the distinct values"),
+    "all values are kept": Fault(kept_values_not_enforced, NEIGHBOURS, "one unit moves the distinct values"),
+    "the group cap is off by one": Fault(group_cap_off_by_one, NEIGHBOURS, "one unit moves the count"),
+    "the group cap is not enforced": Fault(group_cap_not_enforced, NEIGHBOURS, "one unit moves the count"),
+    "null keys escape the group cap": Fault(null_keys_escape, NEIGHBOURS, "one unit moves the count"),
+    "rows without a unit are counted": Fault(
+        null_units_counted, checks.rows_without_a_unit_count_nowhere, "rows without a unit are counted"
+    ),
+    "groups are kept by their key alone, not by unit and key": Fault(
+        groups_kept_by_position, checks.units_keep_groups_at_random_and_by_themselves, "two units keep the same groups"
+    ),
+    "groups are kept by who else is there": Fault(groups_kept_by_the_company, NEIGHBOURS, "one unit moves the count"),
+    "values are clipped to four times their bounds": Fault(
+        values_clipped_too_far, NEIGHBOURS, "one unit moves the sum"
+    ),
+    "totals of units are not clipped": Fault(totals_not_clipped, NEIGHBOURS, "one unit moves the clipped totals"),
+    "scaled sums are rounded on the grid of a row": Fault(
+        coarse_grid, checks.sums_beyond_a_cap_lose_nothing, "sum of scaled rows is .* instead of 500"
+    ),
+    "zeros keep their sign": Fault(zeros_of_two_signs, checks.equal_floats_are_one_value, "zeros of two signs"),
+    "the hash of units is cut to 32 bits": Fault(
+        short_hash_of_units, checks.units_are_told_apart, "units are taken for others"
+    ),
+    "the hash of units is not paid for": Fault(
+        hash_of_units_for_free, checks.units_are_told_apart, "hash of units is not paid for"
+    ),
+    # noise
+    "two groups share their noise": Fault(
+        noise_of_one_group_for_all, checks.noise_of_groups_is_independent, "pairs of groups have the same noise"
+    ),
+    "two releases share their noise": Fault(
+        same_noise_for_two_releases, checks.two_releases_have_noise_of_their_own, "two releases have the same noise"
+    ),
+    "the number of rows of a mean is taken as public": Fault(
+        rows_of_a_mean_are_public, checks.every_released_number_has_the_declared_noise, "released without noise"
+    ),
+    "noise comes from a float": Fault(noise_from_a_float, checks.noise_is_exact_in_its_last_bit, "from floats"),
+    "an interval is made from exact values": Fault(
+        interval_from_exact_values, checks.an_interval_comes_from_the_noisy_value, "not that of the noisy value"
+    ),
+    "the threshold of a stream has no noise": Fault(
+        threshold_without_noise, checks.a_stream_is_compared_with_one_noisy_threshold, "one noisy threshold"
+    ),
+    "the threshold of a stream is drawn anew for each question": Fault(
+        threshold_anew_for_each_question, checks.a_stream_is_compared_with_one_noisy_threshold, "one noisy threshold"
+    ),
+    # discovered keys
+    "the delta of keys is used twice": Fault(
+        delta_of_keys_used_twice, checks.groups_of_one_unit_stay_hidden_but_for_delta, "group of one unit is shown"
+    ),
+    "the delta of keys is not charged": Fault(
+        delta_of_keys_not_charged, checks.groups_of_one_unit_stay_hidden_but_for_delta, "group of one unit is shown"
+    ),
+    "the delta of keys is charged twice": Fault(
+        delta_of_keys_charged_twice, checks.the_session_pays_for_keys_once, "not charged once"
+    ),
+    "the threshold of keys is one too low": Fault(
+        threshold_of_keys_one_too_low, checks.groups_of_one_unit_stay_hidden_but_for_delta, "group of one unit is shown"
+    ),
+    "min_units is compared with exact counts": Fault(
+        groups_of_few_units_hidden_by_their_exact_number,
+        checks.whether_a_group_is_shown_depends_on_its_noisy_count_alone,
+        "hidden by their exact number",
+    ),
+    # charges, ledgers, stored releases
+    "rows are read before the charge": Fault(
+        charge_after_the_read, checks.rows_are_read_after_the_charge, "read before their price is charged"
+    ),
+    "a source is named by its rows": Fault(
+        source_named_by_its_rows, checks.equal_rows_are_not_the_same_source, "gets the stored release"
+    ),
+    "there is no smallest price": Fault(
+        no_smallest_price, checks.every_question_has_a_smallest_price, "below the smallest price is charged"
+    ),
+    "any account that is left will do": Fault(any_account_will_do, checks.no_account_is_overdrawn, "is accepted"),
+    "the filter does not look at delta": Fault(
+        delta_is_not_looked_at, checks.no_account_is_overdrawn, "delta exceeded is accepted"
+    ),
+    "dead processes are not looked for": Fault(
+        dead_processes_are_not_looked_for,
+        checks.a_question_that_died_stays_charged_and_closes_the_session,
+        "died in the middle",
+    ),
+    "the charge of a dead process is given back": Fault(
+        a_dead_charge_is_given_back,
+        checks.a_question_that_died_stays_charged_and_closes_the_session,
+        "charge of a dead process is forgotten",
+    ),
+    "failures close nothing": Fault(
+        failures_close_nothing, checks.a_failure_on_private_rows_closes_the_session, "closes nothing"
+    ),
+    # rows
+    "an operation looks at other rows: rank": Fault(
+        operation_that_ranks, checks.the_evidence_for_operations_holds, "abs gives a row another value"
+    ),
+    "an operation looks at the row before": Fault(
+        operation_that_looks_at_its_neighbour, checks.the_evidence_for_operations_holds, "upper gives a row another"
+    ),
+    "an operation fails on some values": Fault(
+        operation_that_fails, checks.the_evidence_for_operations_holds, "floor fails on some value"
+    ),
+    "a failing row makes others null": Fault(
+        failing_rows_take_all_with_them, checks.a_row_that_fails_is_null_and_no_other, "takes others with it"
+    ),
+    "a failing row is not isolated": Fault(
+        failing_rows_are_not_isolated, checks.a_row_that_fails_is_null_and_no_other, "takes others with it"
+    ),
+    "rows that get lost are not noticed": Fault(
+        rows_are_not_counted, checks.rows_that_get_lost_are_noticed, "a pass over units that misses a row"
+    ),
+    "rows that are units get lost unnoticed": Fault(
+        passes_are_not_counted, checks.rows_that_get_lost_are_noticed, "a pass over rows that misses a row"
+    ),
+}
