@@ -693,7 +693,10 @@ def _extreme(name: str, spoken: str) -> None:
         values = _same(given, spoken)
         if len({one.dtype for one in values}) > 1:
             raise wrong_type(spoken, *given)
-        return _make(name, values, values[0].dtype)
+        while len(values) > 2:  # two at a time: an engine's form of it names each several times
+            pairs = [values[place : place + 2] for place in range(0, len(values), 2)]
+            values = [_make(name, pair, pair[0].dtype) if len(pair) == 2 else pair[0] for pair in pairs]
+        return _make(name, values, values[0].dtype) if len(values) == 2 else values[0]
 
     reason = f"{_ROW}, all of one type; nulls are left out, and NaN counts only if there is nothing else."
     _operation(name, reason, spoken=spoken, arity=2)(build)

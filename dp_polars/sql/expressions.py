@@ -532,7 +532,6 @@ _plainly("bit_or", "|", count=2)
 _plainly("bit_xor", "xor", count=2)
 _plainly("starts_with", "starts_with", "prefix", "^@", count=2)
 _plainly("ends_with", "ends_with", "suffix", count=2)
-_plainly("list_sum", "list_sum")
 _plainly("list_min", "list_min")
 _plainly("list_max", "list_max")
 
@@ -1049,6 +1048,14 @@ def _list_contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if not isinstance(value, Constant):
         raise reader.refuse(node, "What is looked for in a list must be a constant.")
     return apply("list_contains", own, value=value)
+
+
+@_function("list_sum")
+def _list_sum(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return the sum of a list of integers; of an empty one there is none."""
+    own = reader.value(given[0])
+    empty = apply("eq", apply("list_len", own), Constant(0, _INT))
+    return apply("case", empty, Constant(None, _INT), apply("list_sum", own))
 
 
 @_function("array_to_string", "list_string_agg", least=2)

@@ -38,10 +38,6 @@ How = Literal["inner", "left", "semi", "anti"]
 _FAILURES = (Exception, pl.exceptions.PanicException)
 
 _LARGEST = 400  # steps of an expression that Polars gets as a whole
-_MOST_TIMES = 6  # how often an operation names each of its arguments at most; see `lowering`
-_TIMES = dict.fromkeys(("and", "or", "xor", "not", "is_null", "is_not_null", "eq", "ne", "lt", "le", "gt", "ge",
-                        "eq_missing", "ne_missing", "coalesce", "case", "concat"), 1)  # fmt: skip
-"""Operations that name each argument once."""
 
 
 class RowCountError(Exception):
@@ -552,15 +548,25 @@ class Pieces:
         if node in self._names:
             return Column(self._names[node], node.dtype), 1
         parts = [self._small(one) for one in node.arguments]
-        times = _TIMES.get(node.operation, _MOST_TIMES)
-        size = 1 + times * sum(own for _, own in parts)
+        times = self._times(node)
+        size = sum(times) + sum(n * own for n, (_, own) in zip(times, parts, strict=True))
+        small = [part for part, _ in parts]
         if size > _LARGEST:
-            parts = [
-                (self._column(one, part), 1) if isinstance(part, Apply) else (part, own)
-                for one, (part, own) in zip(node.arguments, parts, strict=True)
-            ]
-            size = 1 + times * len(parts)
-        return replace(node, arguments=tuple(part for part, _ in parts)), size
+            pairs = zip(node.arguments, small, strict=True)
+            small = [self._column(one, part) if isinstance(part, Apply) else part for one, part in pairs]
+            size = 2 * sum(times)
+        return replace(node, arguments=tuple(small)), size
+
+    def _times(self, node: Apply) -> list[int]:
+        """Return how often Polars' form of an operation names each of its arguments."""
+        if not any(isinstance(one, Apply) for one in node.arguments):
+            return [1] * len(node.arguments)
+        names = [f"{_OWN}argument{place}" for place in range(len(node.arguments))]
+        marked = [Column(name, one.dtype) for name, one in zip(names, node.arguments, strict=True)]
+        # A constant stays one, because some are treated apart.
+        given = [one if isinstance(one, Constant) else mark for one, mark in zip(node.arguments, marked, strict=True)]
+        found = lowered(replace(node, arguments=tuple(given)), self._constants).meta.root_names()
+        return [max(found.count(name), 1) for name in names]
 
     def _column(self, node: Expression, small: Apply) -> Column:
         """Return a part as a column that is computed before."""
