@@ -113,6 +113,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         known = _CHOICE_OPTIONS if name in CHOICES else _OPTIONS
         if fold(option) not in known:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")
+        if fold(option) in said:
+            raise refuse(child, f"{name} has the option {fold(option)} twice; say it once.")
         said[fold(option)] = constant_of(child, parser, parameters, refuse)
     if name in CHOICES:
         positional, wanted = _how_many(kind, positional)

@@ -288,6 +288,8 @@ class _Cutter:
     # ------------------------------------------------------------------ public and released rows
 
     def _ordinary(self, node: Node, relation: OrdinaryRelation, ctes: dict[str, Relation]) -> Relation:
+        if node.get("sample"):
+            raise self._refuse(node, "A sample is drawn anew each time, so the same question would mean another.")
         calls = self._private_calls(node)
         if calls:
             raise self._refuse(
