@@ -180,9 +180,7 @@ def permute_and_flip_each(scores: NDArray[Any], rate: Fraction, source: BitSourc
     """Return a choice by permute-and-flip for each row of a table of scores, independent of the others."""
     gaps, exact_gap = _gaps(scores, rate)
     flat = gaps.ravel()
-    coins = [
-        _coins(flat[start : start + _CHUNK], exact_gap, start, source) for start in range(0, scores.size, _CHUNK)
-    ]
+    coins = [_coins(flat[start : start + _CHUNK], exact_gap, start, source) for start in range(0, scores.size, _CHUNK)]
     heads = np.concatenate(coins).reshape(scores.shape)  # the best always shows heads
     rows, columns = np.nonzero(heads)
     many = np.bincount(rows, minlength=len(scores))
@@ -192,7 +190,8 @@ def permute_and_flip_each(scores: NDArray[Any], rate: Fraction, source: BitSourc
     for number in np.unique(many).tolist():
         alike = np.flatnonzero(many == number)
         wanted[alike] = uniform_integers(number, len(alike), source).astype(np.int64)
-    return columns[first + wanted]
+    chosen: Places = columns[first + wanted]
+    return chosen
 
 
 def choose_exponential(scores: NDArray[Any], rate: Fraction, source: BitSource) -> int:
