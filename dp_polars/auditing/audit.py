@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from dp_polars.accounting.cost import NOTHING, Cost
 from dp_polars.accounting.current import spending_only
 from dp_polars.accounting.session import Session
 from dp_polars.auditing.copies import can_be_copied, copies_of, draws_at_random
-from dp_polars.auditing.events import Event, chosen_events, worth_of
+from dp_polars.auditing.events import Event, chosen_event, worth_of
 from dp_polars.auditing.limits import (
     binomial_lower,
     binomial_upper,
@@ -40,9 +40,9 @@ Question = Callable[[pl.DataFrame], Any]
 RUNS, REPEATS, WHOLE = 1_000_000, 2_000, 1_000
 """How often a question is answered if nobody says: with its noise alone, with what follows the charge, all of it."""
 
-_FEWEST = 200
+_FEWEST = 100
 _MOST_NUMBERS = 20_000_000  # that are kept of one input
-_LIMITS = 4  # an upper and a lower one for an event in each direction
+_LIMITS = 2  # a lower one of the event on one input, an upper one on the other
 _POINTS = 100
 _DELTA = 1e-6  # at which a rho is shown as an epsilon, where the session has no delta
 
@@ -99,9 +99,9 @@ def audit(
 
     Notes
     -----
-    A quarter of the answers learns what tells the inputs apart, a quarter chooses one event in each direction, and half
-    of them judge these two by the limits of Clopper and Pearson; answers that share a read are judged read by read. If
-    an event has at least the probability p on one input and at most q on the other, epsilon is at least
+    A quarter of the answers learns what tells the inputs apart, a quarter chooses one event by that, and half of them
+    judge it by the limits of Clopper and Pearson; answers that share a read are judged read by read. If the event has
+    at least the probability p on one input and at most q on the other, epsilon is at least
     log((p - delta) / q). Where all noise is Gaussian, an event shows the mu of a Gaussian trade-off curve instead
     (Dong, Roth and Su 2022), which is compared with the rho that was charged: mu**2 / 2.
 
@@ -348,8 +348,7 @@ class _Found:
     likely: float
     unlikely: float
     limits: tuple[float, float]
-    event: Event
-    curve: tuple[tuple[float, float], ...] = ()
+    curve: tuple[tuple[float, float], ...]
 
 
 def _judged(drawn: _Drawn, claim: _Claim, miss: float) -> _Found:
@@ -364,28 +363,23 @@ def _judged(drawn: _Drawn, claim: _Claim, miss: float) -> _Found:
         (drawn.first.slice(start, end), drawn.second.slice(start, end)) for start, end in itertools.pairwise(quarters)
     )
     loose = math.log(1 / miss) / (drawn.reads - drawn.reads // 2) if shared else 0.0
-    events = chosen_events(learn, choose, worth, NormalDist().inv_cdf(1 - miss), loose)
-    found = []
-    for event in events:
-        here, there = judge if event.forward else judge[::-1]
-        hits = [event.hits(samples) for samples in (here, there)]
-        if shared:
-            before = [event.hits(samples) for samples in (choose if event.forward else choose[::-1])]
-            parts: list[Floats] = [own.reshape(-1, each).mean(axis=1) for own in (*hits, *before)]
-            limits = mean_lower(parts[0], miss, parts[2]), mean_upper(parts[1], miss, parts[3])
-        else:
-            (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
-            limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
-        likely, unlikely = (float(own.mean()) for own in hits)
-        found.append(_Found(worth(*limits), likely, unlikely, limits, event))
-    best = max(found, key=lambda one: one.worth)
-    return replace(best, curve=_curve(best.event, judge))
+    event = chosen_event(learn, choose, worth, NormalDist().inv_cdf(1 - miss), loose)
+    hits = [event.hits(samples) for samples in event.ordered(judge)]
+    if shared:
+        before = [event.hits(samples) for samples in event.ordered(choose)]
+        parts: list[Floats] = [own.reshape(-1, each).mean(axis=1) for own in (*hits, *before)]
+        limits = mean_lower(parts[0], miss, parts[2]), mean_upper(parts[1], miss, parts[3])
+    else:
+        (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
+        limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
+    likely, unlikely = (float(own.mean()) for own in hits)
+    return _Found(worth(*limits), likely, unlikely, limits, _curve(event, judge))
 
 
 def _curve(event: Event, judge: tuple[Samples, Samples]) -> tuple[tuple[float, float], ...]:
     """Return how often the highest scores come from the one input and the other, threshold by threshold."""
     sign = 1 if event.forward else -1
-    here, there = (np.sort(sign * event.score(samples)) for samples in (judge if event.forward else judge[::-1]))
+    here, there = (np.sort(sign * event.score(samples)) for samples in event.ordered(judge))
     places = np.linspace(0, len(here) - 1, _POINTS).astype(np.int64)
     thresholds = np.unique(np.concatenate([here[places], there[places]]))
     points = {

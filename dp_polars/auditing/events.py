@@ -27,6 +27,7 @@ _BINS = 64
 _FEW = 200  # different values that have a bin each
 _SURE = 4.0  # standard errors by which means differ that are believed to
 _MOST_LINEAR = 400
+_WARY = 2.0  # deviations more, because the best of many thresholds looks better than it is
 _MOST_NAMES = 2_000
 
 
@@ -38,6 +39,10 @@ class Event:
     kind: str
     threshold: float
     forward: bool
+
+    def ordered(self, both: tuple[Samples, Samples]) -> tuple[Samples, Samples]:
+        """Return the samples of the input where it is likelier, then those of the other."""
+        return both if self.forward else (both[1], both[0])
 
     def hits(self, samples: Samples) -> NDArray[np.bool_]:
         """Return which runs it happened in."""
@@ -55,22 +60,21 @@ def worth_of(delta: float, *, gaussian: bool) -> Value:
     return epsilon
 
 
-def chosen_events(
+def chosen_event(
     learn: tuple[Samples, Samples], choose: tuple[Samples, Samples], worth: Value, z: float, loose: float
-) -> list[Event]:
-    """Return the most telling event in each direction, as some runs learn it and others choose it.
+) -> Event:
+    """Return the most telling event, as some runs learn it and others choose it.
 
     Limits are guessed as `z` deviations away, and `loose` more where runs are not independent.
     """
-    best: dict[bool, tuple[float, Event]] = {}
+    found: list[tuple[float, Event]] = []
     for kind, score in learned_scores(*learn).items():
         first, second = (score(samples) for samples in choose)
         for forward in (True, False):
             here, there = (first, second) if forward else (-second, -first)
-            found, threshold = _best_threshold(here, there, worth, z, loose)
-            if forward not in best or found > best[forward][0]:
-                best[forward] = (found, Event(score, kind, threshold, forward))
-    return [event for _, event in best.values()]
+            value, threshold = _best_threshold(here, there, worth, z + _WARY, loose)
+            found.append((value, Event(score, kind, threshold, forward)))
+    return max(found, key=lambda one: one[0])[1]
 
 
 def _best_threshold(here: Floats, there: Floats, worth: Value, z: float, loose: float) -> tuple[float, float]:

@@ -15,6 +15,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_polars.composition import gaussian_delta
+
 Floats = NDArray[np.float64]
 
 _STEPS = 100
@@ -119,10 +121,8 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def _excess(mu: float, epsilon: float) -> float:
-    if mu <= 0:
-        return 0.0
-    tail = _NORMAL.cdf(-epsilon / mu - mu / 2)
-    return _NORMAL.cdf(-epsilon / mu + mu / 2) - (math.exp(epsilon + math.log(tail)) if tail > 0 else 0.0)
+    """Return the delta that a Gaussian of this mu has at an epsilon."""
+    return gaussian_delta(epsilon, sensitivity=mu, sigma=1) if mu > 0 else 0.0
 
 
 def _bisected(holds: Callable[[float], bool], low: float, high: float) -> float:

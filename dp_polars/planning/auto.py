@@ -179,8 +179,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
 def _doublings(estimate: Estimate) -> list[float]:
     """Return how often the least size was doubled for each candidate; below 1 only an eighth counts.
 
-    Few values lie there, and every doubling on the way costs units that lie beyond: from a millionth to a thousand there
-    are thirty, too many for small data.
+    Few values lie there, and every doubling on the way costs units that lie beyond: from a millionth to a thousand
+    there are thirty, too many for small data.
     """
     sizes = [abs(float(one)) for one in estimate.candidates]
     if estimate.value is None:
