@@ -132,7 +132,9 @@ def audit(
     probes = [_asked(question, frame, session) for frame in (first, second)]
     claim = _claim_of([probe for probe, _ in probes], session, epsilon, delta)
     drawn = _draw(question, (first, second), session, [probe for probe, _ in probes], wanted, wanted_reads)
-    found = _judged(drawn, claim, miss)
+    found = judged(
+        drawn.first, drawn.second, miss=miss, delta=claim.delta, gaussian=claim.mu is not None, reads=drawn.reads
+    )
     return claim.result(found, drawn, checked, confidence)
 
 
@@ -194,7 +196,7 @@ class _Claim:
             violated = bound > self.epsilon
         return AuditResult(
             verdict="violation" if violated else "no violation found",
-            epsilon_lower_bound=max(0.0, bound),
+            epsilon_lower_bound=bound,
             epsilon=self.epsilon,
             delta=self.delta,
             rho=rho,
@@ -351,18 +353,21 @@ class _Found:
     curve: tuple[tuple[float, float], ...]
 
 
-def _judged(drawn: _Drawn, claim: _Claim, miss: float) -> _Found:
-    """Return what the most telling event shows; a half of the runs finds it, the other half judges it."""
-    worth = worth_of(claim.delta, gaussian=claim.mu is not None)
-    quarters = [0, drawn.runs // 4, drawn.runs // 2, drawn.runs]
-    shared = drawn.reads > 1
-    each = drawn.runs // drawn.reads if shared else 1
-    if shared:  # reads are never torn apart
-        quarters = [0, drawn.reads // 4 * each, drawn.reads // 2 * each, drawn.runs]
+def judged(
+    first: Samples, second: Samples, *, miss: float, delta: float = 0.0, gaussian: bool = False, reads: int = 1
+) -> _Found:
+    """Return what the most telling event shows; a half of the runs finds it, the other half judges it.
+
+    Each of two limits is missed with a probability of at most `miss`.
+    """
+    worth = worth_of(delta, gaussian=gaussian)
+    runs, shared = first.runs, reads > 1
+    each = runs // reads if shared else 1  # reads are never torn apart
+    quarters = [0, runs // each // 4 * each, runs // each // 2 * each, runs]
     learn, choose, judge = (
-        (drawn.first.slice(start, end), drawn.second.slice(start, end)) for start, end in itertools.pairwise(quarters)
+        (first.slice(start, end), second.slice(start, end)) for start, end in itertools.pairwise(quarters)
     )
-    loose = math.log(1 / miss) / (drawn.reads - drawn.reads // 2) if shared else 0.0
+    loose = math.log(1 / miss) / (reads - reads // 2) if shared else 0.0
     event = chosen_event(learn, choose, worth, NormalDist().inv_cdf(1 - miss), loose)
     hits = [event.hits(samples) for samples in event.ordered(judge)]
     if shared:
@@ -373,7 +378,7 @@ def _judged(drawn: _Drawn, claim: _Claim, miss: float) -> _Found:
         (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
         limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
     likely, unlikely = (float(own.mean()) for own in hits)
-    return _Found(worth(*limits), likely, unlikely, limits, _curve(event, judge))
+    return _Found(max(0.0, worth(*limits)), likely, unlikely, limits, _curve(event, judge))
 
 
 def _curve(event: Event, judge: tuple[Samples, Samples]) -> tuple[tuple[float, float], ...]:
