@@ -46,7 +46,8 @@ class AuditResult(AsTable):
     >>> import dp_polars as dp, polars as pl
     >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
     >>> people = pl.DataFrame({"user": range(10)})
-    >>> found = dp.audit(lambda p: p.dp.count(epsilon=1.0), people, people[1:], session=session, made_up=True)
+    >>> asked = lambda people: people.dp.count(epsilon=1.0)
+    >>> found = dp.audit(asked, people, people[1:], session=session, made_up=True, confidence=1 - 1e-7)
     >>> found.verdict, found.epsilon, found.reads, found.runs
     ('no violation found', 1.0, 1, 1000000)
     >>> 0.9 < found.epsilon_lower_bound <= 1
@@ -86,7 +87,7 @@ class AuditResult(AsTable):
         return [
             ("audit", self.verdict),
             ("claimed", self.claimed),
-            ("at least", f"{found}, with confidence {100 * self.confidence:.6g} %"),
+            ("at least", f"{found}, with confidence {100 * self.confidence:.10g} %"),
             (
                 "event",
                 f"{self.likely:.4g} of the runs on one input (at least {self.likely_limit:.4g}), {self.unlikely:.4g} "
