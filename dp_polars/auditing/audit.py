@@ -15,7 +15,7 @@ import polars as pl
 from dp_polars.accounting.cost import NOTHING, Cost
 from dp_polars.accounting.current import spending_only
 from dp_polars.accounting.session import Session
-from dp_polars.auditing.copies import can_be_copied, copies_of, draws_at_random
+from dp_polars.auditing.copies import can_be_copied, copies_of, draws_at_random, numbers_in
 from dp_polars.auditing.events import Event, chosen_event, worth_of
 from dp_polars.auditing.limits import (
     binomial_lower,
@@ -328,8 +328,8 @@ def _copied(
         return [make.read() for _ in range(reads)] if isinstance(make, QueryRun) else []
 
     found = [_within(question, frame, session, exact) for frame in inputs]
-    numbers = max(1, max(exact.groups.height * max(1, len(plan.parts)) for own in found for exact, plan in own))
-    runs = max(_FEWEST, min(runs, _MOST_NUMBERS // numbers))
+    numbers = max(numbers_in(exact, plan) for own in found for exact, plan in own)
+    runs = max(_FEWEST, min(runs, _MOST_NUMBERS // max(1, numbers)))
     each = max(1, runs // reads) if chance else runs // 4 * 4
     tables = [joined([copies_of(exact, plan, each, names) for exact, plan in own]) for own in found]
     how = "their noise was drawn by the library's own code, all at once"

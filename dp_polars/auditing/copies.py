@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dp_polars.auditing.samples import Codes, Floats, Names, Samples, joined
 from dp_polars.engines.request import Exact
-from dp_polars.planning.plan import Choosing, Plan
+from dp_polars.planning.plan import Choosing, Part, Plan
+from dp_polars.releasing.best import OWN
 from dp_polars.releasing.noise import noisy_aggregates
 from dp_polars.releasing.run import QueryRun, request_of
 from dp_polars.releasing.selection import choose_rows
@@ -43,12 +44,20 @@ def draws_at_random(make: QueryRun) -> bool:
     if not request.units or (request.max_groups is None and not keeps):
         return False
     rows = make.rows.lazy().collect(engine="in-memory")
-    units = [name for name in rows.columns if name.lstrip("\0").startswith("unit")]
-    keys = [name for name in rows.columns if name.lstrip("\0").startswith("key")]
+    own = OWN if f"{OWN}unit0" in rows.columns else ""  # a score sees the user's columns too
+    units = [f"{own}unit{i}" for i in range(request.units)]
+    keys = [f"{own}key{i}" for i in range(request.keys) if f"{own}key{i}" in rows.columns]
     groups = rows.select(units + keys[: request.leading]).unique().group_by(units).len()
     if request.max_groups is not None and int(groups["len"].max() or 0) > request.max_groups:  # type: ignore[arg-type]
         return True
     return bool(keeps) and int(rows.group_by(units + keys).len()["len"].max() or 0) > min(keeps)  # type: ignore[arg-type]
+
+
+def numbers_in(exact: Exact, plan: Plan) -> int:
+    """Return about how many numbers a release has."""
+    if plan.query.selection is not None:
+        return exact.groups.height * plan.query.selection.k
+    return exact.groups.height * sum(map(_each, plan.parts))
 
 
 def copies_of(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
@@ -81,13 +90,20 @@ def _numbers(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
     for part in (part for part in plan.parts if part.name in noisy.columns):
         column = noisy[part.name]
         flat = column.explode(empty_as_null=False) if column.dtype.is_nested() else column
-        table = flat.to_numpy().astype(np.float64).reshape(len(place), -1) * float(part.grid.step)
+        table = flat.to_numpy().astype(np.float64).reshape(len(place), _each(part)) * float(part.grid.step)
         whole = np.full((copies * groups, table.shape[1]), np.nan)
         whole[place] = table
         for group, label in enumerate(labels):
             for number in range(table.shape[1]):
                 found[f"{part.name} {label} {number}"] = np.ascontiguousarray(whole[group::groups, number])
     return Samples(copies, found, {})
+
+
+def _each(part: Part) -> int:
+    """Return how many numbers a part has for each group; none may be shown to count them by."""
+    if part.noise is None:
+        return len(part.piece.targets)
+    return {"basis": len(part.piece.columns), "bins": part.piece.bins}.get(part.piece.source, 1)
 
 
 def _stacked_cells(table: pl.DataFrame, groups: int, copies: int) -> pl.DataFrame:

@@ -109,6 +109,28 @@ def test_caps_that_choose_are_read_again_and_again(kind):
     assert "40 reads" in str(found)
 
 
+def test_a_choice_by_a_score_of_columns_with_the_names_of_the_engine_is_read_again():
+    """A column of the user called unit1 tells rows apart; the cap is on the rows of a unit."""
+    rows = frame_of([(1, "a", 10), (1, "a", 0), (1, "a", 5)])
+    first, second = (
+        pl.concat(both).with_columns(unit1="value") for both in ((frame_of(CROWD), rows), (frame_of(CROWD),))
+    )
+    found = dp.audit(
+        lambda f: f.dp.select_best(
+            [1, 10], lambda c: pl.when(pl.col("unit1") >= c).then(c).otherwise(0), (0, 10), epsilon=1.0
+        ),
+        first,
+        second,
+        session=PURE,
+        made_up=True,
+        runs=4_000,
+        reads=20,
+        confidence=ALMOST_SURE,
+    )
+    assert found.reads == 20
+    assert found.verdict == "no violation found"
+
+
 def test_bounds_that_are_estimated_are_read_again_and_again():
     found = dp.audit(
         lambda f: f.dp.sum("value", bounds="auto", max_rows_per_group=1, epsilon=1.0),
@@ -147,3 +169,16 @@ def test_randomized_responses():
         confidence=ALMOST_SURE,
     )
     assert found.verdict == "no violation found"
+
+
+def test_a_question_that_shows_no_group_has_nothing_to_tell():
+    found = dp.audit(
+        lambda f: f.dp.histogram("value", edges=[0, 5, 10], by="key", epsilon=0.01),
+        frame_of(CROWD[:4] + FULL[::2]),
+        frame_of(CROWD[:4]),
+        session=LOOSE,
+        made_up=True,
+        runs=1_000,
+    )
+    assert found.verdict == "no violation found"
+    assert found.epsilon_lower_bound == 0
