@@ -55,7 +55,7 @@ FAULTY = {
 @pytest.mark.parametrize("kind", FAULTY)
 def test_without_the_fault_nothing_is_found(kind):
     question, rows = FAULTY[kind]
-    assert audited(question, rows).verdict == "no violation found"
+    assert audited(question, rows, confidence=ALMOST_SURE).verdict == "no violation found"
 
 
 @pytest.mark.parametrize("kind", ["count_units", "count"])
@@ -81,7 +81,7 @@ def test_values_that_are_not_capped_are_caught(kind, monkeypatch):
 
 def test_a_sensitivity_that_forgets_the_groups_is_caught(monkeypatch):
     question = by_key("count")
-    assert audited(question, TWO_GROUPS, TWO).verdict == "no violation found"
+    assert audited(question, TWO_GROUPS, TWO, confidence=ALMOST_SURE).verdict == "no violation found"
     honest = building.sensitivity_of
     monkeypatch.setattr(building, "sensitivity_of", lambda bounds, *rest: honest(replace(bounds, max_groups=1), *rest))
     found = audited(question, TWO_GROUPS, TWO)
@@ -139,18 +139,20 @@ def test_a_null_key_that_escapes_the_cap_is_caught(monkeypatch):
 # ---------------------------------------------------------------- choices of groups that depend on others
 
 
-def moved_crowd():
+def moved_crowd(confidence=0.99):
     """Audit a count of discovered keys: a unit has a key of its own, where everyone keeps one of two groups."""
     crowd = [(unit, key, 0) for unit in range(100, 400) for key in ("b", "c")]
     with pytest.warns(dp.DPWarning, match="delta"):
         session = dp.Session(epsilon=1.0, delta=0.01, unit="user", max_groups=1, max_rows_per_group=1)
     question = lambda frame: frame.dp.count_units("key", epsilon=1.0)  # noqa: E731
     first, second = frame_of([*crowd, (1, "a", 0)]), frame_of(crowd)
-    return dp.audit(question, first, second, session=session, made_up=True, runs=20_000, reads=60).verdict
+    return dp.audit(
+        question, first, second, session=session, made_up=True, runs=20_000, reads=60, confidence=confidence
+    ).verdict
 
 
 def test_an_honest_choice_of_groups_gives_nobody_away():
-    assert moved_crowd() == "no violation found"
+    assert moved_crowd(ALMOST_SURE) == "no violation found"
 
 
 def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
