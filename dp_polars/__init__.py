@@ -61,6 +61,8 @@ from dp_polars.releasing.online import OnlineAnswer
 from dp_polars.releasing.synthesis import Synthesis
 
 if TYPE_CHECKING:
+    from dp_polars.auditing.audit import audit
+    from dp_polars.auditing.result import AuditResult
     from dp_polars.showing.charts.plot import plot
     from dp_polars.sql.connection import GuardedConnection, connect
     from dp_polars.sql.functions import register
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ROW",
     "Asked",
+    "AuditResult",
     "Bins",
     "Budget",
     "BudgetExceeded",
@@ -102,6 +105,7 @@ __all__ = [
     "Synthesis",
     "SynthesisPlan",
     "Terms",
+    "audit",
     "bins",
     "composition",
     "connect",
@@ -136,7 +140,15 @@ put_namespace()
 
 
 def __getattr__(name: str) -> object:
-    """Import DuckDB's side and charts only when they are asked for."""
+    """Import DuckDB's side, audits and charts only when they are asked for."""
+    if name == "audit":
+        from dp_polars.auditing.audit import audit
+
+        return audit
+    if name == "AuditResult":
+        from dp_polars.auditing.result import AuditResult
+
+        return AuditResult
     if name in ("connect", "GuardedConnection"):
         from dp_polars.sql import connection
 

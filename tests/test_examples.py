@@ -155,3 +155,11 @@ def test_choosing_shows_errors_before_anything_is_spent():
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "epsilon  0.5:     18 with  1 visits each" in done.stdout
     assert "estimated (8% of the spend)" in done.stdout
+
+
+def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low():
+    """The claim of 0.8 lies twenty deviations below the bound. Right claims are not looked at: 1 % is refuted."""
+    example = ROOT / "examples" / "auditing.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "\nviolation: at least epsilon" in done.stdout
+    assert "can refute a guarantee, never prove it" in done.stdout

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dp_polars.accounting.session import Session
 
 _STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
 
-
-_FREE: ContextVar[bool] = ContextVar("dp_polars_without_spending", default=False)
+_MAY_SPEND: ContextVar[Session | Literal["any", "none"]] = ContextVar("dp_polars_may_spend", default="any")
 
 
 def set_session(session: Session | None) -> None:
@@ -47,16 +46,34 @@ def current_session() -> Session | None:
 @contextmanager
 def without_spending() -> Iterator[None]:
     """Refuse every charge within the block, whichever session would pay."""
-    token = _FREE.set(True)
+    with _spending("none"):
+        yield
+
+
+@contextmanager
+def spending_only(session: Session) -> Iterator[None]:
+    """Make a session the current one within the block, and refuse the charges of all others."""
+    with _spending(session):
+        enter(session)
+        try:
+            yield
+        finally:
+            leave()
+
+
+@contextmanager
+def _spending(allowed: Session | Literal["none"]) -> Iterator[None]:
+    token = _MAY_SPEND.set(allowed)
     try:
         yield
     finally:
-        _FREE.reset(token)
+        _MAY_SPEND.reset(token)
 
 
-def may_spend() -> bool:
-    """Whether charges are not refused here."""
-    return not _FREE.get()
+def may_spend(session: Session) -> bool:
+    """Whether charges of a session are not refused here."""
+    allowed = _MAY_SPEND.get()
+    return allowed == "any" or allowed is session
 
 
 def enter(session: Session) -> None:

@@ -115,6 +115,12 @@ class Session:
         self._terms, self._defaults, self._ledger = terms, defaults, ledger
         self._plans: dict[int, object] = {}
 
+    def _throwaway(self) -> Session:
+        """Return a new session in memory with the same terms and defaults, of which nothing is spent."""
+        session = Session.__new__(Session)
+        session._start(self._terms, self._defaults, Ledger.in_memory(self._terms, self._defaults.to_json()))
+        return session
+
     @classmethod
     def from_ledger(cls, path: str | Path) -> Session:
         """Open the session kept in a ledger file, with its own terms and defaults.
@@ -216,8 +222,11 @@ class Session:
             To be committed with the released frame. Whatever happens, the charge stays.
         """
         self._check_cost(cost)
-        if not may_spend():
-            raise InvalidParameterError("Nothing may be spent here: ask for the plan, df.dp.preview.count(...) or so.")
+        if not may_spend(self):
+            raise InvalidParameterError(
+                "Nothing may be spent here by this session: ask for the plan, df.dp.preview.count(...) or so; in an "
+                "audit, ask with dp.current_session(), which is thrown away."
+            )
         check_text(label, "label= describes the release for the ledger")
         if key is not None and not isinstance(key, bytes):
             raise InvalidParameterError("key= must be bytes, the same for the same query on the same source.")

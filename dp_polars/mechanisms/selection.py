@@ -31,6 +31,7 @@ from dp_polars.sampling.noise import MAX_SCALE
 
 Scores = Sequence[int] | Sequence[float] | NDArray[Any] | pl.Series
 NoiseKind = Literal["laplace", "exponential", "gumbel"]
+Places = NDArray[np.int64]
 
 _CHUNK = 1 << 15
 _MOST_TRIES = 1 << 20
@@ -152,38 +153,71 @@ def _rate(sensitivity: Number, epsilon: Number, monotone: bool) -> Fraction:
 
 
 def _gaps(scores: NDArray[Any], rate: Fraction) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:
-    """Return rate * (best - score) for each candidate: as floats to about 1 ulp, and exactly on request."""
-    best = scores.max()
+    """Return rate * (best - score) for each candidate of each row: as floats to about 1 ulp, and exactly on request.
+
+    The exact gap is asked for by the place of a candidate in the whole table, row after row.
+    """
+    best = scores.max(axis=1, keepdims=True)
     if scores.dtype.kind == "f":
         with np.errstate(over="ignore"):
             gaps = (best - scores) * float(rate)
     else:  # differences of 64-bit integers fit 64 unsigned bits, also where the subtraction wraps
         gaps = (best.astype(np.uint64) - scores.astype(np.uint64)) * float(rate)
-    top = Fraction(best.item())
-    return gaps, lambda i: rate * (top - Fraction(scores[i].item()))
+
+    def exact_gap(place: int) -> Fraction:
+        row, column = divmod(place, scores.shape[1])
+        return rate * (Fraction(best[row, 0].item()) - Fraction(scores[row, column].item()))
+
+    return gaps, exact_gap
 
 
 def choose_permute_and_flip(scores: NDArray[Any], rate: Fraction, source: BitSource) -> int:
     """Return a uniform choice among the candidates whose coin exp(-rate * (best - score)) shows heads."""
+    return int(permute_and_flip_each(scores[None, :], rate, source)[0])
+
+
+def permute_and_flip_each(scores: NDArray[Any], rate: Fraction, source: BitSource) -> Places:
+    """Return a choice by permute-and-flip for each row of a table of scores, independent of the others."""
     gaps, exact_gap = _gaps(scores, rate)
-    heads = [
-        start + np.flatnonzero(_coins(gaps[start : start + _CHUNK], exact_gap, start, source))
-        for start in range(0, len(scores), _CHUNK)
-    ]
-    winners = np.concatenate(heads)  # the best always shows heads
-    return int(winners[uniform_integer(len(winners), source)])
+    flat = gaps.ravel()
+    coins = [_coins(flat[start : start + _CHUNK], exact_gap, start, source) for start in range(0, scores.size, _CHUNK)]
+    heads = np.concatenate(coins).reshape(scores.shape)  # the best always shows heads
+    rows, columns = np.nonzero(heads)
+    many = np.bincount(rows, minlength=len(scores))
+    first = np.cumsum(many) - many
+    # Rows with the same number of heads draw together, each uniformly below that number.
+    wanted = np.zeros(len(scores), np.int64)
+    for number in np.unique(many).tolist():
+        alike = np.flatnonzero(many == number)
+        wanted[alike] = uniform_integers(number, len(alike), source).astype(np.int64)
+    chosen: Places = columns[first + wanted]
+    return chosen
 
 
 def choose_exponential(scores: NDArray[Any], rate: Fraction, source: BitSource) -> int:
     """Return an index with probability proportional to exp(rate * score): uniform proposals, kept by a coin."""
+    return int(exponential_each(scores[None, :], rate, source)[0])
+
+
+def exponential_each(scores: NDArray[Any], rate: Fraction, source: BitSource) -> Places:
+    """Return a choice by the exponential mechanism for each row of a table of scores, independent of the others."""
     gaps, exact_gap = _gaps(scores, rate)
-    tries = 64
-    while True:
-        proposals = uniform_integers(len(scores), tries, source).astype(np.int64)
-        kept = bernoulli_exp_each(gaps[proposals], lambda i: exact_gap(int(proposals[i])), source)  # noqa: B023
-        if kept.any():
-            return int(proposals[np.argmax(kept)])
-        tries = min(tries * 2, _MOST_TRIES)
+    candidates, flat = scores.shape[1], gaps.ravel()
+    chosen = np.zeros(len(scores), np.int64)
+    waiting, tries = np.arange(len(scores)), 64 if len(scores) == 1 else 4
+    while len(waiting):
+        left = []
+        for start in range(0, len(waiting), max(1, _CHUNK // tries)):
+            rows = waiting[start : start + max(1, _CHUNK // tries)]
+            proposals = uniform_integers(candidates, len(rows) * tries, source).astype(np.int64)
+            places = proposals + np.repeat(rows, tries) * candidates
+            kept = bernoulli_exp_each(flat[places], lambda i: exact_gap(int(places[i])), source)  # noqa: B023
+            table = kept.reshape(len(rows), tries)
+            first, found = np.argmax(table, axis=1), table.any(axis=1)
+            chosen[rows[found]] = proposals.reshape(len(rows), tries)[found, first[found]]
+            left.append(rows[~found])
+        waiting, tries = np.concatenate(left), min(tries * 2, _MOST_TRIES)
+    return chosen
 
 
 def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction, source: BitSource) -> int:
@@ -207,19 +241,22 @@ def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction
     return int(best[uniform_integer(len(best), source)])
 
 
-def peel(scores: NDArray[Any], k: int, rate: Fraction, source: BitSource, *, flips: bool) -> list[int]:
-    """Return up to `k` different indices, chosen one after another among those that are left.
+def peel(scores: NDArray[Any], k: int, rate: Fraction, source: BitSource, *, flips: bool) -> Places:
+    """Return for each row of a table of scores up to `k` different places, one after another among those left.
 
     With the exponential mechanism this is the order of scores with Gumbel noise, drawn once (Durfee and Rogers 2019).
     """
-    choose = choose_permute_and_flip if flips else choose_exponential
-    left = np.arange(len(scores))
-    chosen: list[int] = []
-    while len(chosen) < k and len(left):
-        place = choose(scores[left], rate, source)
-        chosen.append(int(left[place]))
-        left = np.delete(left, place)
-    return chosen
+    choose = permute_and_flip_each if flips else exponential_each
+    rows = np.arange(len(scores))
+    left = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    chosen: list[Places] = []
+    while len(chosen) < k and left.shape[1]:
+        place = choose(scores, rate, source)
+        chosen.append(left[rows, place])
+        others = np.ones(scores.shape, np.bool_)
+        others[rows, place] = False
+        left, scores = (table[others].reshape(len(rows), -1) for table in (left, scores))
+    return np.stack(chosen, axis=1) if chosen else np.zeros((len(rows), 0), np.int64)
 
 
 def _fits_62_bits(numbers: NDArray[Any]) -> bool:

@@ -163,7 +163,7 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     most = _PARTS[estimate.ratio] * units
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0
-    sizes = [_doublings(estimate, abs(float(one))) for one in estimate.candidates]
+    sizes = _doublings(estimate)
     for place in sorted(
         range(len(sizes)), key=sizes.__getitem__
     ):  # step by step: what is wanted may fall with the size
@@ -176,18 +176,19 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     ]
 
 
-def _doublings(estimate: Estimate, size: float) -> float:
-    """Return how often the least size was doubled; below 1 only an eighth counts, because few values lie there.
+def _doublings(estimate: Estimate) -> list[float]:
+    """Return how often the least size was doubled for each candidate; below 1 only an eighth counts.
 
-    Every doubling on the way costs units that lie beyond: from a millionth to a thousand there are thirty, too many for
-    small data.
+    Few values lie there, and every doubling on the way costs units that lie beyond: from a millionth to a thousand
+    there are thirty, too many for small data.
     """
+    sizes = [abs(float(one)) for one in estimate.candidates]
     if estimate.value is None:
-        return math.log2(1 + size)
-    least = min(abs(float(one)) for one in estimate.candidates if one)
+        return [math.log2(1 + size) for size in sizes]
+    least = min(size for size in sizes if size)
     one = max(least, -float(estimate.value.lower) / 10**12)
-    above = math.log2(1 + size / one)
-    return above + (math.log2(1 + size / least) - above) / 8
+    above = [math.log2(1 + size / one) for size in sizes]
+    return [own + (math.log2(1 + size / least) - own) / 8 for own, size in zip(above, sizes, strict=True)]
 
 
 def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:

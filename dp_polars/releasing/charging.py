@@ -19,6 +19,7 @@ from dp_polars.accounting.cost import Cost
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
+from dp_polars.releasing.rehearsal import Make, note
 
 Result = TypeVar("Result")
 
@@ -33,7 +34,7 @@ def release_once(
     *,
     name: Callable[[], bytes],
     fresh: bool,
-    make: Callable[[], tuple[pl.DataFrame, object]],
+    make: Make,
 ) -> Release:
     """Return the stored release of a question on a source, or charge its price and make one.
 
@@ -47,6 +48,7 @@ def release_once(
         if stored is not None:
             return stored
     with session.reserve(cost, label=label, key=key) as reservation:
+        note(session, make)
         frame, plan = guarded(make)
         if name() != key:
             reservation.fail(closes=False)  # that a source was touched is public
@@ -67,6 +69,7 @@ def open_charged(
     It returns what the ledger keeps of the opening, and what will answer.
     """
     with session.reserve(cost, label=label) as reservation:
+        note(session, None)
         facts, opened = guarded(make)
         release = reservation.commit(facts)
         session.remember(release, plan)

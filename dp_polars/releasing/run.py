@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import polars as pl
@@ -33,13 +34,29 @@ def run_plan(
     engine: Engine | None = None,
 ) -> Release:
     """Return the release of a planned question; `rows` has the columns that a bounded request names."""
-
-    def make() -> tuple[pl.DataFrame, Plan]:
-        look_up = partial(engine or run_bounded, rows)
-        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
-        return present(noisy_aggregates(look_up(request_of(final)), final, SYSTEM_BITS), final), final
-
+    make = QueryRun(plan, rows, engine or run_bounded)
     return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+
+
+@dataclass(frozen=True, repr=False)
+class QueryRun:
+    """What happens between the charge for a query and its release, in two halves: read exactly, then add noise."""
+
+    plan: Plan
+    rows: PrivateRows
+    engine: Engine
+
+    def __call__(self) -> tuple[pl.DataFrame, Plan]:
+        """Return what may be released, and the plan with what was estimated."""
+        exact, final = self.read()
+        return present(noisy_aggregates(exact, final, SYSTEM_BITS), final), final
+
+    def read(self) -> tuple[Exact, Plan]:
+        """Return the exact bounded aggregates, which are private, and the plan after what was left open is known."""
+        look_up = partial(self.engine, self.rows)
+        plan = self.plan
+        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
+        return look_up(request_of(final)), final
 
 
 def request_of(plan: Plan) -> BoundedRequest:

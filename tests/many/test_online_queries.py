@@ -14,12 +14,13 @@ import pytest
 
 import dp_polars as dp
 from dp_polars.asking.domain import domain_of_words
+from dp_polars.auditing.audit import judged
+from dp_polars.auditing.samples import Samples
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis
 from dp_polars.planning.online import OnlinePlan, most_updates, online_plan
 from dp_polars.planning.query import Spend
 from dp_polars.releasing import online
 from dp_polars.releasing.online import OnlineStream
-from tests.audit import epsilon_lower_bound
 from tests.bits import SeededBits
 from tests.many.frames import domain, histograms, neighbours, random_rows
 
@@ -120,16 +121,13 @@ def transcripts(plan: OnlinePlan, histogram, copies: int, seed: int) -> np.ndarr
 
 
 def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
-    """A lower bound on epsilon from the likelihood of the value and the size, on frames that differ in one unit."""
+    """A lower bound on epsilon from the value and the size, on frames that differ in one unit (false alarm 1e-7)."""
     without, moved = np.array([0, 500]), np.array([0, plan.sensitivity])
-    statistics = []
-    for seed, histogram in enumerate((without + moved, without)):
-        seen = transcripts(plan, histogram, copies, seed)
-        exact = (500 + plan.sensitivity, 500)
-        size = (np.abs(seen[:, 0] - exact[1]) - np.abs(seen[:, 0] - exact[0])) / float(plan.size_scale)
-        value = (np.abs(seen[:, 1] - exact[1]) - np.abs(seen[:, 1] - exact[0])) / float(plan.value_scale)
-        statistics.append(size + value)
-    return epsilon_lower_bound(*statistics)
+    both = [transcripts(plan, histogram, copies, seed) for seed, histogram in enumerate((without + moved, without))]
+    samples = [
+        Samples(copies, {"size": seen[:, 0].astype(float), "value": seen[:, 1].astype(float)}, {}) for seen in both
+    ]
+    return judged(samples[0], samples[1], miss=1e-7 / 2).worth
 
 
 TWO = domain_of_words(["member"], pl.Schema({"member": pl.Boolean}), ())

@@ -377,10 +377,11 @@ def test_gaps_are_exact_on_request_and_near_enough_as_floats(dtype, elements):
     @REPEATABLE
     @given(st.lists(elements, min_size=1, max_size=6), rates)
     def check(scores, rate):
-        floats, exact = selection._gaps(np.array(scores, dtype), rate)
+        (floats, again), exact = selection._gaps(np.array([scores, scores[::-1]], dtype), rate)
+        assert (again[::-1] == floats).all()
         for i, score in enumerate(scores):
             truth = rate * (Fraction(max(scores)) - Fraction(score))
-            assert exact(i) == truth
+            assert exact(i) == exact(2 * len(scores) - 1 - i) == truth
             assert truth >= 0
             if math.isinf(floats[i]):
                 assert truth > 10**100

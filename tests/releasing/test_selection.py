@@ -27,7 +27,7 @@ from dp_polars.planning.query import Selection, Spend
 from dp_polars.planning.selection import regret, selection_plan
 from dp_polars.releasing import best
 from dp_polars.releasing.run import request_of
-from dp_polars.releasing.selection import _groups, choose_candidates
+from dp_polars.releasing.selection import _starts, choose_candidates, choose_rows
 from tests.accounting.test_filter_by_enumeration import terms_of
 from tests.bits import SeededBits
 from tests.mechanisms.test_selection import exponential_law, permute_and_flip_law
@@ -125,7 +125,7 @@ def laws(plan, exact):
     names = exact.groups.select(f"key{i}" for i in range(len(plan.query.keys))).rows()
     return {
         names[start][:-1]: group_law(scores[start:end], [name[-1] for name in names[start:end]], plan)
-        for start, end in _groups(exact.groups, len(plan.query.keys) - 1)
+        for start, end in itertools.pairwise([*_starts(exact.groups, len(plan.query.keys) - 1), exact.groups.height])
         if end > start
     }
 
@@ -350,6 +350,18 @@ def test_choices_follow_their_law(measure, kind, discovers):
         assert found["rank"].to_list() == list(range(1, found.height + 1))
         drawn.append(names.index(tuple(found["key0"])))
     assert chi_square_fits(drawn, {i: law[name] for i, name in enumerate(names)})
+    # Many groups at once, of two sizes, are as many choices that know nothing of each other.
+    scores, values = exact.groups[plan.parts[0].name].to_numpy(), exact.groups["key0"].to_list()
+    starts = np.cumsum([0, *([len(scores), 1] * 4000)])[:-1]
+    rows, ranks = choose_rows(np.tile(np.append(scores, 5), 4000), starts, plan, plan.choosing, source)
+    groups = np.searchsorted(starts, rows, side="right") - 1
+    chosen = [[] for _ in range(8000)]
+    for group, row, rank in zip(groups.tolist(), rows.tolist(), ranks.tolist(), strict=True):
+        chosen[group].append(row - int(starts[group]))
+        assert rank == len(chosen[group])
+    drawn = [names.index(tuple(values[place] for place in own)) for own in chosen[::2]]
+    assert chi_square_fits(drawn, {i: law[name] for i, name in enumerate(names)})
+    assert discovers or all(own == [0] for own in chosen[1::2])
 
 
 # ---------------------------------------------------------------- prices

@@ -12,7 +12,6 @@ import dp_polars as dp
 from dp_polars.asking import stream_queries, streams
 from dp_polars.planning import stream as planning
 from dp_polars.releasing import snapshot
-from tests.audit import epsilon_lower_bound
 from tests.bits import SeededBits
 from tests.streams.watched import SCHEMA, law, loss, watch
 
@@ -209,26 +208,24 @@ def test_every_answer_moves_by_at_most_its_sensitivity(adjacency, of):
 ATTACKED = pl.DataFrame([(unit, True, 0) for unit in range(50)] + [(99, True, 0)] * 60, schema=SCHEMA, orient="row")
 
 
-def attacked(copies: int) -> float:
-    """Return an epsilon that a stream of epsilon 1 surely exceeds (false alarm 1e-7): how long it stays below."""
-    sides = []
-    for seed, frame in enumerate((ATTACKED, ATTACKED.filter(pl.col("user") != 99))):
-        payer = dp.Session(epsilon=10**4, unit="user", max_rows_per_group=1)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(streams, "SYSTEM_BITS", SeededBits(seed))
-            lengths = [
-                len(dp.private(frame, payer).above_threshold(53, epsilon=1).ask_many(["a"] * 4)) for _ in range(copies)
-            ]
-        sides.append(np.array(lengths, dtype=float))
-    return epsilon_lower_bound(*sides)
+def attacked(monkeypatch) -> str:
+    """Return the verdict on a stream of epsilon 1, by how long it stays below (false alarm 1e-7)."""
+    monkeypatch.setattr(streams, "SYSTEM_BITS", SeededBits(1))
+    return dp.audit(
+        lambda frame: len(frame.dp.above_threshold(53, epsilon=1).ask_many(["a"] * 4)),
+        ATTACKED,
+        ATTACKED.filter(pl.col("user") != 99),
+        session=dp.Session(epsilon=1, unit="user", max_rows_per_group=1),
+        made_up=True,
+        runs=300,
+        confidence=1 - 1e-7,
+    ).verdict
 
 
-@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
-def test_an_attack_over_the_frame_finds_no_more_than_epsilon():
-    assert attacked(300) <= 1
+def test_an_attack_over_the_frame_finds_no_more_than_epsilon(monkeypatch):
+    assert attacked(monkeypatch) == "no violation found"
 
 
-@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
 def test_the_attack_finds_rows_that_are_not_capped(monkeypatch):
     monkeypatch.setattr(snapshot, "kept_rows", every_row)
-    assert attacked(300) > 1
+    assert attacked(monkeypatch) == "violation"

@@ -1,0 +1,158 @@
+"""Answers of many runs as a table: a row for each run, a column for each number or name that an answer can hold.
+
+A number that an answer lacks, such as the count of a group that is not shown, is NaN; a name that it lacks is -1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars.errors import InvalidParameterError
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+_FEW = 20  # rows of names alone that are also looked at one by one
+_MOST_COLUMNS = 100_000
+
+
+@dataclass
+class Names:
+    """Numbers for names, the same on both inputs."""
+
+    known: dict[Any, int] = field(default_factory=dict)
+
+    def code(self, name: Any) -> int:
+        """Return the number of a name."""
+        return self.known.setdefault(name, len(self.known))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The answers of many runs. Runs that shared one read of the rows stand together, equally many for each read."""
+
+    runs: int
+    numbers: Mapping[str, Floats]
+    codes: Mapping[str, Codes]
+
+    def slice(self, start: int, end: int) -> Samples:
+        """Return some of the runs."""
+        return Samples(
+            end - start,
+            {name: column[start:end] for name, column in self.numbers.items()},
+            {name: column[start:end] for name, column in self.codes.items()},
+        )
+
+    def number(self, name: str) -> Floats:
+        """Return a column of numbers; one that these answers never have is all NaN."""
+        column = self.numbers.get(name)
+        return np.full(self.runs, np.nan) if column is None else column
+
+    def code(self, name: str) -> Codes:
+        """Return a column of names by their numbers."""
+        column = self.codes.get(name)
+        return np.full(self.runs, -1, np.int64) if column is None else column
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Return samples one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    numbers = {name: None for part in parts for name in part.numbers}
+    codes = {name: None for part in parts for name in part.codes}
+    return Samples(
+        sum(part.runs for part in parts),
+        {name: np.concatenate([part.number(name) for part in parts]) for name in numbers},
+        {name: np.concatenate([part.code(name) for part in parts]) for name in codes},
+    )
+
+
+def samples_of(answers: Sequence[Any], names: Names) -> Samples:
+    """Return answers of any kind, each of one run, as a table."""
+    numbers: dict[str, Floats] = {}
+    codes: dict[str, Codes] = {}
+    for run, answer in enumerate(answers):
+        for place, value in _leaves(answer, ""):
+            if isinstance(value, float):
+                numbers.setdefault(place, np.full(len(answers), np.nan))[run] = value
+            else:
+                codes.setdefault(place, np.full(len(answers), -1, np.int64))[run] = names.code(value)
+        if len(numbers) + len(codes) > _MOST_COLUMNS:
+            raise InvalidParameterError(
+                f"The answers hold more than {_MOST_COLUMNS:,} numbers; ask about fewer groups or cells."
+            )
+    return Samples(len(answers), numbers, codes)
+
+
+def _leaves(answer: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers (as floats) and names (as anything else) of an answer, each with its place in it."""
+    match answer:
+        case None:
+            return
+        case datetime():  # before dates, of which it is one
+            yield place, answer.timestamp()
+        case bool() | str() | bytes() | date() | time():
+            yield place, str(answer)
+        case timedelta():
+            yield place, answer.total_seconds()
+        case int() | float() | Decimal() | Fraction() | np.integer() | np.floating():
+            number = float(answer)
+            if math.isfinite(number):
+                yield place, number
+            else:
+                yield place, str(number)
+        case pl.LazyFrame():
+            yield from _leaves(answer.collect(), place)
+        case pl.DataFrame():
+            yield from _cells(answer, place)
+        case pl.Series():
+            yield from _cells(answer.to_frame(), place)
+        case Mapping():
+            for name, value in answer.items():
+                yield from _leaves(value, f"{place}.{name}")
+        case list() | tuple() | np.ndarray():
+            for number_, value in enumerate(answer):
+                yield from _leaves(value, f"{place}[{number_}]")
+        case _ if hasattr(answer, "distribution") and hasattr(answer, "size"):  # synthetic rows
+            yield from _cells(answer.distribution, f"{place}.distribution")
+            yield f"{place}.size", float(answer.size)
+        case _ if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+            for one in dataclasses.fields(answer):
+                yield from _leaves(getattr(answer, one.name), f"{place}.{one.name}")
+        case _ if callable(getattr(answer, "pl", None)):  # a relation of DuckDB
+            yield from _cells(answer.pl(), place)
+        case _:
+            raise InvalidParameterError(
+                f"An audit can't compare answers of the type {type(answer).__name__}: let the question return frames, "
+                "numbers, texts, or lists and dictionaries of them."
+            )
+
+
+def _cells(frame: pl.DataFrame, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield the cells of a frame; rows are told apart by their keys, the columns that are no numbers."""
+    keys = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype.is_nested())]
+    others = [name for name in frame.columns if name not in keys]
+    if not others:  # names alone: a choice, or responses in any order
+        rows = [str(row) for row in frame.iter_rows()]
+        yield from ((f"{place}[{number}]", row) for number, row in enumerate(rows[:_FEW]))
+        if frame.height > 1:
+            yield from ((f"{place}#{row}", float(many)) for row, many in Counter(rows).items())
+        return
+    seen: Counter[str] = Counter()
+    for values in frame.iter_rows(named=True):
+        key = str(tuple(values[name] for name in keys)) if keys else ""
+        seen[key] += 1
+        for name in others:
+            yield from _leaves(values[name], f"{place}{key}#{seen[key]}.{name}")
