@@ -68,11 +68,11 @@ class Catalog:
         if len(lower) == 1 and lower[0] in self._guard._frames:
             return ("frame", lower[0])
         here = tuple(fold(part) for part in self._here)
-        full = {
-            1: [(*here, *lower)],
-            2: [(here[0], *lower), (lower[0], "main", lower[1])] if len(lower) == 2 else [],
-            3: [lower],
-        }.get(len(lower), [])
+        full: list[tuple[str, ...]] = [lower] if len(lower) == 3 else []
+        if len(lower) == 1:
+            full = [(*here, *lower)]
+        elif len(lower) == 2:  # a schema and its table, or a catalog and a table of its main schema
+            full = [(here[0], *lower), (lower[0], "main", lower[1])]
         found = [key for one in dict.fromkeys(full) if (key := self._names.get(one)) is not None]
         if len(found) > 1:
             raise StatementNotAllowed(

@@ -119,7 +119,9 @@ class Reader:
         try:
             found = self._parser.read_as(one.value, name)
         except duckdb.Error:
-            raise self.refuse(node, f"{one.value!r} is compared with a value of the type {name}, and is none.") from None
+            raise self.refuse(
+                node, f"{one.value!r} is compared with a value of the type {name}, and is none."
+            ) from None
         return from_series(found)
 
     # ------------------------------------------------------------------ constants
@@ -559,7 +561,7 @@ def _add(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if isinstance(a, Interval) and isinstance(b, Interval):
         return Interval(a.months + b.months, a.days + b.days, a.microseconds + b.microseconds)
     if isinstance(a, Interval):
-        a, b = b, a
+        return _moved(reader, node, b, a)
     if isinstance(b, Interval):
         return _moved(reader, node, a, b)
     return _plus("add", a, b)
@@ -746,9 +748,7 @@ def _concat(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("concat_ws", least=2, most=100)
 def _concat_ws(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     separator = reader.text(given[0], "The separator")
-    return apply(
-        "concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True
-    )
+    return apply("concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True)
 
 
 def _written(own: Expression) -> Expression:
@@ -933,9 +933,13 @@ def _part(reader: Reader, node: Node, own: Expression, name: str) -> Expression:
     return apply("date_part", own, part=part)
 
 
-@_function(*sorted({"year", "month", "day", "dayofmonth", "quarter", "week", "weekofyear", "dayofyear", "hour", "minute",
-                    "second", "isodow", "isoyear", "century", "millennium", "dayofweek", "weekday", "epoch", "decade",
-                    "yearweek"}))  # fmt: skip
+_NAMED_PARTS = """
+    year month day dayofmonth quarter week weekofyear dayofyear hour minute second isodow isoyear century millennium
+    dayofweek weekday epoch decade yearweek
+"""
+
+
+@_function(*_NAMED_PARTS.split())
 def _named_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     return _part(reader, node, reader.value(given[0]), fold(node["function_name"]))
 

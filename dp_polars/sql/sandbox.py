@@ -25,7 +25,8 @@ class Sandbox:
 
     def columns(self, query: Node, tables: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
         """Return the names of a query's columns; the query is bound, not run."""
-        return self._run(query, tables, parameters, _described)
+        found: list[str] = self._run(query, tables, parameters, _described)
+        return found
 
     def arrow(self, query: Node, tables: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
         """Return the rows of a query as an Arrow table."""

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
+from dp_polars.asking.allowed import FUNCTIONS, OPERATORS
 
 import dp_polars as dp
-from dp_polars.asking.allowed import FUNCTIONS, OPERATORS
 from dp_polars.asking.expressions import check_expression, check_expressions
 
 

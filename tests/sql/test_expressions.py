@@ -28,7 +28,8 @@ ROWS = pl.DataFrame(
         "e": [datetime.date(2024, 3, 1), datetime.date(1969, 12, 31), datetime.date(2000, 1, 1),
               datetime.date(2000, 1, 1), datetime.date(2024, 1, 1), datetime.date(2021, 6, 16)],
         "ts": [datetime.datetime(2024, 2, 29, 23, 59, 59, 120000), datetime.datetime(1970, 1, 1), None,
-               datetime.datetime(1999, 12, 31, 12), datetime.datetime(2023, 1, 1, 1, 2, 3), datetime.datetime(2020, 6, 15)],
+               datetime.datetime(1999, 12, 31, 12), datetime.datetime(2023, 1, 1, 1, 2, 3),
+               datetime.datetime(2020, 6, 15)],
         "l": [[1, 2, 3], [], None, [7], [None, 4], [5, 5]],
         "st": [{"a": 1, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": 4, "b": "z"}, {"a": 5, "b": ""},
                {"a": 6, "b": "w"}],
@@ -40,51 +41,54 @@ ROWS = pl.DataFrame(
 SAME = [
     # numbers
     "i + j", "i - j", "i * j", "-i", "+i", "i / 2", "i // 2", "i % 3", "mod(i, -3)", "x + i", "x * y", "x / y", "@i",
-    "abs(x)", "sign(i)", "round(x)", "round(y, 1)", "round_even(x, 0)", "floor(x)", "ceil(x)", "ceiling(y)", "trunc(x)",
-    "sqrt(abs(y))", "cbrt(y)", "exp(y / 100)", "ln(abs(y))", "log(abs(y))", "log2(abs(y))", "log10(abs(y))",
-    "log(2, abs(y))", "pow(x, 2)", "x ** 2", "degrees(x)", "radians(x)", "sin(x)", "cos(x)", "tan(x)", "atan(x)",
-    "atan2(x, y)", "sinh(y / 10)", "cosh(y / 10)", "tanh(x)", "asin(x / 1e7)", "acos(x / 1e7)", "pi() * y",
+    "abs(x)", "sign(i)", "round(x)", "round(y, 1)", "round_even(x, 0)", "floor(x)", "ceil(x)", "ceiling(y)",
+    "trunc(x)", "sqrt(abs(y))", "cbrt(y)", "exp(y / 100)", "ln(abs(y))", "log(abs(y))", "log2(abs(y))",
+    "log10(abs(y))", "log(2, abs(y))", "pow(x, 2)", "x ** 2", "degrees(x)", "radians(x)", "sin(x)", "cos(x)", "tan(x)",
+    "atan(x)", "atan2(x, y)", "sinh(y / 10)", "cosh(y / 10)", "tanh(x)", "asin(x / 1e7)", "acos(x / 1e7)", "pi() * y",
     "greatest(i, j)", "least(x, y, 1)", "isnan(x)", "isinf(x)", "isfinite(x)", "i & j", "i | j", "xor(i, j)",
     # comparisons and logic
     "i = 9", "i <> 9", "i != j", "x < 0.1", "x <= i", "i >= 1.5", "i > 123456.0", "s = 'abc'", "s < 'b'", "m = 'red'",
     "d = '2024-02-29'", "d >= DATE '1999-12-31'", "ts < '2020-06-15 00:00:01'", "d < ts", "b = true", "b IS TRUE",
     "i BETWEEN 0 AND 9", "i NOT BETWEEN 0 AND 9", "x IS NULL", "x IS NOT NULL", "i IS DISTINCT FROM 9",
     "i IS NOT DISTINCT FROM NULL", "i IN (0, 9, 10)", "i NOT IN (0, 9)", "i IN (0, NULL)", "i NOT IN (0, NULL)",
-    "s IN ('abc', '')", "i IN (j, 9)", "b AND i > 0", "b OR i > 0", "NOT b", "NOT (b AND x > 0)", "m IN ('red', 'blue')",
-    "CASE WHEN i > 0 THEN 'p' WHEN i < 0 THEN 'n' ELSE s END", "CASE i WHEN 0 THEN 1 WHEN 9 THEN 2 END",
-    "if(b, 1, 2.5)", "coalesce(x, 0)", "ifnull(i, -1)", "nullif(i, 9)", "coalesce(s, t)", "TRY(i + 1)",
+    "s IN ('abc', '')", "i IN (j, 9)", "b AND i > 0", "b OR i > 0", "NOT b", "NOT (b AND x > 0)",
+    "m IN ('red', 'blue')", "CASE WHEN i > 0 THEN 'p' WHEN i < 0 THEN 'n' ELSE s END",
+    "CASE i WHEN 0 THEN 1 WHEN 9 THEN 2 END", "if(b, 1, 2.5)", "coalesce(x, 0)", "ifnull(i, -1)", "nullif(i, 9)",
+    "coalesce(s, t)", "TRY(i + 1)",
     # texts
-    "lower(s)", "upper(s)", "ucase(t)", "lcase(s)", "length(s)", "len(s)", "strlen(s)", "trim(s)", "ltrim(s)", "rtrim(s)",
-    "trim(s, 'a ')", "substring(s, 2)", "substring(s, 2, 2)", "substring(s, -2)", "substring(s, 0, 2)", "substr(s, 1, 1)",
-    "left(s, 2)", "right(s, 2)", "left(s, 0)", "right(s, 0)", "reverse(s)", "replace(s, 'a', 'zz')", "s || t",
-    "s || NULL || t", "concat(s, t, i)", "concat_ws('-', s, t)", "contains(s, 'b')", "starts_with(s, 'a')", "s ^@ 'ab'",
-    "prefix(s, 'Ä')", "suffix(s, 'c')", "ends_with(s, t)", "position('b' IN s)", "strpos(s, 'Birne')", "instr(s, 'zzz')",
-    "split_part(s, ',', 1)", "split_part(s, '-', -1)", "split_part(s, ',', 5)", "regexp_matches(s, '[0-9]+')",
-    "regexp_matches(s, 'ABC', 'i')", "regexp_full_match(s, '[a-c]+')", "regexp_extract(s, '([0-9]+)-([0-9]+)', 2)",
-    "regexp_extract(s, 'z+')", "regexp_replace(s, '[aeiou]', '_')", "regexp_replace(s, '(.)b', '\\1$', 'g')",
-    "s LIKE 'a%'", "s LIKE '%c'", "s LIKE '%b%'", "s LIKE 'a_c'", "s LIKE 'abc'", "s LIKE '%'", "s NOT LIKE '%,%'",
-    "s ILIKE 'ABC'", "s ILIKE '%BIRN%'", "s NOT ILIKE 'A%'", "s LIKE '2024!-%' ESCAPE '!'", "lpad(t, 3, '*')",
-    "rpad(s, 4, '.')", "s[1]", "s SIMILAR TO 'a.c'", "m || '!'", "upper(m)",
+    "lower(s)", "upper(s)", "ucase(t)", "lcase(s)", "length(s)", "len(s)", "strlen(s)", "trim(s)", "ltrim(s)",
+    "rtrim(s)", "trim(s, 'a ')", "substring(s, 2)", "substring(s, 2, 2)", "substring(s, -2)", "substring(s, 0, 2)",
+    "substr(s, 1, 1)", "left(s, 2)", "right(s, 2)", "left(s, 0)", "right(s, 0)", "reverse(s)", "replace(s, 'a', 'zz')",
+    "s || t", "s || NULL || t", "concat(s, t, i)", "concat_ws('-', s, t)", "contains(s, 'b')", "starts_with(s, 'a')",
+    "s ^@ 'ab'", "prefix(s, 'Ä')", "suffix(s, 'c')", "ends_with(s, t)", "position('b' IN s)", "strpos(s, 'Birne')",
+    "instr(s, 'zzz')", "split_part(s, ',', 1)", "split_part(s, '-', -1)", "split_part(s, ',', 5)",
+    "regexp_matches(s, '[0-9]+')", "regexp_matches(s, 'ABC', 'i')", "regexp_full_match(s, '[a-c]+')",
+    "regexp_extract(s, '([0-9]+)-([0-9]+)', 2)", "regexp_extract(s, 'z+')", "regexp_replace(s, '[aeiou]', '_')",
+    "regexp_replace(s, '(.)b', '\\1$', 'g')", "s LIKE 'a%'", "s LIKE '%c'", "s LIKE '%b%'", "s LIKE 'a_c'",
+    "s LIKE 'abc'", "s LIKE '%'", "s NOT LIKE '%,%'", "s ILIKE 'ABC'", "s ILIKE '%BIRN%'", "s NOT ILIKE 'A%'",
+    "s LIKE '2024!-%' ESCAPE '!'", "lpad(t, 3, '*')", "rpad(s, 4, '.')", "s[1]", "s SIMILAR TO 'a.c'", "m || '!'",
+    "upper(m)",
     # dates
     "year(d)", "month(d)", "day(d)", "quarter(d)", "week(d)", "weekofyear(d)", "dayofyear(d)", "dayofweek(d)",
     "weekday(d)", "isodow(d)", "isoyear(d)", "yearweek(d)", "decade(d)", "century(d)", "hour(ts)", "minute(ts)",
-    "second(ts)", "hour(d)", "epoch(ts)", "epoch_ms(ts)", "epoch_us(d)", "extract(year FROM d)", "extract(dow FROM ts)",
-    "date_part('month', ts)", "date_trunc('month', d)", "date_trunc('week', ts)", "date_trunc('hour', ts)",
-    "date_trunc('quarter', d)", "date_trunc('year', ts)", "date_diff('day', d, e)", "date_diff('month', d, e)",
-    "date_diff('year', d, e)", "date_diff('quarter', d, e)", "date_diff('week', d, e)", "date_diff('hour', d, ts)",
-    "datediff('minute', ts, e)", "last_day(d)", "dayname(d)", "monthname(d)", "strftime(d, '%d.%m.%Y')",
-    "strftime(ts, '%H:%M')", "strptime(s, '%Y-%m-%d')", "try_strptime(s, '%Y-%m-%d')", "d + 3", "d - 1", "e - d", "d + i::INT",
-    "d + INTERVAL 1 MONTH", "d - INTERVAL '1 year 2 days'", "ts + INTERVAL 90 MINUTE", "d + INTERVAL 1 DAY - INTERVAL 2 HOUR",
-    "ts - INTERVAL (3) DAY", "date_add(d, INTERVAL 1 MONTH)", "ts - d::TIMESTAMP > INTERVAL 1 HOUR",
+    "second(ts)", "hour(d)", "epoch(ts)", "epoch_ms(ts)", "epoch_us(d)", "extract(year FROM d)",
+    "extract(dow FROM ts)", "date_part('month', ts)", "date_trunc('month', d)", "date_trunc('week', ts)",
+    "date_trunc('hour', ts)", "date_trunc('quarter', d)", "date_trunc('year', ts)", "date_diff('day', d, e)",
+    "date_diff('month', d, e)", "date_diff('year', d, e)", "date_diff('quarter', d, e)", "date_diff('week', d, e)",
+    "date_diff('hour', d, ts)", "datediff('minute', ts, e)", "last_day(d)", "dayname(d)", "monthname(d)",
+    "strftime(d, '%d.%m.%Y')", "strftime(ts, '%H:%M')", "strptime(s, '%Y-%m-%d')", "try_strptime(s, '%Y-%m-%d')",
+    "d + 3", "d - 1", "e - d", "d + i::INT", "d + INTERVAL 1 MONTH", "d - INTERVAL '1 year 2 days'",
+    "ts + INTERVAL 90 MINUTE", "d + INTERVAL 1 DAY - INTERVAL 2 HOUR", "ts - INTERVAL (3) DAY",
+    "date_add(d, INTERVAL 1 MONTH)", "ts - d::TIMESTAMP > INTERVAL 1 HOUR",
     # casts
     "i::VARCHAR", "b::VARCHAR", "d::VARCHAR", "ts::DATE", "d::TIMESTAMP", "x::INTEGER", "y::BIGINT", "b::INTEGER",
     "i::BOOLEAN", "TRY_CAST(s AS INTEGER)", "TRY_CAST(t AS DOUBLE)", "TRY_CAST(t AS INTEGER)", "TRY_CAST(s AS DATE)",
     "TRY_CAST(t AS BOOLEAN)", "TRY_CAST(i AS TINYINT)", "TRY_CAST(s AS TIMESTAMP)", "m::VARCHAR", "i::DOUBLE",
     "TRY_CAST(t AS ENUM('a', 'b'))", "1::BIGINT + i", "'5'::INTEGER + i", "i = '9'", "x > '0.25'",
     # lists and structs
-    "len(l)", "length(l)", "l[1]", "l[-1]", "l[9]", "list_extract(l, 2)", "list_contains(l, 5)", "4 IN l", "list_sum(l)",
-    "list_min(l)", "list_max(l)", "st.a", "st['b']", "struct_extract(st, 'a')", "st.a + 1", "len(string_split(s, ','))",
-    "string_split(s, ',')[1]", "array_to_string(string_split(s, 'b'), '+')",
+    "len(l)", "length(l)", "l[1]", "l[-1]", "l[9]", "list_extract(l, 2)", "list_contains(l, 5)", "4 IN l",
+    "list_sum(l)", "list_min(l)", "list_max(l)", "st.a", "st['b']", "struct_extract(st, 'a')", "st.a + 1",
+    "len(string_split(s, ','))", "string_split(s, ',')[1]", "array_to_string(string_split(s, 'b'), '+')",
 ]  # fmt: skip
 
 
@@ -111,9 +115,9 @@ def plain():
 
 @pytest.mark.parametrize("expression", SAME)
 def test_it_means_what_duckdb_computes(plain, expression):
-    expected = plain.sql(
-        f"SELECT {expression.replace('strptime(s', 'try_strptime(s') if expression.startswith('strp') else expression} AS x FROM rows"
-    ).pl()["x"]
+    # Of a text that is no date ours gives null, as everywhere.
+    tried = expression.replace("strptime(", "try_strptime(") if expression.startswith("strptime(") else expression
+    expected = plain.sql(f"SELECT {tried} AS x FROM rows").pl()["x"]
     found = computed(expression)
     if expected.dtype.is_numeric() or found.dtype.is_numeric():
         found, expected = found.cast(pl.Float64), expected.cast(pl.Float64)
@@ -240,17 +244,20 @@ REFUSED = [
     ("strftime(ts, s)", "A format must be a constant"),
     ("'" + "a" * 5000 + "' = s", "4,096 characters"),
     (" + ".join(["i"] * 150), "nested too deeply"),
-    ("(" * 60 + "i" + " + 1)" * 60 + " > 0 OR " + "(" * 60 + "i" + " + 1)" * 60 + " + " + "(" * 60 + "i" + "+1)" * 60 + " > 1", None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
 def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message):
-    if message is None:
-        meant(expression)
-        return
     with pytest.raises(dp.DPError, match=message):
         meant(expression)
+
+
+def test_steps_in_each_other_do_not_multiply():
+    """Each addition names its argument three times for Polars: 60 of them were more than it could ever compute."""
+    deep = "(" * 60 + "i" + " + 1)" * 60
+    assert computed(f"{deep} > 0 OR {deep} + {deep} > 1").to_list() == [True, True, True, True, None, True]
+    assert computed("greatest(" + ", ".join(f"i + {n}" for n in range(60)) + ")").to_list()[0] == 59
 
 
 def test_parameters_are_constants_of_their_own_type():

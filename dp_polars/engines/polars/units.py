@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ from dp_polars.engines.polars.codes import (
     integer_ranges,
     mixed,
 )
-from dp_polars.engines.polars.rows import Prepared, collect
+from dp_polars.engines.polars.rows import collect
 
 MIXER = np.uint64(slots.MIXER)
 
@@ -133,7 +133,9 @@ def units_of(
     return joined_frame, CodedUnits([PlaceCodes("unit_code", 1 << 32, None)])
 
 
-def part_of_units(names: Sequence[str], schema: pl.Schema, salts: Salts, part: int, parts: int) -> Prepared:
+def part_of_units(
+    names: Sequence[str], schema: pl.Schema, salts: Salts, part: int, parts: int
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return what takes the rows of a part of the units out of a batch: by a hash, so that all rows of a unit go along.
 
     What one unit can change: the hash is of the unit's own values, in the form in which units are told apart.
