@@ -42,7 +42,8 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest) -> Ex
     if request.units == 0:
         scan.begin()
         answer = every_row_a_unit(frame, request)
-        scan.check_passes()
+        # For the sums of each lane, and for its cells.
+        scan.check_passes(sum(1 + (lane.cells is not None) for lane in request.lanes))
         return answer
     try:
         return _run(frame, request, salts, scan, joined=False)

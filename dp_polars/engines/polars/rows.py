@@ -29,7 +29,8 @@ from dp_polars.expressions.types import MOST_INSERTED, MOST_TEXT, kind_of
 from dp_polars.planning.query import public_digest
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
-_MEMORY = 1 << 28  # bytes that the texts of one part of a batch may grow to
+_MEMORY = 1 << 28  # bytes that one part of a batch may grow to
+_VALUE = 16  # bytes of a value that is no text or list
 _MOST_COPIES = 1_000  # public rows that a row may meet
 _OWN = "\0"  # how the names of columns begin that are not the user's
 
@@ -321,9 +322,9 @@ class Evaluation:
         return done
 
     def _evaluated(self, batch: pl.DataFrame, first: int = 0) -> pl.DataFrame:
-        """Return a batch after the steps from `first` on; halved where a step could fill the memory with texts."""
+        """Return a batch after the steps from `first` on; halved where a step could fill the memory."""
         for place, step in enumerate(self._steps[first:], first):
-            if batch.height > 1 and step.needs(batch) > _MEMORY:
+            if batch.height > 1 and step.needs(batch) + _VALUE * batch.height * batch.width > _MEMORY:
                 half = batch.height // 2
                 return pl.concat([self._evaluated(part, place) for part in (batch.head(half), batch.tail(-half))])
             batch = step(batch)
@@ -342,10 +343,9 @@ class Scan:
         """Begin to count; passes over one scan come one after another."""
         self.evaluation.read = self.evaluation.given = 0
 
-    def check_passes(self) -> None:
-        """Fail unless every pass since the beginning, however many, has read every row of the source."""
-        height = self.height()
-        if self.evaluation.read % height if height else self.evaluation.read:
+    def check_passes(self, passes: int) -> None:
+        """Fail unless so many passes since the beginning have read every row of the source."""
+        if self.evaluation.read != passes * self.height():
             raise RowCountError
 
     def check(self, received: int) -> None:
@@ -362,7 +362,7 @@ class Prepared(Protocol):
         ...
 
     def needs(self, batch: pl.DataFrame) -> int:
-        """Return how many bytes of texts there are at most, while the step runs and after it."""
+        """Return how many bytes the step makes of a batch at most, while it runs and after it."""
         ...
 
 
@@ -418,7 +418,8 @@ class Program:
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._lowered = [lowered(one, self._constants) for one in expressions]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        self._grown = [_makes_texts(own) for own in expressions]
+        self._nodes = sum(1 for own in expressions for _ in walk(own))
+        self._grows = any(_makes_texts(own) for own in expressions)
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -456,11 +457,12 @@ class Program:
         yield from self._slices(frame, start + half, height - half)
 
     def needs(self, batch: pl.DataFrame, height: int | None = None) -> int:
-        """Return how many bytes of texts a batch needs at most: those that it has, and those that are made of them."""
-        if not any(self._grown):
-            return 0
-        sizes = Sizes(height or batch.height, {one.name: _bytes(one) for one in batch.iter_columns()})
-        return sum(sizes.of(one) for one in self._expressions) + sizes.total
+        """Return how many bytes a batch needs at most: for each value on the way, and for texts that are made."""
+        rows = height or batch.height
+        if not self._grows:
+            return _VALUE * rows * self._nodes
+        sizes = Sizes(rows, {one.name: _bytes(one) for one in batch.iter_columns()})
+        return sum(sizes.of(one) for one in self._expressions) + sizes.total + _VALUE * rows * self._nodes
 
     def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
         part = None if frame is None else frame.slice(start, height)
@@ -558,7 +560,7 @@ class Sizes:
             short = read if node.operation == "list_join" else min(read, most * len(node.arguments))
             made = _GROWTH[node.operation] * short + self._more(node, min(read, most))
         made = made if _is_text(node.dtype) else 0
-        self.total += made + 16 * self._height
+        self.total += made
         return min(made, most) if node.dtype == pl.String else made
 
     def _longest(self, node: Apply) -> int:
