@@ -270,7 +270,7 @@ _MIXED = Reason("holds values of different types", "Each is compared with a colu
 _LONG = Reason(
     f"is a text of more than {MOST_LITERAL:,} characters",
     "Long constants fill memory once for each row.",
-    "Join a public frame instead.",
+    "Join a public frame instead, of which each value has up to 16,384 characters.",
 )
 _LARGE = Reason("does not fit 128 bits", "No column holds such a number.", "Write a smaller number.")
 _INEXACT = Reason(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dp_polars.accounting.terms import _Row
+from dp_polars.showing.escaping import escaped
 from dp_polars.showing.html import cell, columns, escape, heading, lines, whole
 from dp_polars.showing.html import meter as meter_html
 from dp_polars.showing.html import meters as meters_html
@@ -94,7 +95,7 @@ def session_text(session: Session) -> str:
     if releases:
         said.append(f"  {_last_words(releases, _LAST['text'])}:")
         said += [f"    {text}" for text in _release_lines(releases[-_LAST["text"] :])]
-    return "\n".join(said)
+    return "\n".join(map(escaped, said))
 
 
 def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:

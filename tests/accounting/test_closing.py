@@ -32,7 +32,7 @@ def break_engine(monkeypatch, error):
     for name in ("dp_polars.engines.polars.codes.collect", "dp_polars.engines.polars.engine.run_bounded"):
         module, _, attribute = name.rpartition(".")
         monkeypatch.setattr(f"{module}.{attribute}", failing)
-    for module in ("dp_polars.releasing.snapshot", "dp_polars.releasing.best"):
+    for module in ("dp_polars.releasing.snapshot", "dp_polars.releasing.best", "dp_polars.releasing.online"):
         monkeypatch.setattr(f"{module}.collect", failing)
     for module in ("dp_polars.releasing.run", "dp_polars.sql.asking"):
         monkeypatch.setattr(f"{module}.run_bounded", failing)

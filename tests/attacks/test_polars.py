@@ -11,6 +11,9 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars.engines.polars.rows import PrivateRows, Program
+from dp_polars.expressions import Column, Constant, apply
+from dp_polars.expressions.tree import walk
 from tests.attacks.children import Outcome, run
 
 HUGE = 10**5  # an epsilon at which there is no noise to be seen
@@ -150,6 +153,49 @@ def test_no_number_of_rows_with_long_texts_can_fill_the_memory():
     assert int(there.pop("peak")) < MOST_PEAK
     for how, answer in there.items():
         assert (answer, missing[how]) in (("4", "3"), (REFUSALS.get(how),) * 2), how
+
+
+X = Column("x", pl.Int64())
+
+
+def number(n):
+    return Constant(n, pl.Int64())
+
+
+def made(step):
+    return {f"c{step}_{n}": apply("add", X, number(n)) for n in range(100)}
+
+
+CHOICE = [part for n in range(300) for part in (apply("eq", X, number(n)), number(n + 1))]
+
+
+@pytest.mark.parametrize("how", ["constants", "columns"])
+def test_no_number_of_rows_fills_the_memory_with_numbers(how, monkeypatch):
+    """text_growth_rows: constants are columns of a batch's height, and a column stays until nobody needs it."""
+    parts = []
+    computed = Program._computed
+
+    def watched(self, part, height, *given):
+        nodes = sum(1 for own in self._expressions for _ in walk(own))
+        parts.append(height * (nodes + (0 if part is None else part.width)))
+        return computed(self, part, height, *given)
+
+    monkeypatch.setattr(Program, "_computed", watched)
+    rows = PrivateRows(pl.DataFrame({"x": range(100_000)}).lazy())
+    if how == "constants":
+        rows = rows.make({"c": apply("case", *CHOICE, number(0))})
+    else:
+        for step in range(4):
+            rows = rows.make(made(step))
+    if how == "columns":  # all of them are needed in the end
+        for place in range(4):
+            rows = rows.filter(
+                apply("and", *(apply("ge", Column(name, pl.Int64()), number(0)) for name in made(place)))
+            )
+    found = rows.lazy(["c" if how == "constants" else "x"]).collect(engine="streaming").to_series()
+    assert len(found) == 100_000
+    assert max(found) == (300 if how == "constants" else 99_999)
+    assert max(parts) * 16 <= 1 << 28
 
 
 # ---------------------------------------------------------------------- what leaves as what

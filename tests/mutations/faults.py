@@ -454,7 +454,7 @@ def rows_are_not_counted(patch: Patch) -> None:
 
 
 def passes_are_not_counted(patch: Patch) -> None:
-    patch.setattr(rows.Scan, "check_passes", lambda self: None)
+    patch.setattr(rows.Scan, "check_passes", lambda self, passes: None)
 
 
 NEIGHBOURS = checks.neighbours_differ_by_at_most_the_sensitivity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from dp_polars.engines.polars.codes import (
     mixed,
 )
 from dp_polars.engines.polars.every_row import every_row_a_unit
-from dp_polars.engines.polars.rows import Prepared, PrivateRows, Scan, batches, collect, rows_of
+from dp_polars.engines.polars.rows import PrivateRows, Scan, batches, collect, rows_of
 from dp_polars.engines.polars.units import MIXER, Units, combined, part_of_units, units_of
 from dp_polars.engines.polars.values import one_form, whole_numbers
 from dp_polars.engines.request import BoundedRequest, Column, Exact
@@ -70,7 +70,8 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
     if request.units == 0:
         scan.begin()
         answer = every_row_a_unit(frame, request)
-        scan.check_passes()
+        # For the sums of each lane, and for its cells.
+        scan.check_passes(sum(1 + (lane.cells is not None) for lane in request.lanes))
         return answer
     try:
         return _run(frame, request, salts, scan, joined=False, parts=parts)
@@ -160,7 +161,7 @@ def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
 def _rows(
     frame: pl.LazyFrame,
     scan: Scan,
-    among: Prepared | None,
+    among: Callable[[pl.DataFrame], pl.DataFrame] | None,
     unit_names: Sequence[str],
     key_names: Sequence[str],
     leading: Sequence[str],

@@ -18,20 +18,19 @@ from functools import cached_property
 from queue import Queue
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from dp_polars.engines.polars.lowering import is_pattern, lowered
+from dp_polars.engines.polars.memory import Sizes, largest_value, makes_texts, own_copy, text_bytes
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
-from dp_polars.expressions.types import MOST_INSERTED, MOST_TEXT, kind_of
+from dp_polars.expressions.types import MOST_TEXT, kind_of
 from dp_polars.planning.query import public_digest
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups
-_MEMORY = 1 << 28  # bytes that the texts of one part of a batch may grow to
+_MEMORY = 1 << 28  # bytes that one part of a batch may grow to
+_VALUE = 16  # bytes of a value that is no text or list
 _MOST_COPIES = 100  # public rows that a row may meet
-_JOINED = 1 << 20  # rows that a lookup may make at once
 _OWN = "\0"  # how the names of columns begin that are not the user's
 
 How = Literal["inner", "left", "semi", "anti"]
@@ -326,9 +325,9 @@ class Evaluation:
         return done
 
     def _evaluated(self, batch: pl.DataFrame, first: int = 0) -> pl.DataFrame:
-        """Return a batch after the steps from `first` on; halved where a step could fill the memory with texts."""
+        """Return a batch after the steps from `first` on; halved where a step could fill the memory."""
         for place, step in enumerate(self._steps[first:], first):
-            if batch.height > 1 and step.needs(batch) > _MEMORY:
+            if batch.height > 1 and step.needs(batch) + _VALUE * batch.height * batch.width > _MEMORY:
                 half = batch.height // 2
                 return pl.concat([self._evaluated(part, place) for part in (batch.head(half), batch.tail(-half))])
             batch = step(batch)
@@ -349,10 +348,9 @@ class Scan:
         self.evaluation.read = self.evaluation.given = 0
         self.evaluation.among = among
 
-    def check_passes(self) -> None:
-        """Fail unless every pass since the beginning, however many, has read every row of the source."""
-        height = self.height()
-        if self.evaluation.read % height if height else self.evaluation.read:
+    def check_passes(self, passes: int) -> None:
+        """Fail unless so many passes since the beginning have read every row of the source."""
+        if self.evaluation.read != passes * self.height():
             raise RowCountError
 
     def check(self, received: int) -> None:
@@ -372,7 +370,7 @@ class Prepared(Protocol):
         ...
 
     def needs(self, batch: pl.DataFrame) -> int:
-        """Return how many bytes of texts there are at most, while the step runs and after it."""
+        """Return how many bytes the step makes of a batch at most, while it runs and after it."""
         ...
 
 
@@ -428,7 +426,8 @@ class Program:
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._pieces = [Pieces(one, place, self._constants) for place, one in enumerate(expressions)]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        self._grown = [_makes_texts(own) for own in expressions]
+        self._nodes = sum(1 for own in expressions for _ in walk(own))
+        self._grows = any(makes_texts(own) for own in expressions)
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -466,11 +465,12 @@ class Program:
         yield from self._slices(frame, start + half, height - half)
 
     def needs(self, batch: pl.DataFrame, height: int | None = None) -> int:
-        """Return how many bytes of texts a batch needs at most: those that it has, and those that are made of them."""
-        if not any(self._grown):
-            return 0
-        sizes = Sizes(height or batch.height, {one.name: _bytes(one) for one in batch.iter_columns()})
-        return sum(sizes.of(one) for one in self._expressions) + sizes.total
+        """Return how many bytes a batch needs at most: for each value on the way, and for texts that are made."""
+        rows = height or batch.height
+        if not self._grows:
+            return _VALUE * rows * self._nodes
+        sizes = Sizes(rows, {one.name: text_bytes(one) for one in batch.iter_columns()})
+        return sum(sizes.of(one) for one in self._expressions) + sizes.total + _VALUE * rows * self._nodes
 
     def _slice(self, frame: pl.DataFrame | None, start: int, height: int) -> list[pl.Series]:
         part = None if frame is None else frame.slice(start, height)
@@ -514,7 +514,7 @@ class Program:
             if len(one) != rows or one.dtype != expression.dtype:
                 raise RowCountError
             cut = one.head(height)
-            checked.append(_owned(cut) if cut.dtype == pl.String and self._grown[place] else cut)
+            checked.append(own_copy(cut) if cut.dtype == pl.String and makes_texts(expression) else cut)
         return checked
 
 
@@ -586,111 +586,7 @@ class Pieces:
         return {place: names for place, names in drop.items() if names}
 
 
-def _makes_texts(expression: Expression) -> bool:
-    """Whether an expression makes texts that are not those of a column or a constant."""
-    return any(isinstance(one, Apply) and _is_text(one.dtype) for one in walk(expression))
-
-
-def _is_text(dtype: pl.DataType) -> bool:
-    return dtype in (pl.String, pl.List(pl.String))
-
-
-def _bytes(column: pl.Series) -> int:
-    """Return how many bytes the texts of a column have; an element of a list counts for a separator, too."""
-    if isinstance(column.dtype, pl.List) and column.dtype.inner == pl.String:
-        column = column.explode(empty_as_null=False)
-        return _bytes(column) + 4 * MOST_INSERTED * len(column)
-    total: Any = column.str.len_bytes().sum() if column.dtype == pl.String else 0
-    return int(total or 0)
-
-
-def _owned(texts: pl.Series) -> pl.Series:
-    """Return a copy of texts that were cut: as they are, they would keep what was cut off in the memory."""
-    return pl.Series(texts.name, texts.to_arrow(compat_level=pl.CompatLevel.oldest())).cast(pl.String)
-
-
-_GROWTH = {
-    "lower": 3, "upper": 3, "title": 3, "split": 17, "split_part": 17, "list_join": 1, "concat": 1, "replace": 1,
-    "pad_start": 1, "pad_end": 1, "zfill": 1, "format_time": 1, "cast": 1,
-}  # fmt: skip
-"""Operations that make texts which are larger than what they read, and how many times as large; see `Sizes`."""
-
-_WRITTEN = 64  # bytes of a number or a date as a text
-
-
-class Sizes:
-    """An upper bound of the bytes that the texts of expressions need, for so many rows with columns of such sizes."""
-
-    def __init__(self, height: int, columns: Mapping[str, int]) -> None:
-        self._height, self._columns = height, columns
-        self.total = sum(columns.values())
-
-    def of(self, node: Expression) -> int:
-        """Return the size of a text that an expression gives, and add what it needs on the way to the total."""
-        if isinstance(node, Column):
-            return self._columns[node.name]
-        if isinstance(node, Constant):
-            return len(node.value.encode()) * self._height if isinstance(node.value, str) else 0
-        read, most = sum(self.of(one) for one in node.arguments), 4 * MOST_TEXT * self._height
-        if node.operation not in _GROWTH:
-            made = read + self._longest(node) * self._height
-        else:
-            # Texts are cut before they grow; the parts of a list are not, only what is made of them.
-            short = read if node.operation == "list_join" else min(read, most * len(node.arguments))
-            made = _GROWTH[node.operation] * short + self._more(node, min(read, most))
-        made = made if _is_text(node.dtype) else 0
-        self.total += made + 16 * self._height
-        return min(made, most) if node.dtype == pl.String else made
-
-    def _longest(self, node: Apply) -> int:
-        """Return the length of the longest constant that may stand in the place of a value."""
-        if node.operation != "map_values":
-            return 0
-        return max((len(one.encode()) for one in node.parameter("new").value if isinstance(one, str)), default=0)
-
-    def _more(self, node: Apply, read: int) -> int:
-        """Return what is added to the texts that were read."""
-        match node.operation:
-            case "concat":
-                return 4 * len(node.parameter("separator")) * len(node.arguments) * self._height
-            case "replace":  # in each place between two characters, with at most four groups of the text
-                each = 4 * len(node.parameter("value"))
-                if node.parameter("n") == 1:
-                    return each * self._height + 4 * read
-                return each * (read + self._height) + 4 * read
-            case "pad_start" | "pad_end" | "zfill":
-                return int(4 * node.parameter("length") * self._height)
-            case "format_time":
-                return 20 * len(node.parameter("format")) * self._height
-        return _WRITTEN * self._height if node.operation == "cast" else 0
-
-
 # ---------------------------------------------------------------------- public rows
-
-
-def largest_value(column: pl.Series) -> int:
-    """Return how many characters and elements the largest value of a column has."""
-    return int(_sizes_of(column).max(initial=0))
-
-
-def _sizes_of(column: pl.Series) -> NDArray[np.int64]:
-    dtype = column.dtype
-    if dtype == pl.String or dtype == pl.Binary:
-        sizes = column.str.len_chars() if dtype == pl.String else column.bin.size()
-        return sizes.fill_null(0).cast(pl.Int64).to_numpy()
-    if isinstance(dtype, pl.Struct):
-        fields = [_sizes_of(column.struct.field(field.name)) for field in dtype.fields]
-        return np.sum(fields, axis=0, dtype=np.int64) if fields else np.ones(len(column), np.int64)
-    if isinstance(dtype, pl.Array):
-        return _sizes_of(column.cast(pl.List(dtype.inner)))
-    if not isinstance(dtype, pl.List):
-        return np.ones(len(column), np.int64)
-    lengths = column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
-    inner = _sizes_of(column.filter(pl.Series(lengths > 0)).explode(empty_as_null=False))
-    ends: NDArray[np.int64] = np.cumsum(np.append(0, inner))
-    starts = np.cumsum(lengths) - lengths
-    whole: NDArray[np.int64] = lengths + ends[starts + lengths] - ends[starts]
-    return whole
 
 
 class _Finder:
@@ -704,21 +600,17 @@ class _Finder:
         self._numbers = _numbered(f"{_OWN}public", keys, step.public.height)
         self._added = {name: step.public[own].rechunk() for own, name in step.columns}
         copies = 1 if step.unique or not step.public.height else _most_copies(step.public, [on for _, on in step.on])
-        self._slice = max(1, _JOINED // copies)
         found = self._added.values() if step.how in ("inner", "left") else ()
         each = sum(4 * largest_value(one) for one in found if one.dtype == pl.String or one.dtype.is_nested())
-        self._each = each * copies
+        self._each, self._copies = each, copies
 
     def needs(self, batch: pl.DataFrame) -> int:
-        """Return how many bytes of public texts and lists the rows of a batch may find."""
-        return self._each * batch.height
+        """Return how many bytes the rows of a batch may become with what they find."""
+        width = batch.width + len(self._added) if self._copies > 1 else 0
+        return (self._each + _VALUE * width) * self._copies * batch.height
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
-        """Return a batch with what was found, in pieces that can't fill the memory however many rows each one meets."""
-        parts = [self._found(part) for part in batch.iter_slices(self._slice)] or [self._found(batch)]
-        return parts[0] if len(parts) == 1 else pl.concat(parts)
-
-    def _found(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with what was found."""
         step = self._step
         numbered = _numbered(f"{_OWN}row", [batch[name] for name in self._mine], batch.height)
         if not self._mine:
