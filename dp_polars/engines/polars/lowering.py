@@ -50,6 +50,64 @@ def is_pattern(name: str) -> bool:
     return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
+# ---------------------------------------------------------------------- plain conditions
+
+_PLAIN_KINDS = frozenset({"boolean", "integer", "float", "text", "date", "datetime"})
+_PLAIN: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+def is_plain(condition: Expression) -> bool:
+    """Whether a condition compares columns with constants and does nothing else, so that an engine may filter by it.
+
+    Such a comparison has a value for every value of its type, and it is the same in every batch and on every path:
+    `tests/engines/test_plain_conditions.py` compares all of them with the usual way.
+    """
+    if not isinstance(condition, Apply):
+        return False
+    if condition.operation in ("and", "or", "not"):
+        return all(map(is_plain, condition.arguments))
+    first, *rest = condition.arguments
+    if not isinstance(first, Column) or kind_of(first.dtype) not in _PLAIN_KINDS:
+        return False
+    if condition.operation in ("is_null", "is_not_null"):
+        return True
+    if condition.operation == "is_in":
+        values = condition.parameter("values").value
+        return len(values) <= 1000 and all(_is_ordinary(one, first.dtype) for one in values)
+    constant = rest[0] if rest else None
+    fixed = isinstance(constant, Constant) and constant.dtype == first.dtype
+    return condition.operation in _PLAIN and fixed and _is_ordinary(constant.value, first.dtype)  # type: ignore[union-attr]
+
+
+def _is_ordinary(value: Any, dtype: pl.DataType) -> bool:
+    """Whether Polars can hold a constant in a plan: it can't write down dates outside of its calendar."""
+    if value is None or kind_of(dtype) not in ("date", "datetime"):
+        return value is not None
+    ticks = 1 if kind_of(dtype) == "date" else 86_400 * TICKS[dtype.time_unit]  # type: ignore[attr-defined]
+    return FIRST_DAY * ticks <= int(value) < (LAST_DAY + 1) * ticks and -(1 << 62) < int(value) < 1 << 62
+
+
+def plain(condition: Expression) -> pl.Expr:
+    """Return a plain condition for Polars, with constants as constants."""
+    if not isinstance(condition, Apply) or not is_plain(condition):
+        raise ValueError("a condition that is not plain")
+    if condition.operation in ("and", "or", "not"):
+        given = [plain(one) for one in condition.arguments]
+        return ~given[0] if condition.operation == "not" else _logic(condition, given)
+    first = condition.arguments[0]
+    own = lowered(first, {})
+    if condition.operation in _PLAIN and isinstance(constant := condition.arguments[1], Constant):
+        return _PLAIN[condition.operation](own, pl.lit(constant.series()))
+    return _LOWERINGS[condition.operation](condition, [own])
+
+
 # ---------------------------------------------------------------------- guards
 
 

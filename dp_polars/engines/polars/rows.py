@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 import polars as pl
 
-from dp_polars.engines.polars.lowering import is_pattern, lowered
+from dp_polars.engines.polars.lowering import is_pattern, is_plain, lowered, plain
 from dp_polars.engines.polars.memory import Sizes, largest_value, makes_texts, own_copy, text_bytes
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
@@ -90,11 +90,15 @@ class PrivateRows:
         What was applied, in order.
     height
         Returns how many rows the source has, if there is a cheaper way than to ask it.
+    narrowed
+        Returns the rows of the source without some for which plain conditions (`lowering.is_plain`) are not true, if
+        the source can leave them out by itself.
     """
 
     source: pl.LazyFrame
     steps: tuple[Step, ...] = ()
     height: Callable[[], int] | None = None
+    narrowed: Callable[[Sequence[Expression]], PrivateRows] | None = None
 
     @cached_property
     def source_schema(self) -> pl.Schema:
@@ -204,23 +208,43 @@ class PrivateRows:
         wanted, steps = _needs(rows)
         # Without a column there would be no rows: the first one stands for them.
         read = [name for name in self.source_schema if name in wanted] or list(self.source_schema)[:1]
-        evaluation = Evaluation(steps, names)
-        frame = self.source.select([pl.col(name) for name in read]).map_batches(
-            evaluation,
-            schema=schema,
-            streamable=True,
-            predicate_pushdown=False,
-            projection_pushdown=False,
-            slice_pushdown=False,
-            validate_output_schema=False,
-        )
-        return Scan(frame, evaluation, self.rows_of_source)
+        conditions, steps = _plain_first(steps)
+        narrowed = self.narrowed(conditions) if conditions and self.narrowed is not None else self
+        evaluation = Evaluation(steps, names, counts=not conditions)
+        frame = narrowed.source.select([pl.col(name) for name in read])
+        if conditions:  # Polars filters by itself; what it reads is counted before
+            counted = _by_batch(frame, evaluation.counted, frame.collect_schema())
+            frame = counted.filter([plain(one) for one in conditions])
+        return Scan(_by_batch(frame, evaluation, schema), evaluation, narrowed.rows_of_source)
 
     def rows_of_source(self) -> int:
         """Return how many rows the source has, counted in another way than by reading them."""
         if self.height is not None:
             return self.height()
         return int(self.source.select(pl.len()).collect(engine="streaming").item())
+
+
+def _by_batch(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
+    """Return a plan that hands every batch over to a function, and of which nothing is moved past it."""
+    return frame.map_batches(
+        function,
+        schema=schema,
+        streamable=True,
+        predicate_pushdown=False,
+        projection_pushdown=False,
+        slice_pushdown=False,
+        validate_output_schema=False,
+    )
+
+
+def _plain_first(steps: Sequence[Step]) -> tuple[list[Expression], list[Step]]:
+    """Return the plain conditions of a filter that comes first, and the steps without them."""
+    first, rest = (steps[0], list(steps[1:])) if steps else (None, [])
+    if not isinstance(first, Filter):
+        return [], list(steps)
+    conditions = [one for one in first.conditions if is_plain(one)]
+    others = tuple(one for one in first.conditions if not is_plain(one))
+    return conditions, [replace(first, conditions=others), *rest] if others else rest
 
 
 def rows_of(given: PrivateRows | pl.LazyFrame) -> PrivateRows:
@@ -308,19 +332,25 @@ def _needs(rows: PrivateRows) -> tuple[set[str], list[Step]]:
 class Evaluation:
     """Applies steps to batches of rows. Each batch is evaluated by itself, in any order, by any thread."""
 
-    def __init__(self, steps: Sequence[Step], names: Sequence[str]) -> None:
-        self._steps, self._names = tuple(_prepared(step) for step in steps), list(names)
+    def __init__(self, steps: Sequence[Step], names: Sequence[str], *, counts: bool = True) -> None:
+        self._steps, self._names, self._counts = tuple(_prepared(step) for step in steps), list(names), counts
         self._lock = threading.Lock()
         self.read = self.given = 0
         self.among: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         """What a pass takes of the rows after all steps; None: all of them."""
+
+    def counted(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch as it is, and count its rows as read: some of them don't reach the steps."""
+        with self._lock:
+            self.read += batch.height
+        return batch
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch after all steps."""
         parts = [self._evaluated(part) for part in batch.iter_slices(_BATCH)] or [self._evaluated(batch)]
         done = parts[0] if len(parts) == 1 else pl.concat(parts)
         with self._lock:
-            self.read += batch.height
+            self.read += batch.height if self._counts else 0
             self.given += done.height
         return done
 
