@@ -334,6 +334,7 @@ class Evaluation:
 
     def __init__(self, steps: Sequence[Step], names: Sequence[str], *, counts: bool = True) -> None:
         self._steps, self._names, self._counts = tuple(_prepared(step) for step in steps), list(names), counts
+        self._computes_nothing = all(isinstance(step, Make) and _is_choice(step) for step in steps)
         self._lock = threading.Lock()
         self.read = self.given = 0
         self.among: Callable[[pl.DataFrame], pl.DataFrame] | None = None
@@ -347,7 +348,8 @@ class Evaluation:
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch after all steps."""
-        parts = [self._evaluated(part) for part in batch.iter_slices(_BATCH)] or [self._evaluated(batch)]
+        pieces = [batch] if self._computes_nothing else batch.iter_slices(_BATCH)
+        parts = [self._evaluated(part) for part in pieces] or [self._evaluated(batch)]
         done = parts[0] if len(parts) == 1 else pl.concat(parts)
         with self._lock:
             self.read += batch.height if self._counts else 0
@@ -402,6 +404,11 @@ class Prepared(Protocol):
     def needs(self, batch: pl.DataFrame) -> int:
         """Return how many bytes the step makes of a batch at most, while it runs and after it."""
         ...
+
+
+def _is_choice(step: Make) -> bool:
+    """Whether a step only chooses and renames columns."""
+    return all(isinstance(one, Column) for _, one in step.columns)
 
 
 def _prepared(step: Step) -> Prepared:
