@@ -11,6 +11,7 @@ from dp_polars.errors import ExpressionNotAllowed
 from dp_polars.expressions import OPERATIONS, Column, apply
 from dp_polars.expressions.operations import Operation
 from dp_polars.expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
+from dp_polars.sql.expressions import ROWWISE
 
 PAGE = Path(__file__).parents[1] / "docs" / "expressions.md"
 
@@ -58,9 +59,32 @@ This page is made from the package by `python -m tests.docs_tables`.
 """
 
 
+_SQL = """
+## In SQL
+
+These functions and operators of DuckDB may be used over private rows; `tests/sql/test_expressions.py` compares them with
+DuckDB's own answers. So may AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE, COALESCE, CAST and
+TRY_CAST, `x[1]` and `s.field`.
+
+{functions}
+
+What differs from plain DuckDB, on purpose:
+
+- What fails is null: casts, parsing, integers beyond 64 bits, division by zero (also of floats).
+- Patterns, formats, lengths, separators and parts of dates are constants or parameters.
+- INTERVALs are constants that are added to dates and timestamps, or that a difference of timestamps is compared with.
+- TIMESTAMP WITH TIME ZONE is seen in UTC. A TIME of 24:00 is null.
+- BLOB, BIT, BIGNUM, VARIANT, UNION, MAP, INTERVAL and TIME WITH TIME ZONE columns can't be used. HUGEINT is read as
+  DECIMAL(38, 0), UUID and JSON as text.
+- Text constants beside a number or a date are read as one, exactly or not at all.
+- Macros and functions of the database are not called.
+"""
+
+
 def page() -> str:
     """Return the page as it should be."""
-    return _HEAD.format(count=len(OPERATIONS)) + "".join(map(_row, OPERATIONS.values()))
+    listed = ", ".join(f"`{name}`" for name in sorted(ROWWISE)).replace("|", chr(92) + "|")
+    return _HEAD.format(count=len(OPERATIONS)) + "".join(map(_row, OPERATIONS.values())) + _SQL.format(functions=listed)
 
 
 def _row(operation: Operation) -> str:

@@ -145,12 +145,6 @@ def test_docstrings_have_numpydoc_sections():
                     assert following == "-" * len(line), (path, node.name)
 
 
-def test_no_module_is_longer_than_a_few_screens():
-    """A file is as long as its idea; the ledger and the session are the longest."""
-    long = {str(path.relative_to(ROOT)): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 550}
-    assert not long
-
-
 def test_every_error_is_a_dp_error():
     for name in dp.__all__:
         thing = getattr(dp, name)
