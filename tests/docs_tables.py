@@ -63,8 +63,8 @@ _SQL = """
 ## In SQL
 
 These functions and operators of DuckDB may be used over private rows; `tests/sql/test_expressions.py` compares them
-with DuckDB's own answers. So may AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE, COALESCE, CAST and
-TRY_CAST, `x[1]` and `s.field`.
+with DuckDB's own answers. So may AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE, COALESCE,
+CAST and TRY_CAST, `x[1]` and `s.field`.
 
 {functions}
 
