@@ -34,8 +34,8 @@ def is_running(frame: FrameType, current: FrameType | None) -> bool:
 class Deferred:
     """A block in which signals wait, used as `with Deferred() as signals`.
 
-    `pending` has the signals that came and wait. `interrupted` is set once a Ctrl-C was let through by `allowed()`. From
-    then on all others wait, so that one Ctrl-C after another can't stop the cleaning up.
+    `pending` has the signals that came and wait. `interrupted` is set once `allowed()` let a Ctrl-C through. From then
+    on all others wait, so that one Ctrl-C after another can't stop the cleaning up.
     """
 
     def __init__(self, frame: FrameType | None = None) -> None:

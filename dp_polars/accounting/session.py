@@ -229,7 +229,7 @@ class Session:
                 if charge is None:
                     raise self._refusal(cost)
                 reservation = Reservation(self._ledger, charge)
-            return reservation
+            return reservation  # noqa: RET504 - what `with` does at its end may raise
         except BaseException:
             if reservation is not None:  # Ctrl-C came meanwhile; nobody will use the charge, and nothing was read yet
                 reservation.fail(closes=False)

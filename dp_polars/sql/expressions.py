@@ -119,9 +119,7 @@ class Reader:
         try:
             found = self._parser.read_as(one.value, name)
         except duckdb.Error:
-            raise self.refuse(
-                node, f"{one.value!r} is compared with a value of the type {name}, and is none."
-            ) from None
+            raise self.refuse(node, f"{one.value!r} is compared with a value of the type {name}, and is none.") from None
         return from_series(found)
 
     # ------------------------------------------------------------------ constants
@@ -748,7 +746,9 @@ def _concat(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("concat_ws", least=2, most=100)
 def _concat_ws(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     separator = reader.text(given[0], "The separator")
-    return apply("concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True)
+    return apply(
+        "concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True
+    )
 
 
 def _written(own: Expression) -> Expression:

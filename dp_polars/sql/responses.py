@@ -170,7 +170,9 @@ class _Reader:
         planned = response_question_of(view, asking)
         fresh = flag_of(words.get("fresh", False), "fresh")
         shown = call.get("alias") or RESPONSE
-        return LocalStatement(lambda: self._released(planned, question, fresh).rename({name: shown}), planned.plan)
+        return LocalStatement(
+            lambda: self._released(planned, question, fresh).rename({name: shown}), planned.plan
+        )
 
     def _question(self, node: Node, value: Node) -> SqlQuestion:
         """Return the question for units and values: as that of any other aggregate of the column, checked as it is."""

@@ -44,9 +44,7 @@ class Parser:
         try:
             answer = self._call("SELECT json_serialize_sql($1::VARCHAR)", sql)
         except (RecursionError, UnicodeError, duckdb.Error):
-            raise StatementNotAllowed(
-                "This statement can't be parsed: it is nested too deeply, or is no text."
-            ) from None
+            raise StatementNotAllowed("This statement can't be parsed: it is nested too deeply, or is no text.") from None
         if answer.get("error"):
             raise StatementNotAllowed(_parse_problem(answer))
         statements = answer["statements"]

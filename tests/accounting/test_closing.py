@@ -207,9 +207,8 @@ def test_an_interrupt_that_an_engine_reports_as_an_error_is_one():
             raise RuntimeError("Query interrupted") from None
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        with Deferred() as signals:
-            charging.guarded(interrupted, signals)
+    with pytest.raises(KeyboardInterrupt), Deferred() as signals:
+        charging.guarded(interrupted, signals)
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -220,10 +220,9 @@ def test_an_alarm_waits_too_and_one_that_stops_a_question_closes_the_session(ses
             )
         assert session.closed
         session.reopen(reason="tried")
-        with pytest.raises(TimeoutError), session.reserve(PRICE, label="q") as reservation:
-            with Deferred():
-                signal.raise_signal(signal.SIGALRM)
-                reservation.commit(FRAME)
+        reservation = session.reserve(PRICE, label="q")
+        with pytest.raises(TimeoutError), Deferred():
+            reservation.commit((signal.raise_signal(signal.SIGALRM), FRAME)[1])
     finally:
         signal.signal(signal.SIGALRM, before)
     assert [one.state for one in session.releases] == ["failed", "committed"]

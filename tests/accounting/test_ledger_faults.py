@@ -4,7 +4,6 @@ A process that is killed loses its lock, and who looks next knows that a questio
 """
 
 import asyncio
-import os
 import random
 import shutil
 import signal
