@@ -17,17 +17,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from dp_polars.accounting import storage
 from dp_polars.accounting.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.accounting.fact import Fact
+from dp_polars.accounting.interrupts import Deferred
 from dp_polars.accounting.running import Running
 from dp_polars.accounting.terms import Terms
 from dp_polars.errors import InvalidParameterError, LedgerError, LedgerMismatch, SessionClosed
@@ -155,7 +158,7 @@ class Ledger:
             raise self._damaged()
         if written < storage.FORMAT:
             storage.migrate(self._connection)
-        with self._read():
+        with self._begun("BEGIN"):
             rows = self._connection.execute(
                 f"SELECT {', '.join(_COST)}, count(*) FROM charge GROUP BY {', '.join(_COST)}"  # noqa: S608
             )
@@ -289,24 +292,32 @@ class Ledger:
         All in one transaction: no other process can charge between the question and the answer. The charge is locked
         before others can see it.
         """
-        charge: Charge | None = None
-        try:
-            with self._writing() as connection:
-                identity = self._check_age()
-                self._bury(connection)
-                standing = self._standing(connection)
-                if standing is None:
-                    charge = self._charged(connection, cost, label, key, accepts)
-        except BaseException:
-            if charge is not None:  # nothing was read yet; where an interrupt came too late, the charge is there
-                with contextlib.suppress(LedgerError):
-                    self.fail(charge, closes=False)
-            raise
+        made: list[Charge] = []
+        with Deferred():
+            try:
+                identity, standing = self._reserved(cost, label, key, accepts, made)
+            except BaseException:
+                for charge in made:  # not committed, as far as SQLite knows; nothing was read yet
+                    with contextlib.suppress(LedgerError):
+                        self.fail(charge, closes=False)
+                    self._running.end(charge.id)  # or another process could not lock the charge that gets this number
+                raise
+            for charge in made:
+                self._running.mark(identity, charge.id)
         if standing is not None:
             raise SessionClosed(standing)
-        if charge is not None:
-            self._running.mark(identity, charge.id)
-        return charge
+        return made[0] if made else None
+
+    def _reserved(
+        self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool], made: list[Charge]
+    ) -> tuple[str, Closing | None]:
+        with self._writing() as connection:
+            identity = self._check_age()
+            self._bury(connection)
+            standing = self._standing(connection)
+            if standing is None:
+                self._charged(connection, cost, label, key, accepts, made)
+        return identity, standing
 
     def _charged(
         self,
@@ -315,10 +326,11 @@ class Ledger:
         label: str,
         key: bytes | None,
         accepts: Callable[[Cost], bool],
-    ) -> Charge | None:
+        made: list[Charge],
+    ) -> None:
         total = Cost.__add__(self._spent(), cost)  # never by the operand's own rule
         if not accepts(total):
-            return None
+            return
         cursor = connection.execute(
             "INSERT INTO charge (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at) "
             "VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?)",
@@ -328,36 +340,38 @@ class Ledger:
             "UPDATE spent SET epsilon = ?, rho = ?, delta = ?, gaussian_delta = ?",
             _texts(total),
         )
-        identifier = cursor.lastrowid or 0
-        self._running.start(identifier)
-        return Charge(identifier, self._times_closed(connection))
+        charge = Charge(cursor.lastrowid or 0, self._times_closed(connection))
+        self._running.start(charge.id)
+        made.append(charge)
 
     def commit(self, charge: Charge, frame: bytes) -> None:
         """Store the release of a charge. If the session was closed since, it is marked as failed instead."""
-        with self._writing() as connection:
-            standing = self._closed_since(connection, charge)
-            if standing is not None:
-                self._mark(connection, charge.id, "failed")
-            else:
-                self._finish(connection, charge.id, "committed")
-                connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
-        self._running.end(charge.id)
+        with Deferred():
+            with self._writing() as connection:
+                standing = self._closed_since(connection, charge)
+                if standing is not None:
+                    self._mark(connection, charge.id, "failed")
+                else:
+                    self._finish(connection, charge.id, "committed")
+                    connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
+            self._running.end(charge.id)
         if standing is not None:
             raise SessionClosed(standing)
 
     def fail(self, charge: Charge, *, closes: bool) -> Closing | None:
         """Mark a charge as failed, and close the session with it; return what had closed it since, if anything."""
-        try:
-            with self._writing() as connection:
-                standing = self._closed_since(connection, charge)
-                self._finish(connection, charge.id, "failed")
-                if closes:
-                    self._close_by(connection, charge.id, "failed")
-        except BaseException:
-            if closes:  # where that could not be written down, it counts as dead
-                self._running.end(charge.id)
-            raise
-        self._running.end(charge.id)
+        with Deferred():
+            try:
+                with self._writing() as connection:
+                    standing = self._closed_since(connection, charge)
+                    self._finish(connection, charge.id, "failed")
+                    if closes:
+                        self._close_by(connection, charge.id, "failed")
+            except BaseException:
+                if closes:  # where that could not be written down, it counts as dead
+                    self._running.end(charge.id)
+                raise
+            self._running.end(charge.id)
         return standing
 
     def close_by(self, identifier: int) -> None:
@@ -436,28 +450,24 @@ class Ledger:
         row = self._connection.execute(f"SELECT {', '.join(_COST)} FROM spent").fetchone()  # noqa: S608
         return _cost(row)
 
+    def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return self._transaction("BEGIN", sys._getframe(1))
+
+    def _writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return self._transaction("BEGIN IMMEDIATE", sys._getframe(1))
+
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, frame: FrameType) -> Iterator[sqlite3.Connection]:
+        """Hold the connection for the function that has this frame, and let no signal come between."""
         self._follow_fork()
-        with self._guard.held(storage.BUSY_SECONDS), storage.translated(self._name()), self._read() as connection:
+        held = self._guard.held(storage.BUSY_SECONDS, frame)
+        with held, Deferred(frame), storage.translated(self._name()), self._begun(begin) as connection:
             yield connection
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        self._follow_fork()
-        held = self._guard.held(storage.BUSY_SECONDS)
-        with held, storage.translated(self._name()), self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
-
-    @contextlib.contextmanager
-    def _read(self) -> Iterator[sqlite3.Connection]:
-        with self._transaction("BEGIN") as connection:
-            yield connection
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _begun(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        if connection.in_transaction:  # left by an interrupt at an unlucky moment; nothing of it was committed
+        if connection.in_transaction:  # left by an exception at an unlucky moment; nothing of it was committed
             connection.execute("ROLLBACK")
         try:
             connection.execute(begin)

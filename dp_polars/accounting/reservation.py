@@ -21,7 +21,9 @@ class Reservation:
 
     Use it in a `with` block and read private rows nowhere else. If the block fails, or ends without `commit`, the
     charge is marked as failed and the session is closed: whether something fails may depend on one person's row. An
-    interrupt (Ctrl-C) doesn't close it. `id` is the charge's number.
+    interrupt (Ctrl-C) doesn't close it, except in the few steps of the interpreter between the end of `reserve` and the
+    beginning of the block: then the charge stays open, and counts as dead when the process ends. `id` is the charge's
+    number.
 
     Examples
     --------

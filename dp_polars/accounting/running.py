@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from dp_polars.accounting.exclusive import Exclusive
 from dp_polars.errors import LedgerError
 
 SUFFIX = "-running"
@@ -64,6 +64,7 @@ class _LockFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.own: set[int] = set()
+        self.guard = Exclusive(None)
         self._handle: int | None = None
 
     def start(self, charge: int) -> None:
@@ -147,7 +148,7 @@ def _same_file(handle: int, path: Path) -> bool:
 
 
 _FILES: dict[Path, _LockFile] = {}
-_LOCK = threading.RLock()
+_PATIENCE = 60.0  # seconds; whoever has the file does no more than a few system calls
 
 
 class Running:
@@ -159,49 +160,50 @@ class Running:
 
     def start(self, charge: int) -> None:
         """Take the lock of a charge, before anybody else can see the charge."""
-        with _LOCK, self._translated():
-            if self._path is not None:
-                self._file().start(charge)
-            self._mine.add(charge)
+        file = self._file()
+        if file is not None:
+            with file.guard.held(_PATIENCE), self._translated():
+                file.start(charge)
+        self._mine.add(charge)
 
     def end(self, charge: int) -> None:
         """Give the lock back: the charge is finished."""
-        with _LOCK, contextlib.suppress(OSError):
-            self._mine.discard(charge)
-            if self._path is not None:
-                self._file().end(charge)
+        self._mine.discard(charge)
+        file = self._file()
+        if file is not None:
+            with file.guard.held(_PATIENCE), contextlib.suppress(OSError):
+                file.end(charge)
 
     def dead(self, charges: set[int]) -> list[int]:
         """Return those of charges that are not finished on which nobody works any more."""
-        if self._path is None or not charges:
+        file = self._file()
+        if file is None or not charges:
             return []
-        with _LOCK, self._translated():
-            file = self._file()
+        with file.guard.held(_PATIENCE), self._translated():
             return [charge for charge in sorted(charges - file.own) if not file.is_running(charge)]
 
     def marked(self, identity: str) -> int:
         """Return how many charges this ledger had at least, as far as the file beside it knows."""
-        if self._path is None:
+        file = self._file()
+        if file is None:
             return 0
-        with _LOCK:
-            return self._file().marked(identity)
+        with file.guard.held(_PATIENCE):
+            return file.marked(identity)
 
     def mark(self, identity: str, charges: int) -> None:
         """Note how many charges there are. It may lag behind and is never ahead."""
-        if self._path is not None:
-            with _LOCK, contextlib.suppress(OSError):
-                self._file().mark(identity, charges)
+        file = self._file()
+        if file is not None:
+            with file.guard.held(_PATIENCE), contextlib.suppress(OSError):
+                file.mark(identity, charges)
 
     def close(self) -> None:
         """Give all locks back: what is not finished now never will be."""
         for charge in tuple(self._mine):
             self.end(charge)
 
-    def _file(self) -> _LockFile:
-        path = self._path
-        if path is None:
-            raise ValueError("a ledger in memory has no locks")
-        return _FILES.setdefault(path, _LockFile(path))
+    def _file(self) -> _LockFile | None:
+        return None if self._path is None else _FILES.setdefault(self._path, _LockFile(self._path))
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -215,8 +217,6 @@ class Running:
 
 
 def _after_fork_in_child() -> None:
-    global _LOCK
-    _LOCK = threading.RLock()
     for file in _FILES.values():
         file.forget()
 

@@ -16,6 +16,7 @@ from dp_polars.accounting.current import enter, leave, may_spend
 from dp_polars.accounting.defaults import Cap, Defaults, read_defaults
 from dp_polars.accounting.fact import Fact
 from dp_polars.accounting.filters import accepts, share_of
+from dp_polars.accounting.interrupts import Deferred
 from dp_polars.accounting.ledger import Closing, Entry, Ledger
 from dp_polars.accounting.price import check_price
 from dp_polars.accounting.release import Release
@@ -230,10 +231,18 @@ class Session:
         check_text(label, "label= describes the release for the ledger")
         if key is not None and not isinstance(key, bytes):
             raise InvalidParameterError("key= must be bytes, the same for the same query on the same source.")
-        charge = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
-        if charge is None:
-            raise self._refusal(cost)
-        return Reservation(self._ledger, charge)
+        reservation: Reservation | None = None
+        try:
+            with Deferred():
+                charge = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
+                if charge is None:
+                    raise self._refusal(cost)
+                reservation = Reservation(self._ledger, charge)
+            return reservation  # noqa: RET504 - what `with` does at its end may raise
+        except BaseException:
+            if reservation is not None:  # Ctrl-C came meanwhile; nobody will use the charge, and nothing was read yet
+                reservation.fail(closes=False)
+            raise
 
     def stored(self, key: bytes) -> Release | None:
         """Return the newest release kept under a key, or None. Charges nothing."""

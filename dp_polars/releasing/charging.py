@@ -2,20 +2,20 @@
 
 Every read of private rows goes through one of three: `release_once` for what is released at once, `open_charged` for
 what is charged once and asked again and again, and `OpenQuestions` for each question to the latter. Each runs its work
-in `guarded`, and a failure closes the session.
+in `guarded`, and a failure closes the session. Ctrl-C comes through while rows are read; before and after that it waits
+until the charge is written down, or marked.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import polars as pl
 
 from dp_polars.accounting.cost import Cost
+from dp_polars.accounting.interrupts import Deferred
 from dp_polars.accounting.release import Release
 from dp_polars.accounting.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
@@ -47,9 +47,9 @@ def release_once(
         stored = session.stored(key)
         if stored is not None:
             return stored
-    with session.reserve(cost, label=label, key=key) as reservation:
+    with Deferred() as signals, session.reserve(cost, label=label, key=key) as reservation:
         note(session, make)
-        frame, plan = guarded(make)
+        frame, plan = guarded(make, signals)
         if name() != key:
             reservation.fail(closes=False)  # that a source was touched is public
             raise EngineError(
@@ -68,9 +68,9 @@ def open_charged(
 
     It returns what the ledger keeps of the opening, and what will answer.
     """
-    with session.reserve(cost, label=label) as reservation:
+    with Deferred() as signals, session.reserve(cost, label=label) as reservation:
         note(session, None)
-        facts, opened = guarded(make)
+        facts, opened = guarded(make, signals)
         release = reservation.commit(facts)
         session.remember(release, plan)
         return release, opened
@@ -99,33 +99,35 @@ class OpenQuestions:
                 f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: free answers "
                 "tell a little too. Open another stream, which has a price of its own."
             )
-        self.left -= questions
-        try:
-            found = guarded(answer)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self.failed = True
+        with Deferred() as signals:
+            self.left -= questions
             try:
-                self._look_again(before)
-            finally:
-                self._session._close_by(self._release)
-            raise
-        self._look_again(before)
-        return found
+                found = guarded(answer, signals)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                self.failed = True
+                try:
+                    self._look_again(before)
+                finally:
+                    self._session._close_by(self._release)
+                raise
+            self._look_again(before)
+            return found
 
     def _look_again(self, before: int) -> None:
         if self._session._refuse_closed() != before:
             raise SessionClosed(self._session.closings[-1]) from None
 
 
-def guarded(work: Callable[[], Result]) -> Result:
+def guarded(work: Callable[[], Result], signals: Deferred) -> Result:
     """Run something that reads private rows; errors may quote values, so neither their text nor their trace goes on."""
     done: list[Result] = []
-    with _interrupts() as interrupted, contextlib.suppress(Exception, pl.exceptions.PanicException):
+    with signals.allowed(), contextlib.suppress(Exception, pl.exceptions.PanicException):
         done.append(work())
-    # Raised here, outside of any handler: the engine's error is not even the context.
-    if not done and interrupted:
+    # Raised here, outside of any handler: the engine's error is not even the context. DuckDB makes an error like any
+    # other of Ctrl-C.
+    if not done and signals.interrupted:
         raise KeyboardInterrupt
     if not done:
         raise EngineError(
@@ -135,23 +137,3 @@ def guarded(work: Callable[[], Result]) -> Result:
             'session.reopen(reason="...").'
         )
     return done[0]
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Yield a list that is not empty once Ctrl-C was pressed: DuckDB makes an error like any other of it."""
-    seen: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield seen
-        return
-
-    def note(number: int, frame: Any) -> Any:
-        seen.append(number)
-        return before(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -4,7 +4,9 @@ What one unit can change: whether an engine fails. Nobody paid to learn that, so
 """
 
 import ast
+import importlib
 import pickle
+import pkgutil
 import threading
 from pathlib import Path
 
@@ -13,10 +15,19 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars.accounting.interrupts import Deferred
+from dp_polars.engines.polars import engine as polars_engine
+from dp_polars.engines.polars import rows as engine_rows
 from dp_polars.releasing import charging
 
 ROWS = pl.DataFrame({"user": range(60), "n": [1, 2, 3] * 20, "flag": [True, False] * 30})
 DOMAIN = {"flag": None}
+# All of them, before anything is broken: one that is imported later would keep what is broken.
+MODULES = [
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(dp.__path__, "dp_polars.")
+    if not found.name.endswith("__main__")
+]
 
 
 def paying(**words):
@@ -24,18 +35,16 @@ def paying(**words):
 
 
 def break_engine(monkeypatch, error):
-    """Let every engine fail once rows are read."""
+    """Let every engine fail once rows are read, wherever its functions were imported to."""
 
     def failing(*_, **__):
         raise error("the secret 4711")
 
-    for name in ("dp_polars.engines.polars.codes.collect", "dp_polars.engines.polars.engine.run_bounded"):
-        module, _, attribute = name.rpartition(".")
-        monkeypatch.setattr(f"{module}.{attribute}", failing)
-    for module in ("dp_polars.releasing.snapshot", "dp_polars.releasing.best", "dp_polars.releasing.online"):
-        monkeypatch.setattr(f"{module}.collect", failing)
-    for module in ("dp_polars.releasing.run", "dp_polars.sql.asking"):
-        monkeypatch.setattr(f"{module}.run_bounded", failing)
+    readers = (engine_rows.collect, polars_engine.run_bounded)
+    for module in MODULES:
+        for name, value in list(vars(module).items()):
+            if any(value is reader for reader in readers):
+                monkeypatch.setattr(module, name, failing)
 
 
 def private(session):
@@ -198,8 +207,8 @@ def test_an_interrupt_that_an_engine_reports_as_an_error_is_one():
             raise RuntimeError("Query interrupted") from None
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        charging.guarded(interrupted)
+    with pytest.raises(KeyboardInterrupt), Deferred() as signals:
+        charging.guarded(interrupted, signals)
     assert signal.getsignal(signal.SIGINT) is before
 
 

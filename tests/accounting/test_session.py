@@ -513,39 +513,6 @@ def test_forking_beside_busy_threads_harms_nobody(tmp_path):
     subprocess.run(words, check=True, timeout=300)
 
 
-def test_an_interrupt_at_any_line_leaves_the_ledger_usable(place):
-    """Raise KeyboardInterrupt at each line that `reserve` runs, one after another."""
-    session = dp.Session(epsilon=1.0, unit="user", ledger=place)
-    package = os.path.dirname(dp.__file__)
-    interrupted = 0
-    while True:
-        left = interrupted
-
-        def trace(frame, event, argument):
-            nonlocal left
-            if not frame.f_code.co_filename.startswith(package):
-                return None
-            if event == "line":
-                if left == 0:
-                    raise KeyboardInterrupt
-                left -= 1
-            return trace
-
-        sys.settrace(trace)
-        try:
-            session.reserve(dp.pure_cost(1e-5), label="q")
-            break
-        except KeyboardInterrupt:
-            interrupted += 1
-        finally:
-            sys.settrace(None)
-        before = session.spent.epsilon
-        session.reserve(dp.pure_cost(1e-5), label="after").fail(closes=False)
-        assert session.spent.epsilon > before
-    assert interrupted > 30
-    assert not session.closings  # an interrupt closes nothing
-
-
 def test_threads_share_one_budget(place):
     session = dp.Session(epsilon=1.0, unit="user", ledger=place)
     accepted = []

@@ -190,11 +190,9 @@ def test_the_engine_is_asked_before_anything_is_settled_and_after_the_charge(mon
     frame = pl.DataFrame({"who": [1, 2, 2], "k": ["a", "b", "a"]})
     session = dp.Session(epsilon=1, unit="who", max_rows_per_group="auto")
     asked = []
-    honest = run._aggregated
+    honest = run.run_bounded
     monkeypatch.setattr(
-        run,
-        "_aggregated",
-        lambda rows, request, engine: asked.append(len(session.releases)) or honest(rows, request, engine),
+        run, "run_bounded", lambda rows, request: asked.append(len(session.releases)) or honest(rows, request)
     )
     with session:
         frame.dp.count("k", keys=["a", "b"], epsilon=0.5)
