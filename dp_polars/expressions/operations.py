@@ -1337,7 +1337,8 @@ def _combine(x: Expression, time: Expression) -> Expression:
     clock = Constant(None, _INT) if kind_of(time.dtype) == "null" else _physical(time)
     micro = _make("floordiv", (clock, Constant(1000, _INT)), _INT)
     whole = _make("add", (start, micro), _INT)
-    return _make("cast", (whole,), pl.Datetime("us"), to=pl.Datetime("us"))
+    to = pl.Datetime("us", _zone(own.dtype))
+    return _make("cast", (whole,), to, to=to)
 
 
 # ---------------------------------------------------------------------- lists and structs

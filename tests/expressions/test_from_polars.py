@@ -121,7 +121,7 @@ LIKE_POLARS = {
         *(day.dt.offset_by("1mo"), ts.dt.to_string("%Y-%m %H"), day.dt.combine(dt.time(1)), day.dt.strftime("%d/%m")),
         *(paris.dt.convert_time_zone(UTC).dt.hour(), paris.dt.replace_time_zone(None), paris.dt.hour()),
         *(ts.dt.replace_time_zone(UTC), paris.dt.date(), ts.dt.cast_time_unit("ms"), ts - NOON, ts + HOUR),
-        day + dt.timedelta(1),
+        *(day + dt.timedelta(1), ts.dt.replace_time_zone(UTC).dt.combine(dt.time(1))),
         *(day.dt.month_end(), day - DAY, ts - span, ts + span, span + span, span * 2, -span, span.abs()),
         *(pl.from_epoch(j, "s"), ts - day),
         *(getattr(span.dt, f"total_{n}")() for n in words("days hours minutes seconds milliseconds microseconds")),
