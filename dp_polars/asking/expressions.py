@@ -7,7 +7,7 @@ private row is read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +19,7 @@ from dp_polars.engines.polars.rows import Program
 from dp_polars.errors import ExpressionNotAllowed
 from dp_polars.expressions.from_polars import parse
 from dp_polars.expressions.hostile import hostile_frame
-from dp_polars.expressions.tree import Column, Constant, Expression, canonical
+from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
 from dp_polars.expressions.types import MOST_WRITTEN
 
 __all__ = ["CheckedExpression", "ExpressionNotAllowed", "PythonLiteral", "check_expression", "check_expressions"]
@@ -124,11 +124,32 @@ def rehearse(tree: Expression, schema: pl.Schema, what: str) -> None:
     """Refuse a tree that fails on made-up values of its columns' types: its patterns or formats are at fault."""
     if isinstance(tree, Column | Constant):
         return
-    frame = hostile_frame({name: schema[name] for name in sorted(tree.columns)})
-    problem = Program([tree]).problem(frame)
+    columns = {name: schema[name] for name in sorted(tree.columns)}
+    alone, more = _alone(tree)
+    problem = _problem([tree], columns) or _problem(alone, more)
     if problem is not None:
         raise ExpressionNotAllowed(
             f"The {what} expression fails on some values that its columns could hold (tried on made-up rows: "
             f"{problem}). Whether a query fails must not depend on private values: check its patterns, "
             "formats and constants against the types of the columns."
         )
+
+
+def _problem(trees: list[Expression], columns: dict[str, pl.DataType]) -> str | None:
+    return Program(trees).problem(hostile_frame(columns)) if trees else None
+
+
+def _alone(tree: Expression) -> tuple[list[Expression], dict[str, pl.DataType]]:
+    """Return each step with settings on columns of its own: behind a condition made-up rows may never reach it."""
+    found: dict[Expression, None] = {}
+    columns: dict[str, pl.DataType] = {}
+    for node in walk(tree):
+        if isinstance(node, Apply) and node.parameters and any(isinstance(one, Apply) for one in node.arguments):
+            given = []
+            for place, one in enumerate(node.arguments):
+                own = one if isinstance(one, Constant) else Column(f"{place} {one.dtype}", one.dtype)
+                if isinstance(own, Column):
+                    columns[own.name] = own.dtype
+                given.append(own)
+            found[replace(node, arguments=tuple(given))] = None
+    return list(found), columns

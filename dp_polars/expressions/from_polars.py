@@ -20,8 +20,9 @@ from typing import Any
 import polars as pl
 
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
-from dp_polars.expressions.constants import NOT_FINITE, from_series, whole
+from dp_polars.expressions.constants import NOT_FINITE, exact_number, from_series, whole
 from dp_polars.expressions.messages import (
+    OTHER_ROWS,
     PYTHON,
     SELECTOR,
     SERIES,
@@ -35,7 +36,7 @@ from dp_polars.expressions.messages import (
 )
 from dp_polars.expressions.operations import apply
 from dp_polars.expressions.tree import Column, Constant, Expression
-from dp_polars.expressions.types import MOST_DEPTH, kind_of
+from dp_polars.expressions.types import MOST_DEPTH, TEXTS, kind_of
 
 Tree = Any
 """One node as Polars writes it to JSON."""
@@ -141,7 +142,7 @@ def _read(tree: Tree, reader: _Reader, depth: int) -> Expression:
         case "RenameAlias", {"function": function, "expr": inner} if len(body) == 2 and _named(function)[0] in _RENAMES:
             return read(inner)
         case "Cast", {"expr": inner, "dtype": {"Literal": dtype}, "options": "Strict" | "NonStrict"} if len(body) == 3:
-            return apply("cast", read(inner), to=_type(dtype))
+            return _cast(read(inner), _type(dtype))
         case "Cast", {"options": "Overflowing"}:
             raise Refused("cast(wrap_numerical=True)", UNKNOWN)
         case "Ternary", {"predicate": when, "truthy": then, "falsy": otherwise} if len(body) == 3:
@@ -155,6 +156,19 @@ def _read(tree: Tree, reader: _Reader, depth: int) -> Expression:
         case "Agg", _:
             name = f"Agg.{_named(body)[0]}"
     raise Refused(spoken(name), reason_for(name))
+
+
+def _cast(x: Expression, to: pl.DataType) -> Expression:
+    if kind_of(x.dtype) == "categorical" and kind_of(to) not in TEXTS:
+        raise Refused(
+            f"cast from Categorical to {to}",
+            Reason(
+                "reads codes",
+                "The code of a category depends on the other rows.",
+                "Cast to pl.String first; a text that is a number can be cast further.",
+            ),
+        )
+    return apply("cast", x, to=to)
 
 
 def _choice(when: Tree, then: Tree, otherwise: Tree, read: Callable[[Tree], Expression]) -> Expression:
@@ -226,8 +240,11 @@ def _name(tree: Tree) -> str:
     if name == "Column":
         return str(body)
     try:
-        return str(pl.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json").meta.output_name())
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        expr = pl.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+        if name == "KeepName":
+            return str(expr.meta.root_names()[0])
+        return str(expr.meta.output_name())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, IndexError):
         return "literal"
 
 
@@ -250,10 +267,34 @@ def _function(function: Tree, inputs: list[Tree], read: Callable[[Tree], Express
     if path in ("Replace", "ReplaceStrict", "StringExpr.ReplaceMany", "StringExpr.ContainsAny"):
         inputs = [*inputs[:1], *map(_listed, inputs[1:])]
     given = [read(one) for one in inputs]
+    own = _Options(options) if isinstance(options, dict) else options
     try:
-        return build(given, options)
+        made = build(given, own)
+    except Refused:  # it is a ValueError, and knows its reason
+        raise
     except (TypeError, ValueError, KeyError, IndexError):
         raise Refused(spoken(path), UNKNOWN) from None
+    if isinstance(own, _Options) and own.unread:  # an option that a later Polars has, and that would be lost
+        raise Refused(spoken(path), UNKNOWN)
+    return made
+
+
+class _Options(dict[str, Any]):
+    """Options of a function, which know what was read of them."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__(options)
+        # What fails is null whether it is strict or not.
+        self.unread = set(options) - {"strict"}
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an option that Polars need not write."""
+        self.unread.discard(name)
+        return super().get(name, default)
 
 
 _FAMILIES = frozenset(
@@ -299,7 +340,12 @@ def _list_of(given: Expression, name: str) -> Constant:
 
 
 def _plain(path: str, operation: str, **parameters: Any) -> None:
-    _FUNCTIONS[path] = lambda given, options: apply(operation, *given, **parameters)
+    def build(given: Inputs, options: Any) -> Expression:
+        if options is not None:
+            raise Refused(spoken(path), UNKNOWN)
+        return apply(operation, *given, **parameters)
+
+    _FUNCTIONS[path] = build
 
 
 def _reads(path: str) -> Callable[[Build], Build]:
@@ -378,7 +424,8 @@ def _is_close(given: Inputs, options: Any) -> Expression:
     gap = apply("abs", apply("sub", x, y))
     largest = apply("greatest", apply("abs", x), apply("abs", y))
     most = apply("greatest", apply("mul", largest, _number(relative)), _number(absolute))
-    near = apply("or", apply("eq", x, y), apply("le", gap, most))
+    # A share of infinity is infinite, but nothing is close to infinity but itself.
+    near = apply("or", apply("eq", x, y), apply("and", apply("is_finite", gap), apply("le", gap, most)))
     either = apply("or", apply("is_nan", x), apply("is_nan", y))
     both = apply("and", apply("is_nan", x), apply("is_nan", y))
     return apply("case", either, both if options["nans_equal"] else Constant(False, pl.Boolean()), near)
@@ -411,7 +458,10 @@ def _clip(given: Inputs, options: Any) -> Expression:
     if options["has_min"]:
         x = apply("case", apply("lt", x, bounds[0]), bounds[0], x)
     if options["has_max"]:
-        x = apply("case", apply("gt", x, bounds[-1]), bounds[-1], x)
+        above = apply("gt", x, bounds[-1])
+        if kind_of(x.dtype) == "float":  # NaN counts as the largest number in comparisons, but is clipped to nothing
+            above = apply("and", above, apply("not", apply("is_nan", x)))
+        x = apply("case", above, bounds[-1], x)
     return x
 
 
@@ -448,6 +498,25 @@ def _cut(given: Inputs, options: Any) -> Expression:
     marks = ("[", ")") if left else ("(", "]")
     own = [f"{marks[0]}{a}, {b}{marks[1]}" for a, b in pairwise(edges)]
     return apply("cut", *given, breaks=tuple(breaks), labels=tuple(options["labels"] or own), left_closed=left)
+
+
+@_reads("Bin")
+def _bin_intervals(given: Inputs, options: Any) -> Expression:
+    match options:
+        case {
+            "method": {"Intervals": {"spec": {"Breaks": breaks}, "right_closed": right}},
+            "labels": list(labels),
+            "include_intervals": False,
+        } if len(options) == 3:
+            found = from_series(_of_polars({"Literal": {"Scalar": {"List": breaks}}}, "breaks"))
+            edges = [exact_number(Constant(one, found.dtype.inner)) for one in found.value]  # type: ignore[attr-defined]
+            if None in edges or any(edge != float(edge) for edge in edges if edge is not None):
+                raise Refused("bin_intervals", fails("Give breaks that are numbers."))
+            own = tuple(float(edge) for edge in edges if edge is not None)
+            return apply("cut", *given, breaks=own, labels=tuple(labels), left_closed=not right)
+        case {"method": {"Intervals": {"spec": {"Breaks": _}}}}:
+            raise Refused("bin_intervals", fails("Give labels and leave out include_intervals."))
+    raise Refused("bin_quantiles, bin_ranks or a number of bins", OTHER_ROWS)
 
 
 def _shown(edge: float) -> str:
@@ -500,11 +569,10 @@ def _contains(given: Inputs, options: Any) -> Expression:
 @_reads("StringExpr.ContainsAny")
 def _contains_any(given: Inputs, options: Any) -> Expression:
     x, patterns = given
-    own = apply("lower", x) if options["ascii_case_insensitive"] else x
     values = _list_of(patterns, "str.contains_any").value
     if options["ascii_case_insensitive"] or not values or len(values) > 100:
         raise Refused("str.contains_any", fails("Use `str.contains` with up to 100 texts joined by |."))
-    return apply("or", *(apply("contains", own, pattern=one, literal=True) for one in values))
+    return apply("or", *(apply("contains", x, pattern=one, literal=True) for one in values))
 
 
 @_reads("StringExpr.CountMatches")
@@ -665,8 +733,12 @@ def _convert_zone(given: Inputs, options: Any) -> Expression:
 
 @_reads("TemporalExpr.ReplaceTimeZone")
 def _replace_zone(given: Inputs, options: Any) -> Expression:
-    zone = options[0]
-    return apply("replace_zone", given[0], zone=None if zone is None else zone["inner"])
+    zone, missing = options
+    twice = _value(given[1], "dt.replace_time_zone(ambiguous=...)")
+    if twice not in ("raise", "null", "earliest", "latest") or missing not in ("Raise", "Null"):
+        raise Refused("dt.replace_time_zone", UNKNOWN)
+    name = None if zone is None else zone["inner"]
+    return apply("replace_zone", given[0], zone=name, ambiguous="null" if twice == "raise" else twice)
 
 
 @_reads("TemporalExpr.CastTimeUnit")
@@ -705,6 +777,8 @@ _FUNCTIONS["ArrayExpr.Get"] = _get
 @_reads("ListExpr.Contains")
 def _list_contains(given: Inputs, options: Any) -> Expression:
     _value(given[1], "list.contains")
+    if isinstance(options, dict):
+        options.get("nulls_equal")  # it says nothing here: the value is no null
     return apply("list_contains", given[0], value=given[1])
 
 

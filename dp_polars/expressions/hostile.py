@@ -1,6 +1,6 @@
 """Run an expression on hostile public values of its column types before any private row: it must not fail.
 
-The rules of `allowed` say which functions are total; what depends on the user's constants (a pattern, a format, a bound
+The operations of the language are total; what depends on the user's constants (a pattern, a format, a bound
 that does not fit the column's type) shows here, at the call, and so never as an error that depends on private rows.
 """
 

@@ -111,7 +111,6 @@ _PATHS: dict[str, Reason] = {
     "RollingExpr": OTHER_ROWS,
     "RollingExprBy": OTHER_ROWS,
     "Correlation": OTHER_ROWS,
-    "Bin": OTHER_ROWS,
     "ReplaceStrict": fails("Give it a default: `replace_strict(old, new, default=None)`."),
     "TemporalExpr.DatetimeFunction": fails(
         'Parse it instead: `pl.format("{}-{}-{}", year, month, day).str.to_date("%Y-%m-%d")`.'
@@ -160,7 +159,6 @@ _WORDS = {
     "TemporalExpr.DatetimeFunction": "pl.datetime / pl.date / pl.time",
     "Range.IntRange": "int_range / row_index",
     "FillNullWithStrategy": "fill_null(strategy=...)",
-    "Bin": "bin_quantiles / bin_ranks",
     "Business.IsBusinessDay": "dt.is_business_day",
     "TemporalExpr.DSTOffset": "dt.dst_offset",
     "AnonymousFunction": "map_batches / map_elements",

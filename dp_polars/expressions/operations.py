@@ -1073,7 +1073,7 @@ def _date(x: Expression, spoken: str, kinds: frozenset[str] = CALENDAR) -> Expre
 def _date_part(x: Expression, *, part: str) -> Expression:
     if part not in (*_PARTS_OF_DATES, *_PARTS_OF_TIMES):
         raise _bad(f"dt.{part}", "is not a part of a date", "Use year, month, day, hour and so on.")
-    kinds = frozenset({"datetime"}) if part in _PARTS_OF_TIMES else CALENDAR
+    kinds = frozenset({"datetime", "time"}) if part in _PARTS_OF_TIMES else CALENDAR
     return _make("date_part", (_date(x, f"dt.{part}", kinds),), _TRUTH if part == "is_leap_year" else _INT, part=part)
 
 
@@ -1305,15 +1305,18 @@ def _convert_zone(x: Expression, *, zone: str) -> Expression:
 
 @_operation(
     "replace_zone",
-    f"{_ROW}: the same local time in a public zone; null where that does not exist or exists twice, and {_INSIDE}.",
+    f"{_ROW}: the same local time in a public zone; null where that does not exist, null or a public choice where it "
+    f"exists twice, and {_INSIDE}.",
     spoken="dt.replace_time_zone",
-    samples=({"zone": "Europe/Paris"}, {"zone": None}),
+    samples=({"zone": "Europe/Paris"}, {"zone": None}, {"zone": "Europe/Paris", "ambiguous": "earliest"}),
 )
-def _replace_zone(x: Expression, *, zone: str | None) -> Expression:
+def _replace_zone(x: Expression, *, zone: str | None, ambiguous: str = "null") -> Expression:
+    if ambiguous not in ("null", "earliest", "latest"):
+        raise _bad("dt.replace_time_zone", f"has no choice {ambiguous!r}", "Use null, earliest or latest.")
     own = _date(x, "dt.replace_time_zone", frozenset({"datetime"}))
     known = None if zone is None else _known_zone(zone)
     to = pl.Datetime(own.dtype.time_unit, known)  # type: ignore[attr-defined]
-    return _make("replace_zone", (own,), to, zone=zone)
+    return _make("replace_zone", (own,), to, zone=zone, ambiguous=ambiguous)
 
 
 def _known_zone(zone: Any) -> str:
@@ -1334,7 +1337,8 @@ def _combine(x: Expression, time: Expression) -> Expression:
     clock = Constant(None, _INT) if kind_of(time.dtype) == "null" else _physical(time)
     micro = _make("floordiv", (clock, Constant(1000, _INT)), _INT)
     whole = _make("add", (start, micro), _INT)
-    return _make("cast", (whole,), pl.Datetime("us"), to=pl.Datetime("us"))
+    to = pl.Datetime("us", _zone(own.dtype))
+    return _make("cast", (whole,), to, to=to)
 
 
 # ---------------------------------------------------------------------- lists and structs

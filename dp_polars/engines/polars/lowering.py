@@ -541,7 +541,9 @@ def _convert_zone(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 @_lowering("replace_zone")
 def _replace_zone(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     inside = _in_calendar(given[0], node.arguments[0].dtype)
-    return inside.dt.replace_time_zone(node.parameter("zone"), ambiguous="null", non_existent="null")
+    return inside.dt.replace_time_zone(
+        node.parameter("zone"), ambiguous=node.parameter("ambiguous"), non_existent="null"
+    )
 
 
 # ---------------------------------------------------------------------- lists and structs
