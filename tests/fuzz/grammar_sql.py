@@ -83,13 +83,13 @@ _FORBIDDEN = ["random()", "sum({0})", "max({0})", "count(*)", "row_number() OVER
               "{0} IN (SELECT money FROM people)", "read_text('/etc/passwd')", "error({0}::VARCHAR)", "lag({0}) OVER ()",
               "list_transform(li, x -> x + 1)", "list_transform(li, lambda x: x)", "[x for x in li]", "hash({0})",
               "main.lower(t)", "memory.main.abs({0})", "twice({0})", "COLUMNS('i.*')", "people", "people.*", "rowid",
-              "{0}::people", "struct_pack(a := {0})", "{{'a': {0}}}", "#1", "array_agg({0})", "typeof({0})",
+              "{0}::people", "struct_pack(a := {0})", "{'a': {0}}", "#1", "array_agg({0})", "typeof({0})",
               "md5({0}::VARCHAR)", "sleep({0})", "write_log({0}::VARCHAR)", "getvariable('x')", "dp_count({0})", "uid",
-              "dp_sum({0}, 0, 1)", "json_extract(t, '$.a')", "regexp_extract_all(t, 'a')", "format('{{}}', {0})",
+              "dp_sum({0}, 0, 1)", "json_extract(t, '$.a')", "regexp_extract_all(t, 'a')", "format('{}', {0})",
               "EXISTS (SELECT 1 FROM people)", "unnest(li)", "range({0})", "repeat(t, {0})", "CASE {0} WHEN 1 THEN 2 END",
               "* EXCLUDE (t)", "?", "$p", "$missing", "add_parquet_key('a','b')", "query_table('people')",
               "t SIMILAR TO 'a+'", "t GLOB 'a*'", "{0} IS DISTINCT FROM NULL", "strptime(t, '%Y')", "(i64, t)",
-              "ROW({0}, 1)", "map {{'a': 1}}", "t[1:2]", "li[1:2]", "s['a']", "s.nosuch", "people.t", "main.people.t",
+              "ROW({0}, 1)", "map {'a': 1}", "t[1:2]", "li[1:2]", "s['a']", "s.nosuch", "people.t", "main.people.t",
               "memory.main.people.i64", "factorial(i8)", "bar(f64, 0, 1, 2000000)", "rpad(t, 2000000000, 'x')",
               "t ^@ 'a'", "TRY(1/0)", "i64 // 0", "~i64", "i64 << 70", "i8 ** 999", "-(-i8)", "!i8", "t || NULL"]
 
@@ -97,7 +97,7 @@ _FORBIDDEN = ["random()", "sum({0})", "max({0})", "count(*)", "row_number() OVER
 def expression(dice, kind="any", depth=3):
     """Return the text of an expression of a kind, which is sometimes another or none at all."""
     if dice.happens():
-        return dice.choice(_FORBIDDEN).format(expression(dice, "any", 0))
+        return dice.choice(_FORBIDDEN).replace("{0}", expression(dice, "any", 0))
     if depth and dice.happens(0.5):
         return broken(dice, expression(dice, kind, depth - 1))
     if kind == "any" or dice.happens(2):
