@@ -223,7 +223,7 @@ def _other(dice, depth):
         lambda: _leaf(dice, "other"),
         lambda: f"{expression(dice, 'any', depth)}.cast({dice.usually(_TYPES[:12], _TYPES)}, strict=False)",
         lambda: "(" * deep + _leaf(dice, "number") + " + 1)" * deep,
-        lambda: f"{_leaf(dice, 'text')}" + ".str.replace_all('a', 'aa')" * min(deep, 60),
+        lambda: f"{_leaf(dice, 'text')}" + ".str.replace_all('a', 'aa')" * min(deep, 15),
         lambda: f"{expression(dice, 'any', depth)}.alias('x').name.to_uppercase()",
     ])()  # fmt: skip
 

@@ -115,10 +115,15 @@ class Report:
             shortest = case
         self.findings[finding] = (times + 1, shortest)
 
+    def summary(self):
+        """Return the numbers in one line."""
+        ends = ", ".join(f"{number:,} {end}" for end, number in sorted(self.ends.items()))
+        kinds = len(self.findings)
+        return f"{self.name}: {self.cases:,} cases in {self.seconds:,.0f} s: {ends}; {kinds} kinds of findings"
+
     def __str__(self):
         """Return the report as text."""
-        ends = ", ".join(f"{number:,} {end}" for end, number in sorted(self.ends.items()))
-        lines = [f"{self.name}: {self.cases:,} cases in {self.seconds:,.0f} s: {ends}; {len(self.findings)} kinds of findings"]
+        lines = [self.summary()]
         for finding, (times, case) in sorted(self.findings.items()):
             lines += [f"  {times} x {finding}", f"    {json.dumps(case)}"]
         return "\n".join(lines)
