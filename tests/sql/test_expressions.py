@@ -49,7 +49,8 @@ SAME = [
     # comparisons and logic
     "i = 9", "i <> 9", "i != j", "x < 0.1", "x < 1e308", "x > 1e-320",
     "x > 123456789.1234567890123456789012345678901234567890", "x + 1e3", "x <= i", "i >= 1.5", "i > 123456.0", "s = 'abc'", "s < 'b'", "m = 'red'",
-    "d = '2024-02-29'", "d >= DATE '1999-12-31'", "ts < '2020-06-15 00:00:01'", "d < ts", "b = true", "b IS TRUE",
+    "d = '2024-02-29'", "d >= DATE '1999-12-31'", "ts < '2020-06-15 00:00:01'", "d < ts", "d IN (DATE '5874897-12-31', '2024-02-29')",
+    "ts NOT IN (TIMESTAMP '290000-01-01', NULL)", "d IN (DATE 'infinity')", "b = true", "b IS TRUE",
     "i BETWEEN 0 AND 9", "i NOT BETWEEN 0 AND 9", "x IS NULL", "x IS NOT NULL", "i IS DISTINCT FROM 9",
     "i IS NOT DISTINCT FROM NULL", "i IN (0, 9, 10)", "i NOT IN (0, 9)", "i IN (0, NULL)", "i NOT IN (0, NULL)",
     "s IN ('abc', '')", "i IN (j, 9)", "b AND i > 0", "b OR i > 0", "NOT b", "NOT (b AND x > 0)", "m IN ('red', 'blue')",
