@@ -6,7 +6,7 @@ class Dice:
 
     def __init__(self, source):
         self.random, self.randrange, self.choice = source.random, source.randrange, source.choice
-        self.wild = source.choice([0.0, 0.0, 0.01, 0.05])
+        self.wild = source.choice([0.0, 0.0, 0.0, 0.01, 0.05])
 
     def happens(self, times=1.0):
         """Whether something hostile happens here, so many times as often as usual."""

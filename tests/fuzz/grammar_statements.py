@@ -14,8 +14,9 @@ PRIVATE = ["people", "people", "people", "main.people", "memory.main.people", '"
            "(SELECT money AS uid, i64 FROM people) people", "people p1 SEMI JOIN people p2 USING (uid)",
            "(SELECT * FROM people UNION ALL SELECT * FROM people) people", "(DESCRIBE people)", "(SUMMARIZE people)",
            "(SELECT * FROM people WHERE money > (SELECT avg(money) FROM people)) people"]  # fmt: skip
-PUBLIC = ["lookup", "places", "(VALUES (1, 'a'), (2, 'b')) v(k, name)", "range(3) r(k)", "(SELECT k, name FROM lookup)",
-          "main.lookup", "generate_series(1, 3) g(k)", "(SELECT 1 AS k, 'x' AS name)", "unnest([1, 2]) u(k)",
+PUBLIC = ["lookup", "lookup", "(VALUES (1, 'a'), (2, 'b')) v(k, name)", "(SELECT k, name FROM lookup)",
+          "main.lookup", "(SELECT 1 AS k, 'x' AS name)", "memory.lookup", "lookup l", "(FROM lookup)",
+          "places", "range(3) r(k)", "generate_series(1, 3) g(k)", "unnest([1, 2]) u(k)",
           "(VALUES ((SELECT max(money) FROM people), 'a')) v(k, name)", "read_csv('/etc/passwd')", "duckdb_tables()",
           "range((SELECT count(*) FROM people)) r(k)", "query('SELECT * FROM people')", "query_table('people') q",
           "information_schema.tables", "duckdb_columns()", "pragma_storage_info('people')", "'/etc/passwd'", "glob('*')",
@@ -37,14 +38,43 @@ _BOUNDS = ["0, 100", "-10, 10", "0, 1", "0.5, 7.25", "777000, 778000", "-1e9, 1e
            "bounds := [0, 10]"]  # fmt: skip
 _HAVING = ["> 0", "IS NOT NULL", "> (SELECT min(k) FROM lookup)", "< (SELECT max(money) FROM people)"]
 _ORDERS = ["ALL", "random()", "money", "(SELECT max(money) FROM people)"]
-_LIMITS = ["1", "0", "50%", "(SELECT 1)", "(SELECT count(*) FROM people)", "NULL", "-1", "$e"]
-_ORDINARY = ["{0} + 1", "round({0}, 2)", "CAST({0} AS VARCHAR)", "{0} * 2.0", "{0} IS NULL", "coalesce({0}, 0)", "abs({0})",
-             "sum({0}) OVER ()", "row_number() OVER (ORDER BY {0})", "rank() OVER (PARTITION BY 1 ORDER BY {0} DESC)",
-             "typeof({0})", "{0} > (SELECT max(k) FROM lookup)", "{0} + (SELECT max(money) FROM people)", "list({0})",
-             "{0} > 0", "[{0}]", "{'a': {0}}", "CASE WHEN {0} > 0 THEN 'x' ELSE 'y' END", "lower(CAST({0} AS VARCHAR))",
-             "twice({0})", "getenv('HOME') || {0}", "max({0})", "concat({0}, 'a')", "1 / {0}", "ln({0})", "{0} || t",
-             "(SELECT {0})", "(SELECT count(*) FROM people WHERE i64 < {0})", "{0} COLLATE NOCASE", "current_setting('threads')",
-             "(SELECT dp_count(*, epsilon := 5e-6) FROM people)", "COLUMNS(*)", "CAST({0} AS TINYINT)", "error('x')"]
+_LIMITS = ["1", "3", "50%", "0", "(SELECT 1)", "(SELECT count(*) FROM people)", "NULL", "-1", "$e"]
+_ORDINARY = [
+    "{0} + 1",
+    "round({0}, 2)",
+    "CAST({0} AS VARCHAR)",
+    "{0} * 2.0",
+    "{0} IS NULL",
+    "coalesce({0}, 0)",
+    "abs({0})",
+    "sum({0}) OVER ()",
+    "row_number() OVER (ORDER BY {0})",
+    "rank() OVER (PARTITION BY 1 ORDER BY {0} DESC)",
+    "typeof({0})",
+    "{0} > (SELECT max(k) FROM lookup)",
+    "{0} + (SELECT max(money) FROM people)",
+    "list({0})",
+    "{0} > 0",
+    "[{0}]",
+    "{'a': {0}}",
+    "CASE WHEN {0} > 0 THEN 'x' ELSE 'y' END",
+    "lower(CAST({0} AS VARCHAR))",
+    "twice({0})",
+    "getenv('HOME') || {0}",
+    "max({0})",
+    "concat({0}, 'a')",
+    "1 / {0}",
+    "ln({0})",
+    "{0} || t",
+    "(SELECT {0})",
+    "(SELECT count(*) FROM people WHERE i64 < {0})",
+    "{0} COLLATE NOCASE",
+    "current_setting('threads')",
+    "(SELECT dp_count(*, epsilon := 5e-6) FROM people)",
+    "COLUMNS(*)",
+    "CAST({0} AS TINYINT)",
+    "error('x')",
+]
 
 
 def statement(dice):
@@ -55,8 +85,8 @@ def statement(dice):
     if dice.happens():
         text = dice.choice(_DOORS).replace("{query}", text)
     parameters = {"e": dice.choice([5e-6, 5e-6, 5, "a", None, [1, 2]])} if "$e" in text else None
-    if "?" in text and dice.random() < 0.8:
-        parameters = [dice.choice([1, "a", None, 2.5, True])] * text.count("?")
+    if "?" in text.replace("(?i)", "") and dice.random() < 0.8:
+        parameters = [dice.choice([1, "a", None, 2.5, True])] * text.replace("(?i)", "").count("?")
     elif "$p" in text and dice.random() < 0.8:
         parameters = {**(parameters or {}), "p": dice.choice([1, "a", None, 1e308])}
     options = dice.usually([{}], [{"epsilon": 5e-6}, {"max_groups": 2}, {"epsilon": 5e-6, "max_rows_per_group": 2}])
@@ -95,12 +125,15 @@ def _query(dice, depth):
 
 def _aggregation(dice):
     source = _source(dice)
-    keys = dice.usually(_KEYS[:6], _KEYS) if dice.random() < 0.55 else ""
+    keys = dice.usually(_KEYS[:5], _KEYS) if dice.random() < 0.55 else ""
     if keys and dice.random() < 0.15:
         keys = expression(dice, "any", 2)
     calls = [_call(dice) for _ in range(dice.choice([1, 1, 1, 2, 3]))]
     names = ["n", "a1", "a2"]
-    shown = [f"{call if dice.random() < 0.8 else _above(dice, call)} AS {name}" for call, name in zip(calls, names, strict=False)]
+    shown = [
+        f"{call if dice.random() < 0.8 else _above(dice, call)} AS {name}"
+        for call, name in zip(calls, names, strict=False)
+    ]
     if keys and keys not in ("ALL", "1", "()") and "(" not in keys and dice.random() < 0.85:
         shown.insert(0, keys)
     elif keys in ("ALL", "1"):
@@ -110,7 +143,7 @@ def _aggregation(dice):
         text += f" WHERE {expression(dice, 'truth', 3)}"
     if keys:
         text += f" GROUP BY {keys}"
-    return text + _after(dice, ["n", "1", calls[0], "b"])
+    return text + _after(dice, ["n", calls[0], "1", "b"])
 
 
 def _source(dice):
@@ -124,14 +157,24 @@ def _source(dice):
                       "ON true", "ON i64 > k", "USING (mood)", "ON people.i64 % 3 = lookup.k", "USING (i64)",
                       "ON k = (SELECT max(i64) FROM people)"])  # fmt: skip
     on = "" if join in ("CROSS JOIN", ",", "NATURAL JOIN", "POSITIONAL JOIN") else on
-    pair = (private, public) if dice.random() < 0.7 else (public, private)
+    pair = (
+        (private, public)
+        if dice.random() < 0.7 or (join in ("SEMI JOIN", "ANTI JOIN") and not dice.happens(5))
+        else (public, private)
+    )
     return f"{pair[0]} {join} {pair[1]} {on}"
 
 
 def _call(dice):
     spend = dice.usually(_SPENDS[:14], _SPENDS) if not dice.happens() else ""
-    value = dice.choice(["i64", "money", "f64", "i8", "deci", "huge", "u64"]) if dice.random() < 0.5 else expression(dice, "number", 2)
-    name = dice.choice(["dp_sum", "dp_avg", "dp_mean", "dp_var", "dp_stddev", "dp_median", "dp_min", "dp_max", "DP_SUM"])
+    value = (
+        dice.choice(["i64", "money", "f64", "i8", "deci", "huge", "u64"])
+        if dice.random() < 0.5
+        else expression(dice, "number", 2)
+    )
+    name = dice.choice(
+        ["dp_sum", "dp_avg", "dp_mean", "dp_var", "dp_stddev", "dp_median", "dp_min", "dp_max", "DP_SUM"]
+    )
     some = dice.choice([
         lambda: "dp_count(*§)",
         lambda: "dp_count(*§)",
@@ -153,9 +196,9 @@ def _call(dice):
     text = some.replace("§", spend if empty or not spend else f", {spend}")
     if dice.random() < 0.12:
         text += f" FILTER (WHERE {expression(dice, 'truth', 2)})"
-    elif dice.random() < 0.02:
+    elif dice.happens():
         text += dice.choice([" OVER ()", " OVER (PARTITION BY b)", " WITHIN GROUP (ORDER BY i64)"])
-    elif dice.random() < 0.02:
+    elif dice.happens():
         text = text.replace("(", "(DISTINCT ", 1)
     return text
 
@@ -165,8 +208,20 @@ def _above(dice, call):
 
 
 def _items(dice, private):
-    return dice.choice(["*", "k", "name", "count(*) AS n", "k + 1 AS n", "max(k) OVER () AS n, name", "list(name) AS n",
-                        "(SELECT max(money) FROM people) AS n", "name || (SELECT t FROM people LIMIT 1) AS n", "DISTINCT k"])
+    return dice.choice(
+        [
+            "*",
+            "k",
+            "name",
+            "count(*) AS n",
+            "k + 1 AS n",
+            "max(k) OVER () AS n, name",
+            "list(name) AS n",
+            "(SELECT max(money) FROM people) AS n",
+            "name || (SELECT t FROM people LIMIT 1) AS n",
+            "DISTINCT k",
+        ]
+    )
 
 
 def _after(dice, names):

@@ -1,14 +1,17 @@
 """What must hold for a fuzzed text. Each check returns how it ended; a `Finding` is raised for what must not be.
 
-Exact answers are looked for among the numbers of a result. The noise of a question has a scale of at least 1e6, so that
-one of them appears by chance with a probability below 1e-3 per statement; it counts if it appears in each of four
+Exact answers are looked for among the numbers of a result. The noise of a question has a scale of about 1e5, so that
+one of them appears by chance with a probability below 1e-2 per statement; it counts if it appears in each of six
 sessions: below 1e-12.
 """
 
 import datetime
 import math
+import os
 import random
 import re
+import signal
+import time
 import warnings
 from decimal import Decimal
 
@@ -66,7 +69,12 @@ def check_row_wise(tree, rows):
     whole = bits(_one(program, rows, tree))
     dice = random.Random(7)
     places = [[row] for row in dice.sample(range(HEIGHT), 6)]
-    places += [dice.sample(range(HEIGHT), 2), dice.sample(range(HEIGHT), HEIGHT), list(range(40)), list(range(40, HEIGHT))]
+    places += [
+        dice.sample(range(HEIGHT), 2),
+        dice.sample(range(HEIGHT), HEIGHT),
+        list(range(40)),
+        list(range(40, HEIGHT)),
+    ]
     for some in places:
         if bits(_one(program, rows[some], tree)) != [whole[row] for row in some]:
             raise Finding("not row-wise: a value changed with the rows around it")
@@ -106,12 +114,33 @@ class SqlExpressions:
 
 
 POLARS = {
-    **{"b": pl.Boolean(), "i8": pl.Int8(), "i16": pl.Int16(), "i32": pl.Int32(), "i64": pl.Int64(), "u8": pl.UInt8()},
-    **{"u64": pl.UInt64(), "i128": pl.Int128(), "f32": pl.Float32(), "f64": pl.Float64(), "deci": pl.Decimal(12, 3)},
-    **{"wide": pl.Decimal(38, 4), "t": pl.String(), "note": pl.String(), "mood": pl.Enum(["sad", "ok", "é", ""])},
-    **{"cat": pl.Categorical(), "d": pl.Date(), "ts": pl.Datetime("us"), "tns": pl.Datetime("ns"), "tm": pl.Time()},
-    **{"tz": pl.Datetime("us", "Europe/Paris"), "du": pl.Duration("us"), "li": pl.List(pl.Int64()), "bin_": pl.Binary()},
-    **{"lt": pl.List(pl.String()), "ar": pl.Array(pl.Int64(), 2), "s": pl.Struct({"a": pl.Int64(), "b": pl.String()})},
+    "b": pl.Boolean(),
+    "i8": pl.Int8(),
+    "i16": pl.Int16(),
+    "i32": pl.Int32(),
+    "i64": pl.Int64(),
+    "u8": pl.UInt8(),
+    "u64": pl.UInt64(),
+    "i128": pl.Int128(),
+    "f32": pl.Float32(),
+    "f64": pl.Float64(),
+    "deci": pl.Decimal(12, 3),
+    "wide": pl.Decimal(38, 4),
+    "t": pl.String(),
+    "note": pl.String(),
+    "mood": pl.Enum(["sad", "ok", "é", ""]),
+    "cat": pl.Categorical(),
+    "d": pl.Date(),
+    "ts": pl.Datetime("us"),
+    "tns": pl.Datetime("ns"),
+    "tm": pl.Time(),
+    "tz": pl.Datetime("us", "Europe/Paris"),
+    "du": pl.Duration("us"),
+    "li": pl.List(pl.Int64()),
+    "bin_": pl.Binary(),
+    "lt": pl.List(pl.String()),
+    "ar": pl.Array(pl.Int64(), 2),
+    "s": pl.Struct({"a": pl.Int64(), "b": pl.String()}),
     "nothing": pl.Null(),
 }
 
@@ -130,7 +159,7 @@ class PolarsExpressions:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 expr = eval(text, dict(self._names))
-        except (Exception, pl.exceptions.PanicException):
+        except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - whatever Polars says
             return "no expression"
         if not isinstance(expr, pl.Expr):
             return "no expression"
@@ -181,7 +210,9 @@ def people(raw, where):
     raw.execute(f"CREATE TABLE people AS {body}")
     raw.execute("CREATE SCHEMA other")
     raw.execute("CREATE TABLE other.people AS SELECT uid, money, i64, t, b, mood FROM people")
-    raw.execute("CREATE TABLE odd AS SELECT uid::BLOB AS uid, money FROM (SELECT uid::VARCHAR AS uid, money FROM people)")
+    raw.execute(
+        "CREATE TABLE odd AS SELECT uid::BLOB AS uid, money FROM (SELECT uid::VARCHAR AS uid, money FROM people)"
+    )
     raw.execute("CREATE VIEW grown AS SELECT * FROM people")
     raw.execute("CREATE VIEW plainview AS SELECT * FROM people")
 
@@ -189,8 +220,19 @@ def people(raw, where):
 def beside(raw):
     """Put what a user's database may have beside tables: public rows, macros with known names, settings."""
     raw.execute("CREATE TABLE lookup AS SELECT i AS k, 'name' || i AS name, i AS i64 FROM range(5) r(i)")
-    raw.execute("CREATE TABLE places AS SELECT i AS k, ['sad', 'ok', 'é', ''][1 + i % 4] AS mood, 'z' || i AS zone FROM range(6) r(i)")
-    for macro in ("lower(x)", "abs(x)", '"+"(a, b)', "count_star()", "least(a, b)", "twice(x)", '"%"(a, b)', "dp_count()"):
+    raw.execute(
+        "CREATE TABLE places AS SELECT i AS k, ['sad', 'ok', 'é', ''][1 + i % 4] AS mood, 'z' || i AS zone FROM range(6) r(i)"
+    )
+    for macro in (
+        "lower(x)",
+        "abs(x)",
+        '"+"(a, b)',
+        "count_star()",
+        "least(a, b)",
+        "twice(x)",
+        '"%"(a, b)',
+        "dp_count()",
+    ):
         raw.execute(f"CREATE MACRO {macro} AS (SELECT max(money) FROM people)")
     raw.execute("CREATE MACRO range(n) AS TABLE (SELECT money AS range FROM people)")
     raw.execute("CREATE SEQUENCE seq")
@@ -204,25 +246,21 @@ def beside(raw):
 
 def truths(raw):
     """Return exact aggregates of the private columns that nobody would meet by chance."""
-    numbers = "i8 i16 i32 i64 u8 u64 f64 deci money".split()
+    numbers = ["i8", "i16", "i32", "i64", "u8", "u64", "f64", "deci", "money"]
     parts = [f"{name}({one})" for one in numbers for name in ("sum", "avg", "max", "min", "count", "median", "stddev")]
+    usual = ", ".join(one.replace("(", "(CAST(").replace(")", " AS DOUBLE))") for one in parts)
     found = []
     for where in ("true", "b", "NOT b", "mood = 'ok'", "mood = 'sad'", "i64 > 3"):
         found += raw.execute(
-            f"SELECT system.main.count(*), system.main.count(DISTINCT uid), {', '.join('system.main.' + one for one in parts)} "
-            f"FROM (SELECT uid, b, mood, i64, {', '.join(one + '::DOUBLE AS ' + one + '_' for one in numbers)} FROM people) p "
-            f"WHERE {where}".replace("(i8)", "(i8_)") if False else _truth_query(parts, where)
+            f"SELECT count(*), count(DISTINCT uid), {usual} FROM people WHERE isfinite(f64) AND {where}"
         ).fetchall()[0]
     known = {float(one) for one in found if one is not None}
-    return sorted(one for one in known if math.isfinite(one) and abs(one) >= 300 and abs(one) < 1e15 and one not in _GIVEN)
+    return sorted(
+        one for one in known if math.isfinite(one) and abs(one) >= 300 and abs(one) < 1e15 and one not in _GIVEN
+    )
 
 
 _GIVEN = {300.0, 450.0, 1000.0, 32768.0, -32768.0, 65536.0, 777000.0, 778000.0, 2147483648.0, -2147483648.0, 5874897.0}
-
-
-def _truth_query(parts, where):
-    usual = ", ".join(f"{one.replace('(', '(CAST(').replace(')', ' AS DOUBLE))')}" for one in parts)
-    return f"SELECT system.main.count(*), system.main.count(DISTINCT uid), {usual} FROM people WHERE isfinite(f64) AND {where}"
 
 
 class Neighbour:
@@ -295,6 +333,20 @@ def _released(release):
     return str(release.frame.schema), repr(release.frame.select(keys).rows()) if keys else release.frame.height
 
 
+class Faults:
+    """Does what a case says: the fuzzer must see it."""
+
+    def __call__(self, case):
+        """Die, wait, fail, or hold."""
+        if case == "die":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if case == "wait":
+            time.sleep(60)
+        if case == "fail":
+            raise KeyError(case)
+        return case
+
+
 class Statements:
     """Asks two neighbours the same."""
 
@@ -327,7 +379,7 @@ class Statements:
                 raise Finding(f"neighbours: types differ: {end[1]!r} and {other[1]!r}")
             if released != other_released:
                 raise Finding("neighbours: keys or row counts differ")
-        for _ in range(3):
+        for _ in range(5):
             if not (self._exact(rows) or self._exact(other_rows)):
                 return end[0]
             self._renew()
@@ -357,4 +409,4 @@ def _numbers(value):
             yield float(text[:300])
 
 
-ORACLES = {"sql": SqlExpressions, "polars": PolarsExpressions, "statements": Statements}
+ORACLES = {"sql": SqlExpressions, "polars": PolarsExpressions, "statements": Statements, "faults": Faults}
