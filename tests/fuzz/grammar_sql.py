@@ -26,6 +26,13 @@ COLUMNS = {
     "ar": "INTEGER[2]",
     "s": "STRUCT(a BIGINT, b VARCHAR)",
     "uuid_": "UUID",
+    "tsec": "TIMESTAMP_S",
+    "tms": "TIMESTAMP_MS",
+    "uhuge": "UHUGEINT",
+    "ld": "DATE[]",
+    "ldec": "DECIMAL(12,3)[]",
+    "sn": "STRUCT(d DATE, l BIGINT[])",
+    "sl": "STRUCT(a BIGINT, b DATE)[]",
     '"a b; --"': "BIGINT",
     '"x"", (SELECT max(money) FROM people) AS ""y"': "BIGINT",
 }
@@ -46,12 +53,12 @@ UNUSABLE = {
 
 _KINDS = {
     "number": ["i8", "i16", "i32", "i64", "u8", "u64", "huge", "f32", "f64", "deci", "wide", "money", "s.a", "li[1]",
-               '"a b; --"', '"x"", (SELECT max(money) FROM people) AS ""y"'],
+               "uhuge", "ldec[1]", "sn.l[1]", "sl[1].a", '"a b; --"', '"x"", (SELECT max(money) FROM people) AS ""y"'],
     "text": ["t", "note", "mood", "s.b", "lt[1]", "uuid_"],
     "truth": ["b"],
-    "date": ["d", "ts", "tns", "tz"],
-    "list": ["li", "lt", "ar"],
-    "other": ["tm", "s", *UNUSABLE],
+    "date": ["d", "ts", "tns", "tz", "d", "ts", "tsec", "tms", "ld[1]", "sn.d", "sl[1].b"],
+    "list": ["li", "lt", "ar", "ld", "ldec", "sn.l"],
+    "other": ["tm", "s", "sn", "sl", *UNUSABLE],
 }  # fmt: skip
 
 _NUMBERS = ["0", "1", "-1", "2", "0.5", "-0.0", "3", "7", "100", "255", "256", "1e308", "1e-320", "9223372036854775807",

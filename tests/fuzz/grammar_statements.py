@@ -77,6 +77,50 @@ _ORDINARY = [
 ]
 
 
+_ODD = [
+    *(
+        "CAST('a' AS DOUBLE)",
+        "-'a'",
+        "[1, 'a']",
+        "1e400",
+        "TIMESTAMPTZ '2020-01-01 00:00:00+00'",
+        "TIMETZ '12:00:00+01'",
+    ),
+    *(
+        "(1, 2)",
+        "{'a': 1}",
+        "'x'::BLOB",
+        "DATE 'infinity'",
+        "DATE '5874897-12-31'",
+        "INTERVAL 1 MONTH",
+        "'a'::nosuch",
+        "[[1]]",
+    ),
+    *(
+        "'1'::BIT",
+        "NULL",
+        "'nan'::DOUBLE",
+        "'99999999999999999999'::BIGINT",
+        "X'00'",
+        "-(-(-1))",
+        "MAP {'a': 1}",
+        "[]",
+        "''",
+    ),
+    *(
+        "TIME '24:00:00'",
+        "INTERVAL '99999999 years'",
+        "'x'::ENUM('a')",
+        "row()",
+        "[{'a': 1}]",
+        "[(true, 'sad')]",
+        "[['a']]",
+    ),
+]
+_OPTIONS = ["epsilon", "keys", "max_groups", "max_rows_per_group", "min_units", "bounds", "bins", "edges", "quantile", "per",
+            "ddof", "fresh", "nonnegative", "within", "share", "rho", "delta", "candidates", "k", "score", "noise", "weight"]  # fmt: skip
+
+
 def statement(dice):
     """Return the text of a statement, and its parameters and options as Python values."""
     text = _query(dice, 2)
@@ -166,6 +210,7 @@ def _source(dice):
 
 
 def _call(dice):
+    odd = f"0, {dice.choice(_ODD)}"
     spend = dice.usually(_SPENDS[:14], _SPENDS) if not dice.happens() else ""
     value = (
         dice.choice(["i64", "money", "f64", "i8", "deci", "huge", "u64"])
@@ -181,7 +226,7 @@ def _call(dice):
         lambda: "dp_count_units(§)",
         lambda: f"dp_count({expression(dice, 'any', 2)}§)",
         lambda: f"dp_count_distinct({dice.choice(['t', 'i64', 'money', 'li', 's', 'd', expression(dice, 'any', 2)])}§)",
-        lambda: f"{name}({value}, {dice.usually(_BOUNDS[:6], _BOUNDS)}§)",
+        lambda: f"{name}({value}, {dice.usually(_BOUNDS[:6], [*_BOUNDS, odd])}§)",
         lambda: f"{name}({value}, {dice.choice(_BOUNDS[:6])}§)",
         lambda: f"dp_quantile({value}, {dice.usually(['0.5', '[0.1, 0.9]'], ['2', 'NULL'])}, {dice.choice(_BOUNDS[:6])}§)",
         lambda: f"dp_histogram({value}, {dice.choice(_BOUNDS[:6])}, bins := {dice.usually(['3'], ['0', '100000', '2.5'])}§)",
@@ -193,6 +238,10 @@ def _call(dice):
         lambda: dice.usually(["dp_count(*§)"], ["dp_randomized_response(b§)"]),
     ])()  # fmt: skip
     empty = some.startswith("dp_count_units(")
+    if dice.happens(5):
+        spend = f"{dice.choice(_OPTIONS)} := {dice.choice(_ODD)}, {spend or 'fresh := true'}"
+    if dice.happens(2):
+        some = some.replace("0, 9", f"{dice.choice(_ODD)}, 9")
     text = some.replace("§", spend if empty or not spend else f", {spend}")
     if dice.random() < 0.12:
         text += f" FILTER (WHERE {expression(dice, 'truth', 2)})"

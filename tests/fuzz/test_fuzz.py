@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.runs import Child, cases
 
-EXAMPLES = {"sql": 300, "polars": 300, "statements": 150}
+EXAMPLES = {"sql": 250, "polars": 300, "statements": 120}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
