@@ -286,6 +286,8 @@ def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.D
         if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
+        if frame.schema != pl.Schema(types):  # a cast of lists and structs is one of what they hold
+            raise InvalidParameterError(_unlike(types, what))
     except pl.exceptions.PolarsError:
         raise InvalidParameterError(_unlike(types, what)) from None
     if frame.height == 0 or frame.height > MAX_DOMAIN:

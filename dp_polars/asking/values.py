@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -90,7 +91,8 @@ def stored_number(given: Any, what: str, name: str, dtype: pl.DataType) -> Fract
     """Return a bound as the number that a column would store."""
     if dtype.is_temporal():
         try:
-            if isinstance(given, int | float | str) or (isinstance(given, datetime.datetime) and dtype == pl.Date):
+            finer = isinstance(given, datetime.datetime) and dtype == pl.Date
+            if finer or isinstance(given, int | float | str | Decimal):
                 raise TypeError
             stored = pl.Series([given], dtype=dtype, strict=True).to_physical().item()
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
@@ -111,7 +113,7 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
     if asked.edges is not None:
         if asked.bins is not None or asked.bounds[0] is not None:
             raise InvalidParameterError("A histogram has edges=[...], or bins= over bounds=, not both.")
-        if isinstance(asked.edges, str) or len(asked.edges) < 2:
+        if isinstance(asked.edges, str) or not isinstance(asked.edges, Iterable) or len(list(asked.edges)) < 2:
             raise InvalidParameterError("edges= is a list of at least two edges: edges=[0, 10, 100].")
         edges = [stored_number(edge, "edges", value.name, value.dtype) for edge in asked.edges]
     else:
@@ -134,11 +136,11 @@ def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
 def quantiles_of(asked: Asked) -> tuple[tuple[Fraction, ...], bool]:
     """Return the wanted quantiles, and whether several were asked for."""
     given = asked.quantiles
-    if given is None:
+    if given is None and asked.kind != "quantile":
         return (), False
-    several = not isinstance(given, int | float | Decimal | Fraction)
+    several = isinstance(given, Iterable) and not isinstance(given, str)
     listed = list(given) if several else [given]
-    if not listed or isinstance(given, str):
+    if not listed or given is None or isinstance(given, str | datetime.date | datetime.time):
         raise InvalidParameterError("quantile= is a number between 0 and 1, or a list of them.")
     found = tuple(exact(one, "quantile") for one in listed)
     if any(not 0 <= one <= 1 for one in found):

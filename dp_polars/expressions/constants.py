@@ -13,7 +13,7 @@ import polars as pl
 
 from dp_polars.expressions.messages import Reason, Refused
 from dp_polars.expressions.tree import Constant
-from dp_polars.expressions.types import MOST_LITERAL, MOST_VALUES, STORED, TICKS, integer_range, kind_of
+from dp_polars.expressions.types import MOST_DIGITS, MOST_LITERAL, MOST_VALUES, STORED, TICKS, integer_range, kind_of
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _DAY = 86_400
@@ -104,7 +104,7 @@ def _single(value: Any) -> Constant:
             return Constant(value, pl.String())
         case Decimal():
             scale = max(0, -int(value.as_tuple().exponent))
-            return Constant(_Digits(value).scaleb(scale), pl.Decimal(38, scale))
+            return Constant(_Digits(value).scaleb(scale), pl.Decimal(MOST_DIGITS, scale))
         case datetime.datetime():
             if value.tzinfo is not None:
                 return from_series(pl.Series([value]))
@@ -151,6 +151,16 @@ def check_value(value: Any) -> None:
     if isinstance(value, str) and len(value) > MOST_LITERAL:
         raise Refused("a literal", _LONG)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 127:
+        raise Refused("a literal", _LARGE)
+    if isinstance(value, Decimal):
+        _check_decimal(value)
+
+
+def _check_decimal(value: Decimal) -> None:
+    if not value.is_finite():
+        raise Refused("a literal", NOT_FINITE)
+    digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+    if len(digits) + max(exponent, 0) > MOST_DIGITS or -exponent > MOST_DIGITS:
         raise Refused("a literal", _LARGE)
 
 
@@ -226,7 +236,7 @@ def held(number: int, dtype: pl.DataType) -> Constant | None:
     elif dtype == pl.Date:
         low, high = -(1 << 31), (1 << 31) - 1
     elif isinstance(dtype, pl.Decimal):
-        high = 10 ** (dtype.precision or 38) - 1
+        high = 10 ** (dtype.precision or MOST_DIGITS) - 1
         low = -high
     return Constant(number, dtype) if low <= number <= high else None
 
@@ -272,7 +282,7 @@ _LONG = Reason(
     "Long constants fill memory once for each row.",
     "Join a public frame instead, of which each value has up to 16,384 characters.",
 )
-_LARGE = Reason("does not fit 128 bits", "No column holds such a number.", "Write a smaller number.")
+_LARGE = Reason("does not fit 128 bits, or 38 digits", "No column holds such a number.", "Write a smaller number.")
 _INEXACT = Reason(
     "can't be converted to that type exactly",
     "A constant that is silently rounded would ask another question.",

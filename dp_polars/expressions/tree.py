@@ -55,7 +55,8 @@ class Constant:
     def series(self, name: str = "constant") -> pl.Series:
         """Return the constant as a Series of one row, built from what is stored."""
         if isinstance(self.dtype, pl.List):
-            return pl.Series(name, [stored(self.value or (), self.dtype.inner)], dtype=self.dtype)  # type: ignore[arg-type]
+            # A list that Polars makes of a Series goes through Python's dates, which end in the year 9999.
+            return stored(self.value or (), self.dtype.inner).implode().alias(name)  # type: ignore[arg-type]
         return stored([self.value], self.dtype).alias(name)
 
 

@@ -15,6 +15,8 @@ MOST_LITERAL = 4_096
 """Characters of a text constant, a pattern or a format."""
 MOST_INSERTED = 100
 """Characters of a text that is put in once for each match or element."""
+MOST_DIGITS = 38
+"""Digits of a decimal, before and after its point."""
 MOST_VALUES = 100_000
 """Values of a constant list."""
 MOST_DEPTH = 100

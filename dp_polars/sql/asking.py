@@ -212,7 +212,12 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
     """Return public keys as `keys=` takes them: rows for several keys become a frame."""
     if len(question.keys) > 1 and isinstance(given, list) and given and isinstance(given[0], dict | tuple):
         rows = [tuple(row.values()) if isinstance(row, dict) else row for row in given]
-        return pl.DataFrame(rows, schema=list(question.keys), orient="row")
+        try:
+            return pl.DataFrame(rows, schema=list(question.keys), orient="row", strict=True)
+        except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+            raise InvalidParameterError(
+                f"keys := lists rows with a value for each of {', '.join(question.keys)}: keys := [(1, 'a'), (2, 'b')]."
+            ) from None
     return given
 
 

@@ -82,6 +82,8 @@ class Call:
         pairs = own.pop("bounds", None)
         bounds = (pairs,) if columns else ()
         if self.kind in _PAIRS:
+            if pairs is not None and not (isinstance(pairs, tuple | list) and len(pairs) == 2):
+                raise InvalidParameterError(f"{self.name} has bounds of both columns: bounds := ((0, 1), (0, 100)).")
             bounds = tuple(pairs) if pairs else (None, None)
         quantiles = own.pop("quantile", _MEDIANS.get(self.kind))
         return Asked(kind=self.kind, columns=columns, bounds=bounds, quantiles=quantiles, **own)

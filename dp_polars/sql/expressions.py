@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -23,7 +24,7 @@ from dp_polars.expressions import Apply, Column, Constant, Expression, apply, ca
 from dp_polars.expressions.constants import from_series
 from dp_polars.expressions.hostile import hostile_frame
 from dp_polars.expressions.messages import Reason, Refused
-from dp_polars.expressions.types import MOST_WRITTEN, kind_of
+from dp_polars.expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
 from dp_polars.sql.allowed import AGGREGATES
 from dp_polars.sql.tables import Scope, closest, unknown_column
 from dp_polars.sql.tree import Node, Parser, arguments, children, fold
@@ -193,6 +194,8 @@ class Reader:
     def read_constant(self, node: Node) -> Read:
         """Return a constant."""
         plain, value = self._parser.literal(node)
+        if isinstance(value, Decimal) and _is_float(value, node):
+            value = float(value)
         return constant(value) if plain else self._folded(node)
 
     def read_parameter(self, node: Node) -> Expression:
@@ -393,6 +396,11 @@ def _no_function(name: str) -> str:
         f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: use "
         "dp_count, dp_count_units, dp_sum or dp_avg. A macro or a function of your own must be written out."
     )
+
+
+def _is_float(value: Decimal, node: Node) -> bool:
+    """Whether DuckDB reads a number as a float: it is written with an exponent, or has too many digits."""
+    return "e" in fold(node["literal"]["text"]) or len(value.as_tuple().digits) > MOST_DIGITS
 
 
 def _is_constant(node: Node) -> bool:

@@ -100,7 +100,15 @@ class Parser:
             if plain:  # most options; DuckDB would say the same, a millisecond later
                 return value
         text, used = self._select(node, parameters)
-        row = shared_sandbox().execute(text, used or None).fetchone()
+        try:
+            found = shared_sandbox().sql(text, params=used or None)
+            if "TIME ZONE" in str(found.types[0]):  # DuckDB makes a Python value of it with a package of its own choice
+                return found.to_arrow_table().column(0)[0].as_py()
+            row = next(iter(found.fetchall()), None)
+        except (duckdb.Error, OverflowError, ValueError, NotImplementedError):
+            raise StatementNotAllowed(
+                "An option has a constant that can't be computed, or that Python has no value for."
+            ) from None
         return None if row is None else row[0]
 
     def constant(self, node: Node, parameters: dict[str, Any]) -> Any:

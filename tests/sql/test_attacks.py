@@ -281,3 +281,40 @@ def test_texts_do_not_grow_without_bounds(session):
         con.sql(f"SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE replace(s, 'a', '{'b' * 1000}') = ''")
     with pytest.raises(dp.StatementNotAllowed, match="grow"):
         con.sql("SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE len([s, s]) > 1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dp_count(*, epsilon := -'a')",
+        "dp_count(*, epsilon := CAST('a' AS DOUBLE))",
+        "dp_count(*, epsilon := 'a'::nosuch)",
+        "dp_sum(qty, 0, INTERVAL '99999999 years', epsilon := 0.1)",
+        "dp_sum(qty, 0, TIMESTAMPTZ '2020-01-01 00:00:00+00', epsilon := 0.1)",
+        "dp_quantile(qty, NULL, 0, 9, epsilon := 0.1)",
+        "dp_quantile(qty, DATE '2020-01-01', 0, 9, epsilon := 0.1)",
+        "dp_histogram(qty, edges := 5, epsilon := 0.1)",
+        "dp_corr(qty, price, bounds := 1, epsilon := 0.1)",
+    ],
+)
+def test_options_that_mean_nothing_are_refused_in_the_librarys_words(con, session, call):
+    with pytest.raises(dp.DPError):
+        con.sql(f"SELECT {call} AS x FROM visits")
+    assert not session.releases
+
+
+@pytest.mark.parametrize("keys", ["[{'a': 1}]", "[['north']]", "[('north', 1, 2)]", "[{'a': {'b': 1}}]"])
+@pytest.mark.parametrize("by", ["region", "region, qty"])
+def test_keys_of_another_shape_are_refused_before_a_row_is_read(con, session, keys, by):
+    with pytest.raises(dp.DPError, match="keys"):
+        con.sql(f"SELECT {by}, dp_count(*, epsilon := 0.1, keys := {keys}) AS n FROM visits GROUP BY {by}")
+    assert not session.releases
+    assert not session.closed
+
+
+def test_bounds_may_have_a_time_zone(raw, session):
+    moment = "TIMESTAMPTZ '2024-01-01 00:00:00+00'"
+    raw.execute(f"CREATE TABLE moments AS SELECT i AS user_id, {moment} AS moment FROM range(9) t(i)")
+    bounds = "TIMESTAMPTZ '2020-01-01 00:00:00+00', TIMESTAMPTZ '2025-01-01 00:00:00+00'"
+    con = dp.connect(raw, session)
+    assert con.preview(f"SELECT dp_median(moment, {bounds}, epsilon := 0.1) AS m FROM moments").cost.epsilon
