@@ -73,7 +73,12 @@ def test_killed_processes_never_overspend_nor_lose_a_release(tmp_path):
                 seen = Counter(entry.state for entry in reader.releases)
     assert all(kill(process) for process in running.values())
     charges = len(session.releases)
-    session.reserve(dp.pure_cost(1 - (charges + LAST) * EPSILON), label="all but the last")
+    most = dp.pure_cost(1 - (charges + LAST) * EPSILON)
+    try:
+        session.reserve(most, label="all but the last")
+    except dp.SessionClosed:  # one of the last kills came in the middle of a charge
+        session.reopen(reason="killed on purpose")
+        session.reserve(most, label="all but the last")
     racers = [start(path, folder, f"last {number}") for number in range(PROCESSES)]
     for process in racers:
         process.join()

@@ -157,18 +157,13 @@ def test_a_column_that_polars_reads_as_a_pattern_is_refused(name):
     """From an attack: the unit "^x$" was the column x."""
     frame = pl.DataFrame({"user": [1], name: [1], "x": [2]})
     session = dp.Session(epsilon=1.0, unit="user")
-    for private in (dp.private(frame, session), dp.private(frame.lazy(), session)):
-        for ask in (
-            lambda p: p.count_units(epsilon=0.5),
-            lambda p: p.filter(pl.col("x") > 1),
-            lambda p: p.drop("x"),
-            lambda p: p.above_threshold(1, of="units", epsilon=0.5),
-        ):
-            with pytest.raises(dp.InvalidParameterError, match="pattern"):
-                ask(private)
-    made = dp.private(frame.select("user", "x"), session).rename({"x": name})
+    for source in (frame, frame.lazy()):
+        with pytest.raises(dp.InvalidParameterError, match="pattern"):
+            dp.private(source, session)
+        with session, pytest.raises(dp.InvalidParameterError, match="pattern"):
+            source.dp.count_units(epsilon=0.5)
     with pytest.raises(dp.InvalidParameterError, match="pattern"):
-        made.count_units(epsilon=0.5)
+        dp.private(frame.select("user", "x"), session).rename({"x": name})
     assert not session.releases
 
 
