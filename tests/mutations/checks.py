@@ -12,6 +12,7 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -33,13 +34,19 @@ from dp_polars.releasing import noise as noises
 from dp_polars.releasing.quantiles import _Descent
 from dp_polars.releasing.run import request_of
 from tests.accounting.test_filter_by_enumeration import terms_of
-from tests.audit import exact_answers
 from tests.bits import SeededBits
 from tests.expressions import test_evidence as evidence
 from tests.mechanisms.test_quantiles import law_of
 from tests.planning.queries import aggregate, query
 from tests.planning.test_neighbours import difference, moved_cells, named_vector
 from tests.statistics import binomial_fits, chi_square_fits
+
+
+def exact_answers(plan, frame):
+    """Return the exact bounded aggregates of a plan, with a fixed salt."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.secrets, "randbits", lambda _: 20_261_116)
+        return run_bounded(frame.lazy(), request_of(plan))
 
 
 class Broken(AssertionError):  # noqa: N818 - what is said of the guarantee
@@ -584,3 +591,50 @@ def rows_that_get_lost_are_noticed():
         except RowCountError:
             continue
         raise Broken(f"a pass over {name} that misses a row of the source answers all the same")
+
+
+# ---------------------------------------------------------------------- SQL
+
+
+def _guarded():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE visits AS SELECT i % 40 AS user_id, i AS x, 'a' AS s FROM range(200) t(i)")
+    raw.execute("CREATE MACRO mean(a) AS max((SELECT max(x) FROM main.visits))")
+    raw.execute("CREATE TABLE lookup AS SELECT 1 AS zone")
+    return dp.connect(raw, dp.Session(epsilon=1, unit="user_id", max_rows_per_group=5))
+
+
+def a_table_is_the_same_under_every_name():
+    con = _guarded().public("main.visits")
+    con.private("visits", unit="user_id")
+    try:
+        con.sql("SELECT * FROM main.visits")
+    except dp.StatementNotAllowed:
+        return
+    raise Broken("a private table is shown under another spelling of its name")
+
+
+def private_tables_never_reach_ordinary_sql():
+    con = _guarded()
+    for asked in ("SELECT max(x) AS m FROM visits", "SELECT (SELECT max(x) FROM visits) AS m"):
+        try:
+            con.sql(asked)
+        except dp.StatementNotAllowed:
+            continue
+        raise Broken("ordinary SQL reads a private table")
+
+
+def macros_of_the_database_are_not_called():
+    found = _guarded().public("lookup").sql("SELECT mean(zone) OVER () AS m FROM lookup").fetchall()
+    require(found == [(1.0,)], "a macro of the database answers in the place of a built-in function")
+
+
+def a_query_can_not_make_another_unit():
+    con = _guarded()
+    plain = con.preview("SELECT dp_count_units(epsilon := 0.1) AS n FROM visits")
+    require(plain.query.unit == ("user_id",), "the unit of a table is another")
+    try:
+        con.sql("SELECT dp_count_units(epsilon := 0.1) AS n FROM (SELECT x AS user_id FROM visits)")
+    except dp.StatementNotAllowed:
+        return
+    raise Broken("a query puts another column in the place of the unit")

@@ -21,6 +21,7 @@ from dp_polars.mechanisms import sparse_vector
 from dp_polars.planning import building, making, plan, selection, spend
 from dp_polars.planning.grid import Scaling
 from dp_polars.releasing import charging, noise, present, quantiles, run
+from dp_polars.sql import catalog, connection, relations, sandbox
 from tests.bits import SeededBits
 from tests.mutations import checks
 
@@ -459,6 +460,45 @@ def passes_are_not_counted(patch: Patch) -> None:
 
 NEIGHBOURS = checks.neighbours_differ_by_at_most_the_sensitivity
 
+# ---------------------------------------------------------------------- SQL
+
+
+def tables_kept_by_their_spelling(patch: Patch) -> None:
+    honest = catalog.Catalog._known
+
+    def by_spelling(self, key, path):
+        known = honest(self, key, path)
+        return replace(known, public=path in self._guard.__dict__.setdefault("spelled", set()))
+
+    def public(self, *names):
+        self.__dict__.setdefault("spelled", set()).update(tuple(name.split(".")) for name in names)
+        return self
+
+    patch.setattr(catalog.Catalog, "_known", by_spelling)
+    patch.setattr(connection.GuardedConnection, "public", public)
+
+
+def every_table_is_public_to_the_sandbox(patch: Patch) -> None:
+    honest = catalog.Catalog._known
+    patch.setattr(catalog.Catalog, "_known", lambda self, key, path: replace(honest(self, key, path), public=True))
+
+
+def ordinary_sql_on_the_users_connection(patch: Patch) -> None:
+    guards = []
+    honest = connection.GuardedConnection.__init__
+
+    def noted(self, database, paying):
+        honest(self, database, paying)
+        guards.append(self)
+
+    patch.setattr(connection.GuardedConnection, "__init__", noted)
+    patch.setattr(sandbox, "shared_sandbox", lambda: guards[-1]._raw.cursor())
+
+
+def any_column_may_be_the_unit(patch: Patch) -> None:
+    patch.setattr(relations.PrivateRelation, "is_unit", lambda self, meaning: True)
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -602,5 +642,18 @@ FAULTS = {
     ),
     "rows that are units get lost unnoticed": Fault(
         passes_are_not_counted, checks.rows_that_get_lost_are_noticed, "a pass over rows that misses a row"
+    ),
+    # SQL
+    "tables are known by the spelling of their names": Fault(
+        tables_kept_by_their_spelling, checks.a_table_is_the_same_under_every_name, "another spelling"
+    ),
+    "private tables reach the sandbox": Fault(
+        every_table_is_public_to_the_sandbox, checks.private_tables_never_reach_ordinary_sql, "reads a private table"
+    ),
+    "ordinary SQL runs on the user's connection": Fault(
+        ordinary_sql_on_the_users_connection, checks.macros_of_the_database_are_not_called, "macro of the database"
+    ),
+    "a query may replace the unit": Fault(
+        any_column_may_be_the_unit, checks.a_query_can_not_make_another_unit, "in the place of the unit"
     ),
 }
