@@ -213,9 +213,13 @@ class PrivateRows:
         evaluation = Evaluation(steps, names, counts=not conditions)
         frame = narrowed.source.select([pl.col(name) for name in read])
         if conditions:  # Polars filters by itself; what it reads is counted before
-            counted = _by_batch(frame, evaluation.counted, frame.collect_schema())
-            frame = counted.filter([plain(one) for one in conditions])
-        return Scan(_by_batch(frame, evaluation, schema), evaluation, narrowed.rows_of_source)
+            frame = _watched(frame, evaluation.counted).filter([plain(one) for one in conditions])
+        chosen = _chosen(read, steps)
+        if chosen is None:
+            frame = _by_batch(frame, evaluation, schema)
+        else:  # nothing is computed, so a pass reads the columns that it needs and no others
+            frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
+        return Scan(frame, evaluation, narrowed.rows_of_source)
 
     def rows_of_source(self) -> int:
         """Return how many rows the source has, counted in another way than by reading them."""
@@ -235,6 +239,29 @@ def _by_batch(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFra
         slice_pushdown=False,
         validate_output_schema=False,
     )
+
+
+def _watched(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.LazyFrame:
+    """Return a plan that hands every batch over to a function which looks at rows as a whole, of whichever columns."""
+    return frame.map_batches(
+        function,
+        streamable=True,
+        predicate_pushdown=False,
+        projection_pushdown=True,
+        slice_pushdown=False,
+        validate_output_schema=False,
+    )
+
+
+def _chosen(read: Sequence[str], steps: Sequence[Step]) -> dict[str, str] | None:
+    """Return which column of the source each column is after steps that only choose and rename; None after others."""
+    found = {name: name for name in read}
+    for step in steps:
+        if not isinstance(step, Make) or not all(isinstance(one, Column) for _, one in step.columns):
+            return None
+        made = {name: found[one.name] for name, one in step.columns if isinstance(one, Column)}
+        found = {**found, **made} if step.keep else made
+    return found
 
 
 def _plain_first(steps: Sequence[Step]) -> tuple[list[Expression], list[Step]]:
@@ -334,7 +361,6 @@ class Evaluation:
 
     def __init__(self, steps: Sequence[Step], names: Sequence[str], *, counts: bool = True) -> None:
         self._steps, self._names, self._counts = tuple(_prepared(step) for step in steps), list(names), counts
-        self._computes_nothing = all(isinstance(step, Make) and _is_choice(step) for step in steps)
         self._lock = threading.Lock()
         self.read = self.given = 0
         self.among: Callable[[pl.DataFrame], pl.DataFrame] | None = None
@@ -346,10 +372,17 @@ class Evaluation:
             self.read += batch.height
         return batch
 
+    def passed(self, batch: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch after steps that Polars made by itself."""
+        done = batch if self.among is None else self.among(batch)
+        with self._lock:
+            self.read += batch.height if self._counts else 0
+            self.given += done.height
+        return done
+
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch after all steps."""
-        pieces = [batch] if self._computes_nothing else batch.iter_slices(_BATCH)
-        parts = [self._evaluated(part) for part in pieces] or [self._evaluated(batch)]
+        parts = [self._evaluated(part) for part in batch.iter_slices(_BATCH)] or [self._evaluated(batch)]
         done = parts[0] if len(parts) == 1 else pl.concat(parts)
         with self._lock:
             self.read += batch.height if self._counts else 0
@@ -404,11 +437,6 @@ class Prepared(Protocol):
     def needs(self, batch: pl.DataFrame) -> int:
         """Return how many bytes the step makes of a batch at most, while it runs and after it."""
         ...
-
-
-def _is_choice(step: Make) -> bool:
-    """Whether a step only chooses and renames columns."""
-    return all(isinstance(one, Column) for _, one in step.columns)
 
 
 def _prepared(step: Step) -> Prepared:
