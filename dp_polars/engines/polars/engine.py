@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -65,8 +66,9 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
         raise ValueError("rows are bounded in one part or more")
     # Once, whichever codes are used: nothing that depends on data chooses them.
     salts = Salts(lambda: secrets.randbits(64))
-    scan = rows_of(rows).scan()
-    frame = _with_numbers(_in_one_form(scan.frame, request), request, salts)
+    source = rows_of(rows)
+    scan = source.scan()
+    frame = _with_numbers(_in_one_form(scan.frame), request, salts)
     if request.units == 0:
         scan.begin()
         answer = every_row_a_unit(frame, request)
@@ -74,16 +76,15 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
         scan.check_passes(sum(1 + (lane.cells is not None) for lane in request.lanes))
         return answer
     try:
-        return _run(frame, request, salts, scan, joined=False, parts=parts)
+        return _run(frame, request, salts, scan, joined=False, parts=parts, source=source)
     except HashCollisionError:
-        return _run(frame, request, salts, scan, joined=True, parts=parts)
+        return _run(frame, request, salts, scan, joined=True, parts=parts, source=source)
 
 
-def _in_one_form(frame: pl.LazyFrame, request: BoundedRequest) -> pl.LazyFrame:
+def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Return rows whose units and keys have one zero and one NaN, before anything is joined, hashed or compared."""
     schema = frame.collect_schema()
-    names = [f"unit{i}" for i in range(request.units)] + [f"key{i}" for i in range(request.keys)]
-    floats = [name for name in names if schema[name].is_float()]
+    floats = [name for name in schema if schema[name].is_float() and name.startswith(("unit", "key"))]
     return frame.with_columns(one_form(pl.col(name), schema[name]).alias(name) for name in floats) if floats else frame
 
 
@@ -111,20 +112,55 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) ->
     return frame.with_columns(numbers).drop(sorted(names))
 
 
-def _run(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, scan: Scan, *, joined: bool, parts: int) -> Exact:
+Found = TypeVar("Found")
+
+
+def _first_look(
+    look: Callable[[pl.LazyFrame], tuple[pl.LazyFrame, Found]],
+    frame: pl.LazyFrame,
+    source: PrivateRows,
+    names: Sequence[str],
+) -> tuple[pl.LazyFrame, Found]:
+    """Look at some columns alone, so that no others are read or computed; at the whole frame if it has to change."""
+    if not names:
+        return look(frame)
+    narrow = _in_one_form(source.scan(names).frame)
+    after, found = look(narrow)
+    return (frame, found) if after is narrow else look(frame)
+
+
+def _run(
+    frame: pl.LazyFrame,
+    request: BoundedRequest,
+    salts: Salts,
+    scan: Scan,
+    *,
+    joined: bool,
+    parts: int,
+    source: PrivateRows,
+) -> Exact:
     keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
     schema = frame.collect_schema()
     scan.begin()  # codes are found among all rows, once for all parts
     if request.domain is not None:
         frame, codes = domain_codes(frame, request.domain, salts, joined=joined)
+    elif joined:
+        frame, codes = found_codes(frame, keys, salts, joined=True)
     else:
-        frame, codes = found_codes(frame, keys, salts, joined=joined)
+        frame, codes = _first_look(lambda own: found_codes(own, keys, salts, joined=False), frame, source, keys)
     groups = math.prod(code.size for code in codes)
     if groups > _MOST_GROUPS and request.domain is None:
         # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
-        return _shown(_run(frame, replace(request, domain=found), salts, scan, joined=True, parts=parts))
-    frame, units = units_of(frame, unit_names, salts, by_hash=request.hashed_units, joined=joined)
+        numbered = replace(request, domain=found)
+        return _shown(_run(frame, numbered, salts, scan, joined=True, parts=parts, source=source))
+    hashed_units = request.hashed_units
+    if joined:
+        frame, units = units_of(frame, unit_names, salts, by_hash=hashed_units, joined=True)
+    else:
+        frame, units = _first_look(
+            lambda own: units_of(own, unit_names, salts, by_hash=hashed_units, joined=False), frame, source, unit_names
+        )
     cap = _cap_of(request, codes)
     lanes = [
         LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"))
