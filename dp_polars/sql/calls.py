@@ -25,6 +25,7 @@ _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
 _PAIRS = ("corr", "cov", "linear_regression")
 _WITHOUT_BOUNDS = ("count", "count_units", "n_unique", *_PAIRS)
+_STARRED = ("columns", "expr", "relation_name", "exclude_list", "replace_list", "rename_list", "qualified_exclude_list")
 _MEDIANS = {"median": 0.5, "min": 0, "max": 1}
 
 Refuse = Callable[[Node, str], StatementNotAllowed]
@@ -163,6 +164,8 @@ def _values(
 ) -> tuple[tuple[Node, ...], list[Node]]:
     """Return the expressions that a call is about, and what else it was given by position."""
     if kind in ("count", "count_units") and (not positional or positional[0]["class"] == "STAR"):
+        if positional and any(positional[0].get(part) for part in _STARRED):
+            raise refuse(node, f"{name}(*) counts rows; * with a table, COLUMNS, EXCLUDE or REPLACE is not understood.")
         return (), positional[1:]
     if kind == "count_units":
         raise refuse(node, "dp_count_units counts units; it takes no column. Leave units out with FILTER (WHERE ...).")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ class Catalog:
         self._tables: dict[TableKey, KnownTable] = {}
         self._public: dict[TableKey, Any] = {}
         self._snapshots: list[Snapshot] = []
+        self._stored: set[TableKey] = set()
+        """Tables of which every column is stored: reading one computes nothing."""
 
     # ------------------------------------------------------------------ names
 
@@ -126,12 +128,15 @@ class Catalog:
         found = {}
         for kind in ("table", "view"):
             rows = self._run(
-                f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name "  # noqa: S608 - own words
-                f"FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
+                f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name, "  # noqa: S608 - own words
+                f"coalesce(sql, 'generated') FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
             )
-            for number, *path in rows:
+            for number, *path, text in rows:
                 lower = tuple(fold(part) for part in path)
-                found[lower] = (("table", number, *lower[1:]), tuple(path), kind == "view")
+                key = ("table", number, *lower[1:])
+                found[lower] = (key, tuple(path), kind == "view")
+                if kind == "table" and "generated" not in fold(text):
+                    self._stored.add(key)
         return found
 
     @cached_property
@@ -161,7 +166,10 @@ class Catalog:
         snapshot = Snapshot(self._guard._cursor_for_rows)
         self._snapshots.append(snapshot)
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
-        return table_rows(snapshot, table.path, known)
+        rows = table_rows(snapshot, table.path, known)
+        # What a view or a generated column computes may fail. Whether it does must not depend on a condition of the
+        # analyst's, so all rows are read.
+        return rows if table.key in self._stored else replace(rows, narrowed=None)
 
     def close(self) -> None:
         """End the transactions in which rows were read."""

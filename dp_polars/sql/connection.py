@@ -367,6 +367,9 @@ def _parameters(given: Parameters) -> dict[str, Any]:
     values = given if isinstance(given, Mapping) else {str(place + 1): value for place, value in enumerate(given)}
     for name, value in values.items():
         check_parameter(str(name))
+        texts = [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, str)]
+        if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text):
+            raise InvalidParameterError(f"Parameter {name} is no text: it has half a character in it.")
         if not all(isinstance(one, _VALUES) for one in (value if isinstance(value, list | tuple) else [value])):
             raise InvalidParameterError(
                 f"Parameter {name} is a {type(value).__name__}; parameters are numbers, texts, dates or lists of them."

@@ -123,7 +123,7 @@ class Reader:
             raise self.refuse(
                 node, f"{one.value!r} is compared with a value of the type {name}, and is none."
             ) from None
-        return from_series(found)
+        return from_series(_in_utc(found))
 
     # ------------------------------------------------------------------ constants
 
@@ -161,10 +161,7 @@ class Reader:
             if span is None:
                 raise self.refuse(node, "An INTERVAL that is null moves nothing.")
             return Interval(span.months, span.days, span.nanoseconds // 1000)
-        series = pl.Series(array)
-        if series.dtype == pl.Datetime and series.dtype.time_zone is not None:  # type: ignore[attr-defined]
-            series = series.dt.convert_time_zone("UTC")
-        return from_series(series)
+        return from_series(_in_utc(pl.Series(array)))
 
     # ------------------------------------------------------------------ nodes
 
@@ -373,6 +370,12 @@ _COMPARISONS = {
     "COMPARE_DISTINCT_FROM": "ne_missing",
     "COMPARE_NOT_DISTINCT_FROM": "eq_missing",
 }
+
+
+def _in_utc(series: pl.Series) -> pl.Series:
+    """Return points in time with a zone under the one name that columns have."""
+    zoned = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
+    return series.dt.convert_time_zone("UTC") if zoned else series
 
 
 def _spoken(node: Node) -> str:

@@ -396,3 +396,47 @@ def test_no_sample_stands_below_a_release():
     ):
         with pytest.raises(dp.StatementNotAllowed, match="sample"):
             con.sql(asked, epsilon=0.1)
+
+
+@pytest.mark.parametrize("source", ["generated", "view"])
+def test_what_a_table_computes_fails_for_all_conditions_or_for_none(source):
+    """A condition that DuckDB applied first decided whether a generated column, or one of a view, met the bad row."""
+    raw = duckdb.connect()
+    computed = "code BIGINT GENERATED ALWAYS AS (CAST(note AS BIGINT))" if source == "generated" else "other BIGINT"
+    raw.execute(f"CREATE TABLE t (user_id BIGINT, cents BIGINT, note VARCHAR, {computed})")
+    raw.execute("INSERT INTO t (user_id, cents, note) SELECT i, i % 50, i::VARCHAR FROM range(200) r(i)")
+    raw.execute("UPDATE t SET cents = 90, note = 'n/a' WHERE user_id = 7")
+    raw.execute("CREATE VIEW v AS SELECT user_id, cents, CAST(note AS BIGINT) AS code FROM t")
+    table = "t" if source == "generated" else "v"
+    outcomes = []
+    for value in (89, 90):
+        con = dp.connect(raw, session())
+        con = con.private("v", unit="user_id") if source == "view" else con
+        outcomes.append(outcome(con, f"SELECT dp_count(code) AS n FROM {table} WHERE user_id = 7 AND cents = {value}"))
+    kinds = {kind for kind, *_ in outcomes}
+    assert len(kinds) == 1
+
+
+def test_a_star_with_more_to_it_is_no_count_of_rows():
+    con = dp.connect(database(), session())
+    for star in ("COLUMNS('.*')", "COLUMNS(*)", "visits.*", "* EXCLUDE (s)"):
+        with pytest.raises(dp.DPError):
+            con.sql(f"SELECT dp_count({star}, epsilon := 0.1) FROM visits")
+
+
+def test_a_parameter_with_half_a_character_is_refused_in_our_words():
+    con = dp.connect(database(), session())
+    with pytest.raises(dp.InvalidParameterError, match="half a character"):
+        con.sql("SELECT dp_count(*, epsilon := 0.1) FROM visits WHERE s = ?", params=["\ud800"])
+
+
+def test_texts_are_compared_with_points_in_time_that_have_a_zone():
+    raw = duckdb.connect()
+    raw.execute("SET TimeZone = 'America/New_York'")
+    raw.execute(
+        "CREATE TABLE t AS SELECT i AS user_id, TIMESTAMPTZ '2020-01-01 00:00:00+00' + i * INTERVAL 1 DAY AS at_time "
+        "FROM range(100) t(i)"
+    )
+    con = dp.connect(raw, session(epsilon=10**6))
+    found = con.sql("SELECT dp_count(*, epsilon := 100000) AS n FROM t WHERE at_time >= '2020-02-01 00:00:00+00'")
+    assert found.fetchall() == [(69,)]

@@ -184,8 +184,8 @@ class PrivateRows:
             )
         if not unique and public.height and _most_copies(public, keys) > _MOST_COPIES:
             raise InvalidParameterError(
-                f"The public frame has some {', '.join(keys)} more than {_MOST_COPIES:,} times; a row may meet that "
-                "many public rows at most."
+                f"A row may meet {_MOST_COPIES:,} public rows at most, and these have more of the same "
+                f"{', '.join(keys) or 'kind: the join has no equal columns'}."
             )
         step = Lookup(public, tuple(on), how, tuple(columns.items()), unique, nulls_equal)
         return replace(self, steps=(*self.steps, step))
