@@ -41,7 +41,7 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
             for path in public:
                 if path in databases:
                     raise InvalidParameterError(f"{path} is a database: name its public tables, --public TABLE.")
-                con.public(quoted(tables[path]))
+            con.public(*(quoted(tables[path]) for path in public))  # at once: of one file under two names both are
             _declare(con, options, [one for one in options.public if one not in public])
             yield con
 
