@@ -27,7 +27,7 @@ from dp_polars.sql.responses import is_local, local_statement, plan_of_local
 from dp_polars.sql.sandbox import Sandbox
 from dp_polars.sql.statement import cut
 from dp_polars.sql.tables import closest
-from dp_polars.sql.tree import Node, Parser, fold, parameters_of, path_of, sandbox
+from dp_polars.sql.tree import Node, Parser, fold, parameters_of, path_of, sandbox, without_progress
 from dp_polars.sql.verify import check_parameter
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -282,7 +282,7 @@ class GuardedConnection:
         """Return a cursor on the database that sees no Python variables."""
         cursor = self._raw.cursor()
         cursor.execute("SET python_enable_replacements = false")
-        cursor.execute("SET enable_progress_bar = false")
+        without_progress(cursor)
         return cursor
 
     # ------------------------------------------------------------------ Python's database API

@@ -5,6 +5,7 @@ Trees are the nested dictionaries of DuckDB's own JSON form, as DuckDB 2 has it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -168,6 +169,12 @@ class Parser:
         return answer
 
 
+def without_progress(connection: Any) -> None:
+    """Switch progress bars off, where that can be done: in a notebook without ipywidgets DuckDB refuses to."""
+    with contextlib.suppress(duckdb.Error):
+        connection.execute("SET enable_progress_bar = false")
+
+
 @lru_cache(maxsize=1)
 def _shared(process: int) -> Any:
     return sandbox()
@@ -181,8 +188,9 @@ def shared_sandbox() -> Any:
 def sandbox() -> Any:
     """Return an empty database that reads no file, no Python variable and no extension: what it holds is put there."""
     database = duckdb.connect(":memory:")
-    for setting in ("python_enable_replacements", "enable_progress_bar", "autoinstall_known_extensions",
-                    "autoload_known_extensions", "enable_external_access"):  # fmt: skip
+    without_progress(database)
+    for setting in ("python_enable_replacements", "autoinstall_known_extensions", "autoload_known_extensions",
+                    "enable_external_access"):  # fmt: skip
         database.execute(f"SET {setting} = false")
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET lock_configuration = true")

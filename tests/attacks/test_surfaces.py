@@ -176,7 +176,7 @@ def test_the_command_line_escapes_for_a_terminal_and_hands_data_to_programs(form
     frame = pl.DataFrame({"key": KEYS, "n": range(6)})
     screen = Terminal(terminal=terminal)
     monkeypatch.setattr(sys, "stdout", screen)
-    output.show(output.encoded(frame, form, 200))
+    output.show(output.encoded(frame, form, 200), data=form != "table")
     sent = screen.buffer.getvalue()
     if terminal or form == "table":
         assert not set(OBEYED) & set(sent.decode())
