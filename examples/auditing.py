@@ -20,7 +20,7 @@ everyone = pl.concat([crowd, worst])
 
 def asked(visits: pl.DataFrame) -> pl.DataFrame:
     """Ask as real data will be asked."""
-    return visits.dp.sum("km", by="region", keys=REGIONS, bounds=(0, 20), epsilon=1.0)
+    return dp.private(visits).sum("km", by="region", keys=REGIONS, bounds=(0, 20), epsilon=1.0)
 
 
 print("a question that keeps its promise")
@@ -33,7 +33,7 @@ print(f"{found.verdict}: at least epsilon {found.epsilon_lower_bound:.2f}")
 
 print("\nGaussian noise, which an audit judges by its trade-off curve")
 found = dp.audit(
-    lambda visits: visits.dp.count("region", keys=REGIONS, epsilon=1.0, mechanism="gaussian"),
+    lambda visits: dp.private(visits).count("region", keys=REGIONS, epsilon=1.0, mechanism="gaussian"),
     everyone,
     crowd,
     session=session,
@@ -43,7 +43,7 @@ print(f"{found.verdict}: claimed rho {found.rho:.4f}, at least {found.rho_lower_
 
 print("\na stream, asked anew each time")
 found = dp.audit(
-    lambda visits: visits.dp.above_threshold(52, of="units", epsilon=1.0).ask(pl.col("km") >= 0),
+    lambda visits: dp.private(visits).above_threshold(52, of="units", epsilon=1.0).ask(pl.col("km") >= 0),
     everyone,
     crowd,
     session=session,
