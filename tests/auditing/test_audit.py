@@ -195,7 +195,9 @@ def test_the_chart_has_the_claim_and_what_was_seen():
             what: [row for row in drawn if row.get("what") == what]
             for what in ("what was seen", "what the claim allows")
         }
-        assert all(len(line) >= 3 for line in lines.values())
+        seen = lines["what was seen"]  # two points if no event was found that tells the inputs apart
+        assert [(row["there"], row["here"]) for row in seen] == [pytest.approx(point) for point in found.curve]
+        assert (seen[0]["there"], seen[0]["here"], seen[-1]["there"], seen[-1]["here"]) == (0, 0, 1, 1)
         assert all(0 <= row["here"] <= 1 and 0 <= row["there"] <= 1 for row in drawn)
         allowed = lines["what the claim allows"]
         assert allowed == sorted(allowed, key=lambda row: row["there"])
