@@ -109,3 +109,24 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
     assert scan.frame.collect(engine="streaming").height == 5
     scan.check(5)
     assert scan.evaluation.read == 1000
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
+def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
+    """DuckDB skips groups of rows by the smallest and the largest value in them; one odd value must not hide others."""
+    size = 122_880
+    columns = {"x": TableColumn(quoted("x"), pl.Float64()), "row": TableColumn(quoted("row"), pl.UInt32())}
+    for place in (0, size - 1, size, 2 * size + 7):
+        values = pl.Series("x", [0.0] * size + [5.0] * size + [-5.0] * size)
+        values = values.scatter(place, [odd])
+        raw = duckdb.connect()
+        raw.register("given", pl.DataFrame([values]).with_row_index("row").to_arrow())
+        raw.execute("CREATE TABLE t AS FROM given")
+        for name, value in itertools.product(COMPARISONS, (0.0, -0.0, 5.0, 1e308, -1e308)):
+            condition = apply(name, Column("x", pl.Float64()), Constant(value, pl.Float64()))
+            scan = table_rows(Snapshot(raw.cursor), ("memory", "main", "t"), columns).filter(condition).scan(["row"])
+            scan.begin()
+            found = scan.frame.collect(engine="streaming")
+            scan.check(found.height)
+            mask = Program([condition]).columns(pl.DataFrame([values]))[0].fill_null(False)
+            assert found["row"].sort().equals(mask.arg_true().cast(pl.UInt32).alias("row"))

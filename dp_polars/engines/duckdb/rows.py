@@ -9,6 +9,7 @@ CPU s, two integers for 0.1.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,8 +124,9 @@ _TYPES: dict[type[pl.DataType], str] = {
 def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str | None:
     """Return a plain condition as SQL, or one that is true in more rows; None if there is no such.
 
-    Integers and dates are compared in any way. Of texts only equality: a collation makes more of them equal, and orders
-    them in another way. No function is called, so no macro of the database is, either.
+    Integers and floats are compared in any way: NaN is the largest number to both engines. Of texts only equality: a
+    collation makes more of them equal, and orders them in another way. No function is called, so no macro of the
+    database is, either.
     """
     if not isinstance(condition, Apply):
         return None
@@ -155,6 +157,8 @@ def _literal(value: Any, dtype: pl.DataType) -> str | None:
     """Return a constant as SQL of exactly a type; None if that is not tried."""
     if dtype.base_type() in _TYPES and isinstance(value, int):
         return f"CAST('{int(value)}' AS {_TYPES[dtype.base_type()]})"
+    if dtype == pl.Float64 and isinstance(value, float) and math.isfinite(value):
+        return f"CAST('{value!r}' AS DOUBLE)"
     if dtype == pl.String and isinstance(value, str) and "\0" not in value:
         return "'" + value.replace("'", "''") + "'"
     return None

@@ -124,7 +124,7 @@ def _first_look(
     """Look at some columns alone, so that no others are read or computed; at the whole frame if it has to change."""
     if not names:
         return look(frame)
-    narrow = _in_one_form(source.scan(names).frame)
+    narrow = _in_one_form(source.wider(names).scan(names).frame)
     after, found = look(narrow)
     return (frame, found) if after is narrow else look(frame)
 

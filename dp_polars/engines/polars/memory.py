@@ -22,6 +22,17 @@ def makes_texts(expression: Expression) -> bool:
     return any(isinstance(one, Apply) and _is_text(one.dtype) for one in walk(expression))
 
 
+_CHOOSE = frozenset({"case", "coalesce", "map_values", "least", "greatest"})
+"""Operations that give texts which are there already."""
+
+
+def cuts_texts(expression: Expression) -> bool:
+    """Whether an expression makes new texts, so that parts of longer ones may be among them."""
+    return any(
+        isinstance(one, Apply) and _is_text(one.dtype) and one.operation not in _CHOOSE for one in walk(expression)
+    )
+
+
 def _is_text(dtype: pl.DataType) -> bool:
     return dtype in (pl.String, pl.List(pl.String))
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 import polars as pl
 
 from dp_polars.engines.polars.lowering import is_pattern, is_plain, lowered, plain
-from dp_polars.engines.polars.memory import Sizes, largest_value, makes_texts, own_copy, text_bytes
+from dp_polars.engines.polars.memory import Sizes, cuts_texts, largest_value, makes_texts, own_copy, text_bytes
 from dp_polars.errors import InvalidParameterError
 from dp_polars.expressions.tree import Apply, Column, Constant, Expression, canonical, walk
 from dp_polars.expressions.types import MOST_TEXT, kind_of
@@ -36,6 +36,8 @@ _OWN = "\0"  # how the names of columns begin that are not the user's
 How = Literal["inner", "left", "semi", "anti"]
 _FAILURES = (Exception, pl.exceptions.PanicException)
 
+_SMALL = 1 << 16  # public rows that stand for what is found among them
+_MOST_KEPT = 16  # constants that are kept as columns: up to 2 MB each
 _LARGEST = 400  # steps of an expression that Polars gets as a whole
 
 
@@ -72,6 +74,7 @@ class Lookup:
     how: How
     columns: tuple[tuple[str, str], ...]
     unique: bool
+    """Whether no two public rows have the same keys."""
     nulls_equal: bool = False
 
 
@@ -177,7 +180,8 @@ class PrivateRows:
                 "person is there. Shorten them, or leave the column out."
             )
         keys = [theirs for _, theirs in on]
-        if unique and public.select(keys).n_unique() != public.height:
+        are_unique = public.height <= 1 or (bool(keys) and public.select(keys).n_unique() == public.height)
+        if unique and not are_unique:
             raise InvalidParameterError(
                 f"The public frame has {', '.join(keys)} more than once: a join would multiply rows and with them "
                 "what one unit can change. Make the keys unique first."
@@ -187,7 +191,7 @@ class PrivateRows:
                 f"A row may meet {_MOST_COPIES:,} public rows at most, and these have more of the same "
                 f"{', '.join(keys) or 'kind: the join has no equal columns'}."
             )
-        step = Lookup(public, tuple(on), how, tuple(columns.items()), unique, nulls_equal)
+        step = Lookup(public, tuple(on), how, tuple(columns.items()), are_unique, nulls_equal)
         return replace(self, steps=(*self.steps, step))
 
     def describe(self) -> list[Any]:
@@ -210,22 +214,59 @@ class PrivateRows:
         read = [name for name in self.source_schema if name in wanted] or list(self.source_schema)[:1]
         conditions, steps = _plain_first(steps)
         narrowed = self.narrowed(conditions) if conditions and self.narrowed is not None else self
-        evaluation = Evaluation(steps, names, counts=not conditions)
+        native, steps = _native_first(read, steps)
+        evaluation = Evaluation(steps, names, counts=not (conditions or native))
         frame = narrowed.source.select([pl.col(name) for name in read])
-        if conditions:  # Polars filters by itself; what it reads is counted before
-            frame = _watched(frame, evaluation.counted).filter([plain(one) for one in conditions])
-        chosen = _chosen(read, steps)
+        if conditions or native:  # Polars takes these steps by itself; what it reads is counted before
+            frame = _watched(frame, evaluation.counted)
+        if conditions:
+            frame = frame.filter([plain(one) for one in conditions])
+        for step in native:
+            frame = _natively(frame, step)
+        chosen = _chosen(frame.collect_schema() if native else read, steps)
         if chosen is None:
             frame = _by_batch(frame, evaluation, schema)
         else:  # nothing is computed, so a pass reads the columns that it needs and no others
             frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
         return Scan(frame, evaluation, narrowed.rows_of_source)
 
+    def wider(self, names: Sequence[str]) -> PrivateRows:
+        """Return rows in which these columns have all the values that they have here, and maybe more.
+
+        A look at what values there are needn't pay for lookups: columns that don't come from one have no more values
+        without it, and those that do have values of the public rows.
+        """
+        wanted = set(names)
+        for place in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[place]
+            if isinstance(step, Make):
+                made = [one for name, one in step.columns if name in wanted]
+                wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
+                wanted = wanted.union(*(one.columns for one in made))
+            elif isinstance(step, Lookup) and (found := wanted & {name for _, name in step.columns}):
+                if found != wanted or step.public.height > _SMALL:
+                    return self
+                return PrivateRows(_what_is_found(step).lazy(), _makes(self.steps[place + 1 :]))
+        if not wanted or not any(isinstance(step, Lookup) for step in self.steps):
+            return self
+        first = self.steps[:1] if isinstance(self.steps[0], Filter) else ()
+        return replace(self, steps=(*first, *_makes(self.steps)))
+
     def rows_of_source(self) -> int:
         """Return how many rows the source has, counted in another way than by reading them."""
         if self.height is not None:
             return self.height()
         return int(self.source.select(pl.len()).collect(engine="streaming").item())
+
+
+def _makes(steps: Sequence[Step]) -> tuple[Step, ...]:
+    return tuple(step for step in steps if isinstance(step, Make))
+
+
+def _what_is_found(step: Lookup) -> pl.DataFrame:
+    """Return the public rows that a lookup may find, and one of nulls for rows that find none."""
+    rows = pl.DataFrame([step.public[own].alias(name) for own, name in step.columns])
+    return pl.concat([rows, pl.DataFrame(schema=rows.schema).clear(1)])
 
 
 def _by_batch(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
@@ -253,7 +294,7 @@ def _watched(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFram
     )
 
 
-def _chosen(read: Sequence[str], steps: Sequence[Step]) -> dict[str, str] | None:
+def _chosen(read: Iterable[str], steps: Sequence[Step]) -> dict[str, str] | None:
     """Return which column of the source each column is after steps that only choose and rename; None after others."""
     found = {name: name for name in read}
     for step in steps:
@@ -272,6 +313,55 @@ def _plain_first(steps: Sequence[Step]) -> tuple[list[Expression], list[Step]]:
     conditions = [one for one in first.conditions if is_plain(one)]
     others = tuple(one for one in first.conditions if not is_plain(one))
     return conditions, [replace(first, conditions=others), *rest] if others else rest
+
+
+def _native_first(read: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """Return the steps that come first and that Polars may take by itself, up to the last lookup, and the others.
+
+    A lookup by unique keys of the same type gives a row the public row that it finds, or none: Polars' streaming join
+    does that for a third of the time that it takes batch by batch. Filters and bare columns between lookups go along.
+    """
+    columns, last = set(read), 0
+    for place, step in enumerate(steps):
+        if isinstance(step, Lookup):
+            names = {name for _, name in step.columns}
+            nested = any(step.public.schema[own].is_nested() for own, _ in step.columns)
+            if not step.unique or not step.on or nested or names & columns:
+                break
+            columns |= names
+            last = place + 1
+        elif isinstance(step, Filter):
+            if not all(map(is_plain, step.conditions)):
+                break
+            columns = columns if step.columns is None else set(step.columns)
+        else:
+            if not all(isinstance(one, Column) for _, one in step.columns):
+                break
+            made = {name for name, _ in step.columns}
+            columns = columns | made if step.keep else made
+    return list(steps[:last]), list(steps[last:])
+
+
+def _natively(frame: pl.LazyFrame, step: Step) -> pl.LazyFrame:
+    """Return a plan after a step that Polars takes by itself."""
+    match step:
+        case Filter():
+            kept = frame.filter([plain(one) for one in step.conditions])
+            return kept if step.columns is None else kept.select([pl.col(name) for name in step.columns])
+        case Make():
+            made = [pl.col(one.name).alias(name) for name, one in step.columns if isinstance(one, Column)]
+            return frame.with_columns(made) if step.keep else frame.select(made)
+    keys = [f"{_OWN}key {place}" for place in range(len(step.on))]
+    added = [] if step.how in ("semi", "anti") else [step.public[own].alias(name) for own, name in step.columns]
+    public = pl.DataFrame([*(step.public[own].alias(key) for key, (_, own) in zip(keys, step.on, strict=True)), *added])
+    return frame.join(
+        public.lazy(),
+        left_on=[mine for mine, _ in step.on],
+        right_on=keys,
+        how=step.how,
+        nulls_equal=step.nulls_equal,
+        coalesce=True if step.how == "left" else None,
+    )
 
 
 def rows_of(given: PrivateRows | pl.LazyFrame) -> PrivateRows:
@@ -493,6 +583,7 @@ class Program:
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
         self._nodes = sum(1 for own in expressions for _ in walk(own))
         self._grows = any(makes_texts(own) for own in expressions)
+        self._cuts = [cuts_texts(own) for own in expressions]
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return the expressions in each row; null where the engine fails on a row."""
@@ -504,6 +595,12 @@ class Program:
         if not parts:
             return [pl.Series([], dtype=one.dtype) for one in self._expressions]
         return [pl.concat([part[place] for part in parts]) for place in range(len(self._expressions))]
+
+    @cached_property
+    def _kept(self) -> dict[str, pl.Series]:
+        """Constants as columns of a whole batch: to make one costs as much as what is computed with it."""
+        simple = [(name, one) for name, one in self._values.items() if not one.dtype.is_nested()]
+        return {name: one.new_from_index(0, _BATCH) for name, one in simple[:_MOST_KEPT]}
 
     def problem(self, frame: pl.DataFrame) -> str | None:
         """Return what Polars says about the expressions on public rows, None if nothing is wrong."""
@@ -562,14 +659,17 @@ class Program:
         padded = (
             [] if part is None else [one if height >= 2 else one.extend_constant(None, rows - height) for one in part]
         )
-        constants = [one.new_from_index(0, rows) for one in self._values.values()]
+        kept = self._kept if _BATCH // 16 < rows <= _BATCH else {}
+        constants = [
+            kept[name].head(rows) if name in kept else one.new_from_index(0, rows) for name, one in self._values.items()
+        ]
         frame = pl.DataFrame([*padded, *constants])
         wanted = list(places)
         whole = [place for place in wanted if not self._pieces[place].before]
         found = {}
         if whole:
-            made = frame.select([self._pieces[place].last.alias(str(place)) for place in whole])
-            found = {place: made[str(place)] for place in whole}
+            selected = frame.select([self._pieces[place].last.alias(str(place)) for place in whole])
+            found = {place: selected[str(place)] for place in whole}
         for place in wanted:
             if place not in found:
                 found[place] = self._pieces[place].computed(frame)
@@ -579,7 +679,7 @@ class Program:
             if len(one) != rows or one.dtype != expression.dtype:
                 raise RowCountError
             cut = one.head(height)
-            checked.append(own_copy(cut) if cut.dtype == pl.String and makes_texts(expression) else cut)
+            checked.append(own_copy(cut) if cut.dtype == pl.String and self._cuts[place] else cut)
         return checked
 
 
