@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dp_polars import composition, mechanisms
-from dp_polars.accounting import ROW, Budget, Closing, Cost, Fact, Release, Reservation, Session, Terms
-from dp_polars.accounting.current import current_session, set_session
-from dp_polars.accounting.pricing import exponential_cost, gaussian_cost, pure_cost
-from dp_polars.asking.aggregates import (
+from dp_polars import mechanisms, theory
+from dp_polars._aggregates.functions import (
     Asked,
     corr,
     count,
@@ -32,13 +29,22 @@ from dp_polars.asking.aggregates import (
     sum,
     var,
 )
-from dp_polars.asking.domain import Bins, bins
-from dp_polars.asking.frame import PrivateFrame
-from dp_polars.asking.namespace import private, put_namespace
-from dp_polars.asking.online_queries import OnlineQueries
-from dp_polars.asking.options import ChoiceOptions, OpeningOptions, Options
-from dp_polars.asking.responses import ResponseOptions
-from dp_polars.asking.streams import Stream
+from dp_polars._frame.namespace import private, put_namespace
+from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options
+from dp_polars._frame.private_frame import PrivateFrame
+from dp_polars._local.methods import ResponseOptions
+from dp_polars._many.domain_columns import Bins, bins
+from dp_polars._many.online_plan import OnlinePlan
+from dp_polars._many.online_queries import OnlineQueries
+from dp_polars._many.online_release import OnlineAnswer
+from dp_polars._many.synthesis_plan import SynthesisPlan
+from dp_polars._many.synthesis_release import Synthesis
+from dp_polars._plan.plan import Plan
+from dp_polars._session import ROW, Budget, Closing, Cost, Fact, Release, Reservation, Session, Terms
+from dp_polars._session.current import current_session, set_session
+from dp_polars._session.pricing import exponential_cost, gaussian_cost, pure_cost
+from dp_polars._streams.plan import StreamPlan
+from dp_polars._streams.stream import Stream
 from dp_polars.errors import (
     BudgetExceeded,
     DPError,
@@ -53,19 +59,13 @@ from dp_polars.errors import (
     StatementNotAllowed,
 )
 from dp_polars.mechanisms.frequencies import estimate_frequencies
-from dp_polars.planning.online import OnlinePlan
-from dp_polars.planning.plan import Plan
-from dp_polars.planning.stream import StreamPlan
-from dp_polars.planning.synthesis import SynthesisPlan
-from dp_polars.releasing.online import OnlineAnswer
-from dp_polars.releasing.synthesis import Synthesis
 
 if TYPE_CHECKING:
-    from dp_polars.auditing.audit import audit
-    from dp_polars.auditing.result import AuditResult
-    from dp_polars.showing.charts.plot import plot
-    from dp_polars.sql.connection import GuardedConnection, connect
-    from dp_polars.sql.functions import register
+    from dp_polars._audit.audit import audit
+    from dp_polars._audit.result import AuditResult
+    from dp_polars._display.charts.plot import plot
+    from dp_polars._sql.connection import GuardedConnection, connect
+    from dp_polars._sql.functions import register
 
 __all__ = [
     "ROW",
@@ -107,7 +107,6 @@ __all__ = [
     "Terms",
     "audit",
     "bins",
-    "composition",
     "connect",
     "corr",
     "count",
@@ -133,6 +132,7 @@ __all__ = [
     "set_session",
     "std",
     "sum",
+    "theory",
     "var",
 ]
 
@@ -142,23 +142,23 @@ put_namespace()
 def __getattr__(name: str) -> object:
     """Import DuckDB's side, audits and charts only when they are asked for."""
     if name == "audit":
-        from dp_polars.auditing.audit import audit
+        from dp_polars._audit.audit import audit
 
         return audit
     if name == "AuditResult":
-        from dp_polars.auditing.result import AuditResult
+        from dp_polars._audit.result import AuditResult
 
         return AuditResult
     if name in ("connect", "GuardedConnection"):
-        from dp_polars.sql import connection
+        from dp_polars._sql import connection
 
         return getattr(connection, name)
     if name == "register":
-        from dp_polars.sql.functions import register
+        from dp_polars._sql.functions import register
 
         return register
     if name == "plot":
-        from dp_polars.showing.charts.plot import plot
+        from dp_polars._display.charts.plot import plot
 
         return plot
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dp_polars.command import main
+from dp_polars._cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

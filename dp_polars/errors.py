@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dp_polars.accounting.ledger import Closing
+    from dp_polars._session.ledger import Closing
 
 
 class DPError(Exception):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dp_polars.accounting import price
+from dp_polars._session import minimum_price as price
 
 SEES_THROUGH = 1000
 

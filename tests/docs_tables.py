@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
+from dp_polars._expressions import OPERATIONS, Column, apply
+from dp_polars._expressions.operations import Operation
+from dp_polars._expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
+from dp_polars._sql.expressions import ROWWISE
 from dp_polars.errors import ExpressionNotAllowed
-from dp_polars.expressions import OPERATIONS, Column, apply
-from dp_polars.expressions.operations import Operation
-from dp_polars.expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
-from dp_polars.sql.expressions import ROWWISE
 
 PAGE = Path(__file__).parents[1] / "docs" / "expressions.md"
 

@@ -48,7 +48,7 @@ def test_no_module_draws_randomness_but_from_the_system(path):
 def test_no_public_function_takes_a_seed_or_a_source_of_bits():
     public = [
         *(getattr(dp.mechanisms, name) for name in dp.mechanisms.__all__),
-        *(getattr(dp.composition, name) for name in dp.composition.__all__),
+        *(getattr(dp.theory, name) for name in dp.theory.__all__),
         *(getattr(dp, name) for name in dp.__all__),
         *(member for _, member in inspect.getmembers(dp.Session, inspect.isfunction)),
     ]
@@ -64,7 +64,7 @@ def test_no_public_function_takes_a_seed_or_a_source_of_bits():
 
 
 def test_every_public_name_has_a_docstring_with_an_example():
-    for module in (dp.mechanisms, dp.composition):
+    for module in (dp.mechanisms, dp.theory):
         for name in module.__all__:
             if callable(getattr(module, name)):
                 assert ">>>" in (inspect.getdoc(getattr(module, name)) or ""), name

@@ -17,6 +17,9 @@ from typing import Any, TypeVar
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._numbers import Number, epsilon_of, positive
+from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
+from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.calibration import Calibration, VarianceOf, variance_rule
 from dp_polars.mechanisms.grid import (
@@ -28,9 +31,6 @@ from dp_polars.mechanisms.grid import (
     to_grid,
 )
 from dp_polars.mechanisms.values import Values, read_numbers
-from dp_polars.quantities import Number, epsilon_of, positive
-from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
-from dp_polars.sampling.noise import MAX_SCALE
 
 N = TypeVar("N", int, float, NDArray[Any], pl.Series)
 Draw = Callable[[int], NDArray[Any]]

@@ -18,9 +18,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.composition import approximate_to_zcdp
+from dp_polars._numbers import Number, delta_of, epsilon_of, positive
 from dp_polars.errors import InvalidParameterError
-from dp_polars.quantities import Number, delta_of, epsilon_of, positive
+from dp_polars.theory import approximate_to_zcdp
 
 Calibration = Literal["exact", "zcdp", "classic"]
 

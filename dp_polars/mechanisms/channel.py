@@ -17,11 +17,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._numbers import MAX_EPSILON, MIN_EPSILON, Number, epsilon_of, exact
+from dp_polars._sampling import BitSource, bernoulli, uniform_integers
+from dp_polars._sampling.bernoulli import enclosed_coins
+from dp_polars._sampling.lazy import enclose_exp
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.quantities import MAX_EPSILON, MIN_EPSILON, Number, epsilon_of, exact
-from dp_polars.sampling import BitSource, bernoulli, uniform_integers
-from dp_polars.sampling.bernoulli import enclosed_coins
-from dp_polars.sampling.lazy import enclose_exp
 
 _BITS = 256  # beyond those of exp(-epsilon), of the enclosure that a rounded-up logarithm is checked with
 

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._numbers import Number, flag_of, probability_of
 from dp_polars.errors import DPWarning, InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, categories_of, channel_of, codes_of
 from dp_polars.mechanisms.randomized_response import NOT_LISTED, as_series
-from dp_polars.quantities import Number, flag_of, probability_of
 
 _OWN = ("category", "frequency", "standard_error", "frequency_low", "frequency_high", "responses")
 Floats = NDArray[np.float64]

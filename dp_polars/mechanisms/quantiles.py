@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.sampling.bits import BitSource
-from dp_polars.sampling.lazy import Enclosure, LazyUniform, enclose_exp
+from dp_polars._sampling.bits import BitSource
+from dp_polars._sampling.lazy import Enclosure, LazyUniform, enclose_exp
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint32]
@@ -117,7 +117,7 @@ def choose_points(
 
     Examples
     --------
-    >>> from dp_polars.sampling import SYSTEM_BITS
+    >>> from dp_polars._sampling import SYSTEM_BITS
     >>> values, counts = np.array([3, 5, 8]), np.array([900, 900, 900])
     >>> begin, end, low, high = np.array([0]), np.array([3]), np.array([0]), np.array([10])
     >>> choose_points(values, counts, begin, end, low, high, Target(1, 1), Fraction(1), SYSTEM_BITS)

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._numbers import Number
+from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, categories_of, channel_of, codes_of, enclose_truth
-from dp_polars.quantities import Number
-from dp_polars.sampling import SYSTEM_BITS, BitSource
 
 __all__ = ["enclose_truth", "randomized_response", "respond"]
 

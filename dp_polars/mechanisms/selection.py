@@ -15,11 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.grid import grid_exponent, in_steps, to_grid
-from dp_polars.mechanisms.values import read_numbers
-from dp_polars.quantities import Number, epsilon_of, flag_of, positive
-from dp_polars.sampling import (
+from dp_polars._numbers import Number, epsilon_of, flag_of, positive
+from dp_polars._sampling import (
     SYSTEM_BITS,
     BitSource,
     bernoulli_exp_each,
@@ -27,7 +24,10 @@ from dp_polars.sampling import (
     uniform_integer,
     uniform_integers,
 )
-from dp_polars.sampling.noise import MAX_SCALE
+from dp_polars._sampling.noise import MAX_SCALE
+from dp_polars.errors import InvalidDataError, InvalidParameterError
+from dp_polars.mechanisms.grid import grid_exponent, in_steps, to_grid
+from dp_polars.mechanisms.values import read_numbers
 
 Scores = Sequence[int] | Sequence[float] | NDArray[Any] | pl.Series
 NoiseKind = Literal["laplace", "exponential", "gumbel"]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_polars._sampling import BitSource
 from dp_polars.mechanisms.selection import choose_exponential
-from dp_polars.sampling import BitSource
 
 Numbers = NDArray[np.int64]
 

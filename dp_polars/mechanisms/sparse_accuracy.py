@@ -6,8 +6,8 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+from dp_polars._numbers import Number, count_of, positive, probability_of
 from dp_polars.mechanisms.sparse_vector import Constants, sparse_scales
-from dp_polars.quantities import Number, count_of, positive, probability_of
 
 # The grid of a stream adds less than this part to its noise.
 _GRID = 1 + 2.0**-14

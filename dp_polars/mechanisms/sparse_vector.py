@@ -20,12 +20,12 @@ from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 
-from dp_polars.composition import advanced
+from dp_polars._numbers import MIN_EPSILON, Number, count_of, delta_of, epsilon_of, exact, flag_of, positive
+from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_laplace
+from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.grid import grid_exponent, in_steps
-from dp_polars.quantities import MIN_EPSILON, Number, count_of, delta_of, epsilon_of, exact, flag_of, positive
-from dp_polars.sampling import SYSTEM_BITS, BitSource, discrete_laplace
-from dp_polars.sampling.noise import MAX_SCALE
+from dp_polars.theory import advanced
 
 Constants = Literal["lyu-su-li", "dwork-roth"]
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.sql import asking
+from dp_polars._sql import answers as asking
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}

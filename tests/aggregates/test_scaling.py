@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.polars import run_bounded
-from dp_polars.releasing.noise import _vector
-from dp_polars.releasing.present import present
-from dp_polars.releasing.run import request_of
+from dp_polars._engines.polars import run_bounded
+from dp_polars._release.answers import present
+from dp_polars._release.noise import _vector
+from dp_polars._release.run import request_of
 from tests.aggregates.doors import HUGE, InParts, Polars, rows, session
 
 GENERATOR = np.random.default_rng(12)

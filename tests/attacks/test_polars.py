@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.polars.rows import PrivateRows, Program
-from dp_polars.expressions import Column, Constant, apply
-from dp_polars.expressions.tree import walk
+from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._expressions import Column, Constant, apply
+from dp_polars._expressions.tree import walk
 from tests.attacks.children import Outcome, run
 
 HUGE = 10**5  # an epsilon at which there is no noise to be seen

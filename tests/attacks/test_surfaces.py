@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.accounting import reservation
-from dp_polars.command import main, output
-from dp_polars.showing.escaping import escaped, escaped_frame
+from dp_polars._cli import main, output
+from dp_polars._display.escaping import escaped, escaped_frame
+from dp_polars._session import reservation
 
 KEYS = ["\x1b[2J\x1b]0;owned\x07", "two\nlines\r", "\x9b31m", "\u202egnp.exe", "<b>bold</b>", "plain é 👨‍👩‍👧"]
 OBEYED = "\x1b\x07\r\x9b\u202e"  # what none of these may pass on

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from dp_polars import mechanisms
-from dp_polars.sampling import (
+from dp_polars._sampling import (
     SYSTEM_BITS,
     bernoulli,
     bernoulli_exp,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from dp_polars.engines import polars
-from dp_polars.engines.request import BoundedRequest, Column, Lane, Sum
+from dp_polars._engines import polars
+from dp_polars._engines.request import BoundedRequest, Column, Lane, Sum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars.engines import hashes
-from dp_polars.engines.bounding import bound, packed, store, sums
-from dp_polars.engines.bounding import wide as wide_plan
-from dp_polars.engines.polars import codes, engine
+from dp_polars._engines import hash_table as hashes
+from dp_polars._engines.bounding import exact_sums as sums
+from dp_polars._engines.bounding import packed_rows as packed
+from dp_polars._engines.bounding import row_store as store
+from dp_polars._engines.bounding import units as bound
+from dp_polars._engines.bounding import wide_rows as wide_plan
+from dp_polars._engines.polars import codes, engine
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 

@@ -5,9 +5,9 @@ import itertools
 import polars as pl
 import pytest
 
-from dp_polars.engines.polars.rows import Evaluation, Lookup, PrivateRows, _native_first, _natively
-from dp_polars.expressions import Column, Constant, apply
-from dp_polars.expressions.hostile import hostile_frame
+from dp_polars._engines.polars.rows import Evaluation, Lookup, PrivateRows, _native_first, _natively
+from dp_polars._expressions import Column, Constant, apply
+from dp_polars._expressions.hostile import hostile_frame
 
 TYPES = [
     *(pl.Boolean(), pl.Int8(), pl.Int64(), pl.UInt64(), pl.String(), pl.Date(), pl.Datetime("us"), pl.Datetime("ns")),

@@ -10,12 +10,12 @@ import pytest
 from polars.io.plugins import register_io_source
 
 import dp_polars as dp
-from dp_polars.engines.bounding import LaneBounding
-from dp_polars.engines.duckdb.rows import memory_limit
-from dp_polars.engines.polars import codes, engine
-from dp_polars.engines.polars.rows import PrivateRows, RowCountError
-from dp_polars.engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
-from dp_polars.sql import asking
+from dp_polars._engines.bounding import LaneBounding
+from dp_polars._engines.duckdb.rows import memory_limit
+from dp_polars._engines.polars import codes, engine
+from dp_polars._engines.polars.rows import PrivateRows, RowCountError
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
+from dp_polars._sql import answers as asking
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 

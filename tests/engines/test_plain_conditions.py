@@ -6,11 +6,11 @@ import duckdb
 import polars as pl
 import pytest
 
-from dp_polars.engines.duckdb.rows import Snapshot, TableColumn, plain_sql, quoted, table_rows
-from dp_polars.engines.polars.lowering import _is_ordinary, is_plain, plain
-from dp_polars.engines.polars.rows import PrivateRows, Program
-from dp_polars.expressions import Column, Constant, apply
-from dp_polars.expressions.hostile import hostile_frame
+from dp_polars._engines.duckdb.rows import Snapshot, TableColumn, plain_sql, quoted, table_rows
+from dp_polars._engines.polars.lowering import _is_ordinary, is_plain, plain
+from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._expressions import Column, Constant, apply
+from dp_polars._expressions.hostile import hostile_frame
 
 TYPES = [
     *(pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.UInt8(), pl.UInt16(), pl.UInt32(), pl.UInt64()),

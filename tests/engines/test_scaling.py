@@ -11,17 +11,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dp_polars.engines import polars
-from dp_polars.engines.bounding import moments, sums
-from dp_polars.engines.request import LIMIT, MOST_INNER, BoundedRequest, Column, Lane, Sum
-from dp_polars.planning.grid import scaling_of
-from dp_polars.planning.plan import plan_of
-from dp_polars.planning.query import Spend
-from dp_polars.releasing.run import request_of
-from tests.accounting.test_filter_by_enumeration import terms_of
+from dp_polars._engines import polars
+from dp_polars._engines.bounding import capped_sums as moments
+from dp_polars._engines.bounding import exact_sums as sums
+from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, Column, Lane, Sum
+from dp_polars._plan.grid import scaling_of
+from dp_polars._plan.plan import plan_of
+from dp_polars._plan.query import Spend
+from dp_polars._release.run import request_of
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
-from tests.planning.queries import query
+from tests.plan.queries import query
+from tests.session.test_filter_by_enumeration import terms_of
 
 TERMS = terms_of(1, 1e-6)
 PATHS = ["one division", "long division", "Python's integers"]

@@ -6,8 +6,8 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from dp_polars.engines.polars.rows import Program
-from dp_polars.expressions import Column, apply, constant
+from dp_polars._engines.polars.rows import Program
+from dp_polars._expressions import Column, apply, constant
 
 LOW, HIGH = -(2**63), 2**63 - 1
 INTEGERS = [LOW, LOW + 1, -(2**62), -7, -3, -2, -1, 0, 1, 2, 3, 7, 10**9, 2**62, HIGH - 1, HIGH, None]

@@ -11,10 +11,10 @@ import random
 import polars as pl
 import pytest
 
-from dp_polars.engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._expressions import OPERATIONS, Apply, Column, Constant, apply
+from dp_polars._expressions.hostile import hostile
 from dp_polars.errors import ExpressionNotAllowed
-from dp_polars.expressions import OPERATIONS, Apply, Column, Constant, apply
-from dp_polars.expressions.hostile import hostile
 
 TYPES = [
     *(pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Int128(), pl.UInt8(), pl.UInt32(), pl.UInt64()),
@@ -163,7 +163,7 @@ def test_every_operation_says_why_it_is_safe():
 
 
 def test_every_operation_is_lowered():
-    from dp_polars.engines.polars.lowering import _LOWERINGS
+    from dp_polars._engines.polars.lowering import _LOWERINGS
 
     built = {one.operation for operation in OPERATIONS.values() for sample in operation.samples
              for tree in trees_of(operation, sample)[:50] for one in walk_applies(tree)}  # fmt: skip
@@ -171,6 +171,6 @@ def test_every_operation_is_lowered():
 
 
 def walk_applies(tree):
-    from dp_polars.expressions.tree import walk
+    from dp_polars._expressions.tree import walk
 
     return [one for one in walk(tree) if isinstance(one, Apply)]

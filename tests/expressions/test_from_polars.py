@@ -18,10 +18,10 @@ import polars.selectors as cs
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking.expressions import check_expression, check_expressions
-from dp_polars.engines.polars.rows import PrivateRows, Program
-from dp_polars.expressions import from_polars
-from dp_polars.expressions.hostile import hostile_frame
+from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._expressions import from_polars
+from dp_polars._expressions.check import check_expression, check_expressions
+from dp_polars._expressions.hostile import hostile_frame
 from tests.expressions.test_evidence import bits, never_isolated  # noqa: F401 - a fixture
 
 POLARS_2 = int(pl.__version__.split(".")[0]) >= 2
@@ -599,7 +599,7 @@ def test_one_text_for_one_meaning_and_another_for_another():
 
 def test_the_text_is_the_same_in_another_process():
     program = (
-        "import polars as pl; from dp_polars.asking.expressions import check_expression as c;"
+        "import polars as pl; from dp_polars._expressions.check import check_expression as c;"
         "s = pl.Schema({'a': pl.Int64, 'b': pl.String});"
         "e = pl.col('a').is_in([1, 2]) & pl.col('b').cast(pl.Enum(['x', 'y'])).eq('x') & (pl.col('a') / 3 > 1);"
         "print(c(e, schema=s, what='by').canonical)"

@@ -19,14 +19,14 @@ import duckdb
 import polars as pl
 
 import dp_polars as dp
-from dp_polars.asking.expressions import check_expressions
-from dp_polars.engines.polars.rows import Program
-from dp_polars.expressions import Column
-from dp_polars.expressions.hostile import hostile
-from dp_polars.sql.expressions import Reader
-from dp_polars.sql.tables import Scope, Table
-from dp_polars.sql.tree import Parser
-from dp_polars.sql.types import polars_type
+from dp_polars._engines.polars.rows import Program
+from dp_polars._expressions import Column
+from dp_polars._expressions.check import check_expressions
+from dp_polars._expressions.hostile import hostile
+from dp_polars._sql.expressions import Reader
+from dp_polars._sql.syntax_tree import Parser
+from dp_polars._sql.tables import Scope, Table
+from dp_polars._sql.types import polars_type
 from tests.expressions.test_evidence import bits as bits_of
 from tests.fuzz.grammar_sql import COLUMNS, UNUSABLE
 

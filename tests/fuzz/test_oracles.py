@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.expressions import Column
+from dp_polars._expressions import Column
 from tests.fuzz import oracles
 from tests.fuzz.oracles import Finding, Statements, Strict, check_row_wise, hostile_rows
 from tests.fuzz.runs import Child

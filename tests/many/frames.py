@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from dp_polars.asking.domain import bins, domain_of_words
-from dp_polars.planning.domain import Domain
-from dp_polars.releasing.online import bounded_histogram
+from dp_polars._many.domain import Domain
+from dp_polars._many.domain_columns import bins, domain_of_words
+from dp_polars._many.online_release import bounded_histogram
 from tests.bits import SeededBits
 
 COLORS = ["red", "green", "blue"]

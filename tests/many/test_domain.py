@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking.domain import domain_of_words
-from dp_polars.planning.domain import CELL, histogram_of
+from dp_polars._many.domain import CELL, histogram_of
+from dp_polars._many.domain_columns import domain_of_words
 
 FRAME = pl.DataFrame(
     {

@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking.domain import domain_of_words
-from dp_polars.auditing.audit import judged
-from dp_polars.auditing.samples import Samples
+from dp_polars._audit.audit import judged
+from dp_polars._audit.samples import Samples
+from dp_polars._many import online_release as online
+from dp_polars._many.domain_columns import domain_of_words
+from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
+from dp_polars._many.online_release import OnlineStream
+from dp_polars._plan.query import Spend
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis
-from dp_polars.planning.online import OnlinePlan, most_updates, online_plan
-from dp_polars.planning.query import Spend
-from dp_polars.releasing import online
-from dp_polars.releasing.online import OnlineStream
 from tests.bits import SeededBits
 from tests.many.frames import domain, histograms, neighbours, random_rows
 
@@ -384,6 +384,6 @@ def test_a_forked_copy_does_not_answer(monkeypatch):
     session = dp.Session(epsilon=1, unit="user", max_rows_per_group=2)
     online = dp.private(members(), session=session).online_queries(["member"], alpha=0.1, epsilon=0.5)
     online.ask(pl.col("member"))
-    monkeypatch.setattr("dp_polars.accounting.exclusive.Exclusive.inherited", lambda _: True)
+    monkeypatch.setattr("dp_polars._session.exclusive_lock.Exclusive.inherited", lambda _: True)
     with pytest.raises(dp.InvalidParameterError, match="forked"):
         online.ask(pl.col("member"))

@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.accounting.pricing import pure_cost
-from dp_polars.asking.many import SynthesisWords, synthesis_plan_of
+from dp_polars._many import mwem
+from dp_polars._many import online_release as online
+from dp_polars._many.methods import SynthesisWords, synthesis_plan_of
+from dp_polars._many.mwem import choice_rate, scores_of, synthetic_weights
+from dp_polars._many.synthesis_plan import SynthesisPlan
+from dp_polars._many.synthesis_release import whole_rows
+from dp_polars._session.pricing import pure_cost
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
-from dp_polars.planning.synthesis import SynthesisPlan
-from dp_polars.releasing import mwem, online
-from dp_polars.releasing.mwem import choice_rate, scores_of, synthetic_weights
-from dp_polars.releasing.synthesis import whole_rows
 from examples.flights import flights
 from tests.bits import SeededBits
 from tests.many.frames import WORDS, histograms, neighbours, random_rows

@@ -13,7 +13,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dp_polars.composition import approximate_to_zcdp, gaussian_delta
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms import additive, gaussian
 from dp_polars.mechanisms import calibration as calibration_module
@@ -23,6 +22,7 @@ from dp_polars.mechanisms.calibration import (
     gaussian_variance,
     least_variance,
 )
+from dp_polars.theory import approximate_to_zcdp, gaussian_delta
 
 FLOAT = 1e-9  # relative; what the reference sums lose to cancellation
 EPSILONS = [0.1, 0.5, 1, 2, 5, 10]

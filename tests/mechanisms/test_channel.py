@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from dp_polars._sampling.lazy import enclose_fraction
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import randomized_response
 from dp_polars.mechanisms.channel import (
@@ -21,7 +22,6 @@ from dp_polars.mechanisms.channel import (
     enclose_truth,
     epsilon_of_resampling,
 )
-from dp_polars.sampling.lazy import enclose_fraction
 from tests.bits import SeededBits
 from tests.mechanisms.test_randomized_response import enclosed_e
 from tests.statistics import chi_square_fits

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars.composition import advanced, optimal
+from dp_polars._sampling import discrete_laplace
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import above_threshold, numeric_sparse, sparse, sparse_vector
 from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector, _Ahead, sparse_scales
-from dp_polars.sampling import discrete_laplace
+from dp_polars.theory import advanced, optimal
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
 

@@ -19,26 +19,26 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
-from dp_polars.accounting.cost import Cost
-from dp_polars.engines.polars import engine, run_bounded
-from dp_polars.engines.polars import lowering as lowerings
-from dp_polars.engines.polars.rows import PrivateRows, Program, RowCountError
-from dp_polars.engines.request import BoundedRequest, Exact, Lane, Sum
-from dp_polars.expressions import OPERATIONS, Column, Constant, apply
+from dp_polars._choices.plan import selection_plan
+from dp_polars._engines.polars import engine, run_bounded
+from dp_polars._engines.polars import lowering as lowerings
+from dp_polars._engines.polars.rows import PrivateRows, Program, RowCountError
+from dp_polars._engines.request import BoundedRequest, Exact, Lane, Sum
+from dp_polars._expressions import OPERATIONS, Column, Constant, apply
+from dp_polars._plan import plan as plans
+from dp_polars._plan.query import Selection, Spend
+from dp_polars._plan.spend import Noise
+from dp_polars._release import noise as noises
+from dp_polars._release.quantiles import _Descent
+from dp_polars._release.run import request_of
+from dp_polars._session.cost import Cost
 from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
-from dp_polars.planning import plan as plans
-from dp_polars.planning.query import Selection, Spend
-from dp_polars.planning.selection import selection_plan
-from dp_polars.planning.spend import Noise
-from dp_polars.releasing import noise as noises
-from dp_polars.releasing.quantiles import _Descent
-from dp_polars.releasing.run import request_of
-from tests.accounting.test_filter_by_enumeration import terms_of
 from tests.bits import SeededBits
 from tests.expressions import test_evidence as evidence
 from tests.mechanisms.test_quantiles import law_of
-from tests.planning.queries import aggregate, query
-from tests.planning.test_neighbours import difference, moved_cells, named_vector
+from tests.plan.queries import aggregate, query
+from tests.plan.test_neighbours import difference, moved_cells, named_vector
+from tests.session.test_filter_by_enumeration import terms_of
 from tests.statistics import binomial_fits, chi_square_fits
 
 

@@ -13,15 +13,24 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dp_polars.accounting import affordable, filters, ledger, price, running, session
-from dp_polars.asking import frame as frames
-from dp_polars.engines.bounding import blocks, cells, moments
-from dp_polars.engines.polars import codes, engine, lowering, rows, units
+from dp_polars._choices import plan as selection
+from dp_polars._engines.bounding import blocks, cells
+from dp_polars._engines.bounding import capped_sums as moments
+from dp_polars._engines.polars import codes, engine, lowering, rows, units
+from dp_polars._frame import private_frame as frames
+from dp_polars._plan import compile as making
+from dp_polars._plan import lanes as building
+from dp_polars._plan import plan, spend
+from dp_polars._plan.grid import Scaling
+from dp_polars._release import answers as present
+from dp_polars._release import charge as charging
+from dp_polars._release import noise, quantiles, run
+from dp_polars._session import affordability as affordable
+from dp_polars._session import filters, ledger, session
+from dp_polars._session import minimum_price as price
+from dp_polars._session import open_charges as running
+from dp_polars._sql import catalog, connection, relations, sandbox
 from dp_polars.mechanisms import sparse_vector
-from dp_polars.planning import building, making, plan, selection, spend
-from dp_polars.planning.grid import Scaling
-from dp_polars.releasing import charging, noise, present, quantiles, run
-from dp_polars.sql import catalog, connection, relations, sandbox
 from tests.bits import SeededBits
 from tests.mutations import checks
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dp_polars.sampling import bernoulli, bernoulli_exp, bernoulli_exp_each
-from dp_polars.sampling.bernoulli import exp_coins
-from dp_polars.sampling.lazy import LazyUniform, enclose_exp
+from dp_polars._sampling import bernoulli, bernoulli_exp, bernoulli_exp_each
+from dp_polars._sampling.bernoulli import exp_coins
+from dp_polars._sampling.lazy import LazyUniform, enclose_exp
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits
 
@@ -80,7 +80,7 @@ def test_the_forced_fall_back_gives_the_same_coins(monkeypatch):
     by_filter = exp_coins(words, floats, lambda i: exponents[i], SeededBits(10))
     import sys
 
-    monkeypatch.setattr(sys.modules["dp_polars.sampling.bernoulli"], "_MARGIN", 2.0)
+    monkeypatch.setattr(sys.modules["dp_polars._sampling.bernoulli"], "_MARGIN", 2.0)
     by_integers = exp_coins(words, floats, lambda i: exponents[i], SeededBits(11))
     assert (by_filter == by_integers).all()
 

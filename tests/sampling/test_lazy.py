@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars.sampling.lazy import LazyUniform, enclose_exp, enclose_fraction
+from dp_polars._sampling.lazy import LazyUniform, enclose_exp, enclose_fraction
 from tests.bits import ScriptedBits, SeededBits
 
 

@@ -10,12 +10,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dp_polars.sampling import SYSTEM_BITS, discrete_gaussian, discrete_laplace
-from dp_polars.sampling import table as table_module
-from dp_polars.sampling.lazy import LazyUniform
-from dp_polars.sampling.scalar import geometric, symmetric
-from dp_polars.sampling.shapes import GaussianShape, LaplaceShape
-from dp_polars.sampling.table import Table
+from dp_polars._sampling import SYSTEM_BITS, discrete_gaussian, discrete_laplace
+from dp_polars._sampling import table as table_module
+from dp_polars._sampling.lazy import LazyUniform
+from dp_polars._sampling.scalar import geometric, symmetric
+from dp_polars._sampling.shapes import GaussianShape, LaplaceShape
+from dp_polars._sampling.table import Table
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import chi_square_fits
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dp_polars.sampling import uniform_integer, uniform_integers
+from dp_polars._sampling import uniform_integer, uniform_integers
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import chi_square_fits
 

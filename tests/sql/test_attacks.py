@@ -178,7 +178,7 @@ def test_the_name_of_a_table_is_nothing_else(con, name):
 
 
 def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, monkeypatch):
-    from dp_polars.sql import asking
+    from dp_polars._sql import answers as asking
 
     monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):
@@ -196,7 +196,7 @@ def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, m
 
 
 def test_rows_as_units_are_counted_once_in_parts(raw, monkeypatch):
-    from dp_polars.sql import asking
+    from dp_polars._sql import answers as asking
 
     monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):

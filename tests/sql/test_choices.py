@@ -8,8 +8,8 @@ import pytest
 
 import dp_polars as dp
 from tests.aggregates.doors import HUGE, session
-from tests.asking.test_choices import KINDS, REGIONS, ROWS
-from tests.asking.test_choices import ranked as plain
+from tests.choices.test_choices import KINDS, REGIONS, ROWS
+from tests.choices.test_choices import ranked as plain
 
 EPSILON = HUGE
 """A candidate weighs exp(25) times as much, or more, for each row that it is ahead by; counts are off with 1e-20."""
@@ -37,7 +37,7 @@ def paying():
 
 @pytest.fixture(params=[1, 3], ids=["whole", "in parts"])
 def con(request, paying, monkeypatch):
-    monkeypatch.setattr("dp_polars.sql.asking.parts_for", lambda *_: request.param)
+    monkeypatch.setattr("dp_polars._sql.answers.parts_for", lambda *_: request.param)
     return dp.connect(raw_connection(), paying)
 
 

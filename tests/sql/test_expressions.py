@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.polars.rows import Program
-from dp_polars.expressions import Column
-from dp_polars.expressions.hostile import hostile_frame
-from dp_polars.sql.expressions import ROWWISE, Reader
-from dp_polars.sql.tables import Scope, Table
-from dp_polars.sql.tree import Parser
+from dp_polars._engines.polars.rows import Program
+from dp_polars._expressions import Column
+from dp_polars._expressions.hostile import hostile_frame
+from dp_polars._sql.expressions import ROWWISE, Reader
+from dp_polars._sql.syntax_tree import Parser
+from dp_polars._sql.tables import Scope, Table
 
 ROWS = pl.DataFrame(
     {

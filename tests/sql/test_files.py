@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql import file_sources as files
+from dp_polars._sql.column_types import type_of, typed
+from dp_polars._sql.csv_reader import _slow, header_of, is_regular, texts_of
+from dp_polars._sql.file_sources import open_file, open_frame, open_source, refuse_public_and_private, same_file
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.sql import files
-from dp_polars.sql.column_types import type_of, typed
-from dp_polars.sql.delimited import _slow, header_of, is_regular, texts_of
-from dp_polars.sql.files import open_file, open_frame, open_source, refuse_public_and_private, same_file
 
 SECRET = "Zanzibar-4711"
 LINES = "user_id,day,amount,note\n" + "".join(f"{i},2024-01-0{i % 9 + 1},{i}.5,n{i}\n" for i in range(40))
@@ -83,7 +83,7 @@ def test_inferred_types_are_recorded_for_every_process_and_for_a_file_that_chang
     assert open_file("t", path, "infer", session).types["x"] == "BIGINT"
     put(tmp_path, "user_id,x\n1,text\n2,2.5\n3,7\n")
     program = (
-        "import sys, dp_polars as dp; from dp_polars.sql.files import open_file\n"
+        "import sys, dp_polars as dp; from dp_polars._sql.file_sources import open_file\n"
         "s = dp.Session.from_ledger(sys.argv[1])\n"
         "for types in (None, 'infer'): print(open_file('t', sys.argv[2], types, s).frame.collect()['x'].to_list())"
     )

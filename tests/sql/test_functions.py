@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.sql.allowed import AGGREGATES
+from dp_polars._sql.allowed_functions import AGGREGATES
 from tests.sql.test_accepted import HUGE, VISITS
 
 

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.engines.polars import engine
-from dp_polars.releasing.run import request_of
-from dp_polars.sql import asking
-from tests.planning.test_neighbours import difference, moved_cells, named_vector
+from dp_polars._engines.polars import engine
+from dp_polars._release.run import request_of
+from dp_polars._sql import answers as asking
+from tests.plan.test_neighbours import difference, moved_cells, named_vector
 
 GENERATOR = np.random.default_rng(41)
 N = 600

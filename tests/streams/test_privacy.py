@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking import stream_queries, streams
-from dp_polars.planning import stream as planning
-from dp_polars.releasing import snapshot
+from dp_polars._release import snapshot
+from dp_polars._streams import plan as planning
+from dp_polars._streams import queries as stream_queries
+from dp_polars._streams import stream as streams
 from tests.bits import SeededBits
 from tests.streams.watched import SCHEMA, law, loss, watch
 

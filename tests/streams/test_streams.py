@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking import streams
+from dp_polars._release import snapshot
+from dp_polars._streams import stream as streams
 from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
-from dp_polars.releasing import snapshot
 from tests.bits import SeededBits
 from tests.streams.watched import truths
 
@@ -233,7 +233,7 @@ def test_all_questions_are_checked_before_one_is_asked(monkeypatch):
     stream = dp.private(FRAME, session(max_rows_per_group=5)).sparse_vector(0, hits=3, epsilon=LARGE)
     asked = []
     monkeypatch.setattr(SparseVector, "ask", lambda *given: asked.append(given))
-    monkeypatch.setattr("dp_polars.releasing.stream.exact_answers", lambda *given: asked.append(given))
+    monkeypatch.setattr("dp_polars._streams.release.exact_answers", lambda *given: asked.append(given))
     with pytest.raises(dp.InvalidParameterError, match="Int64"):
         stream.ask_many(["a", dp.count(), "n"])
     assert not asked
@@ -415,7 +415,7 @@ def test_a_question_that_fails_says_nothing_of_the_rows(monkeypatch):
     def fail(*_):
         raise pl.exceptions.ComputeError("private value 42")
 
-    monkeypatch.setattr("dp_polars.releasing.stream.exact_answers", fail)
+    monkeypatch.setattr("dp_polars._streams.release.exact_answers", fail)
     with pytest.raises(dp.EngineError) as caught:
         stream.ask("a")
     assert "42" not in str(caught.value)
@@ -559,7 +559,7 @@ def test_a_question_that_fails_on_the_rows_closes_the_stream(monkeypatch):
     def failing(*_):
         raise pl.exceptions.ComputeError("a value of a person")
 
-    monkeypatch.setattr("dp_polars.releasing.stream.exact_answers", failing)
+    monkeypatch.setattr("dp_polars._streams.release.exact_answers", failing)
     with pytest.raises(dp.EngineError) as caught:
         stream.ask(dp.count())
     assert "person" not in str(caught.value)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars.asking import streams
+from dp_polars._streams import stream as streams
 from dp_polars.mechanisms import grid
 from dp_polars.mechanisms.grid import in_steps
 from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector

@@ -1,0 +1,1 @@
+"""Aggregates: what can be computed for each group of a private frame."""

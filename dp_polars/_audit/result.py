@@ -1,0 +1,127 @@
+"""What an audit found: as numbers, in words, as a chart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dp_polars._display.fact_table import AsTable
+
+Verdict = Literal["no violation found", "violation"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AuditResult(AsTable):
+    """What `dp.audit` found. Prints as a table; `plot()` draws it.
+
+    Attributes
+    ----------
+    verdict
+        "violation" if the lower bound lies above the claim, else "no violation found", which is no proof.
+    epsilon_lower_bound
+        The epsilon that the question has at least, at `delta`, with this `confidence`.
+    epsilon, delta
+        What was claimed: the price of the question, if nothing else was said.
+    rho, rho_lower_bound
+        The claim and the bound in rho, if all noise is Gaussian; else None.
+    confidence
+        A question that keeps its claim is found in violation with a probability of at most 1 - confidence.
+    runs
+        How many answers there were on each input; half of them chose the event, the other half judged it.
+    reads
+        How often the rows of each input were read for that: once if nothing random happens before the noise.
+    how
+        How the answers were made.
+    likely, unlikely
+        How often the event happened on the input where it is likelier, and on the other.
+    likely_limit, unlikely_limit
+        The limits of these probabilities that the bound follows from.
+    checked
+        Whether it was seen that the inputs are neighbours.
+    curve
+        Points (x, y) of how often answers with the highest scores came from the one input and the other.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> people = pl.DataFrame({"user": range(10)})
+    >>> asked = lambda people: people.dp.count(epsilon=1.0)
+    >>> found = dp.audit(asked, people, people[1:], session=session, made_up=True, confidence=1 - 1e-7)
+    >>> found.verdict, found.epsilon, found.reads, found.runs
+    ('no violation found', 1.0, 1, 1000000)
+    >>> 0.9 < found.epsilon_lower_bound <= 1
+    True
+    >>> "layer" in found.plot().to_dict()
+    True
+    """
+
+    verdict: Verdict
+    epsilon_lower_bound: float
+    epsilon: float
+    delta: float
+    rho: float | None
+    rho_lower_bound: float | None
+    confidence: float
+    runs: int
+    reads: int
+    how: str
+    likely: float
+    unlikely: float
+    likely_limit: float
+    unlikely_limit: float
+    checked: bool
+    curve: tuple[tuple[float, float], ...] = field(default=())
+
+    @property
+    def claimed(self) -> str:
+        """What was claimed, in words."""
+        text = f"epsilon {self.epsilon:.4g}" + (f" at delta {self.delta:.3g}" if self.delta else "")
+        return text if self.rho is None else f"rho {self.rho:.4g} ({text} for Gaussian noise)"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it says of itself, as names and texts."""
+        found = f"epsilon {self.epsilon_lower_bound:.4g}" + (f" at delta {self.delta:.3g}" if self.delta else "")
+        if self.rho_lower_bound is not None:
+            found = f"rho {self.rho_lower_bound:.4g} ({found} for Gaussian noise)"
+        return [
+            ("audit", self.verdict),
+            ("claimed", self.claimed),
+            ("at least", f"{found}, with confidence {100 * self.confidence:.10g} %"),
+            (
+                "event",
+                f"{self.likely:.4g} of the runs on one input (at least {self.likely_limit:.4g}), {self.unlikely:.4g} "
+                f"on the other (at most {self.unlikely_limit:.4g})",
+            ),
+            ("runs", f"{self.runs:,} on each input; {self.how}"),
+            ("inputs", "neighbours" if self.checked else "taken for neighbours: the unit's column has another name"),
+            ("what it means", self._meaning()),
+        ]
+
+    def _meaning(self) -> str:
+        if self.verdict == "violation":
+            assumed = " if its noise has the shape of a Gaussian" if self.rho is not None else ""
+            return (
+                f"On these two inputs the question tells more than was claimed{assumed}. That is wrong with a "
+                f"probability of at most {1 - self.confidence:.2g}."
+            )
+        return (
+            "This event on these two inputs is within the claim. Other inputs, events or more runs may tell more: an "
+            "audit can refute a guarantee, never prove it."
+        )
+
+    def _repr_html_(self) -> str:
+        from dp_polars._display.html import facts, heading, whole
+
+        (_, verdict), *rest = self.rows()
+        return whole(heading(f"Audit: {verdict}"), facts(rest))
+
+    def plot(self) -> Any:
+        """Return a chart of what was seen against what the claim allows. Needs the extra `plot`.
+
+        A point is an event: how often it happened on one input, and on the other. Above the line of the claim no event
+        of a private question lies.
+        """
+        from dp_polars._display.charts.audit import audit_chart
+
+        return audit_chart(self)

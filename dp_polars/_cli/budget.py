@@ -1,0 +1,70 @@
+"""`dp-polars budget`: what a ledger holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import polars as pl
+
+from dp_polars._cli.exit_codes import CODES, Parser
+from dp_polars._cli.output import encoded, json_text, show, table_width
+from dp_polars._display.escaping import escaped
+from dp_polars._session.session import Session
+
+_EPILOG = f"""\
+examples:
+  dp-polars budget budget.db
+  dp-polars budget budget.db --format json | python -c "import json, sys; print(json.load(sys.stdin)['remaining'])"
+
+{CODES}"""
+
+
+def read(words: Sequence[str]) -> argparse.Namespace:
+    """Return what a user said."""
+    parser = Parser(
+        prog="dp-polars budget",
+        description="Show a ledger: what was agreed, spent and is left, and every release. Changes nothing.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("ledger", metavar="BUDGET", help="the file of a ledger")
+    parser.add_argument(
+        "--format", choices=["table", "json", "csv"], default="table", help="json: all of it; csv: the releases"
+    )
+    return parser.parse_args(list(words))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the ledger."""
+    session = Session.from_ledger(options.ledger)
+    try:
+        releases = session.export()
+        if options.format == "csv":
+            show(encoded(releases, "csv", 0), data=True)
+        elif options.format == "json":
+            show(json_text(_whole(session, releases), indent=2).encode() + b"\n", data=True)
+        else:
+            show(escaped(session.describe(), keep="\n").encode() + b"\n")
+            if releases.height:
+                columns = ["id", "label", "state", "share", "epsilon", "rho", "delta", "reserved_at"]
+                used = [name for name in columns if name not in ("rho", "delta") or (releases[name] > 0).any()]
+                if session.terms.measure == "pure":
+                    used.remove("rho")
+                shown = releases.select(used).with_columns(pl.col("share").mul(100).round(3).alias("share"))
+                show(encoded(shown.rename({"share": "share (%)"}), "table", table_width()))
+    finally:
+        session.close()
+
+
+def _whole(session: Session, releases: pl.DataFrame) -> dict[str, object]:
+    return {
+        "terms": {"measure": session.terms.measure, **session.terms.described()},
+        "spent": asdict(session.spent),
+        "remaining": asdict(session.remaining),
+        "facts": [{**asdict(fact), "value": json.loads(fact.value)} for fact in session.facts],
+        "releases": releases.to_dicts(),
+    }

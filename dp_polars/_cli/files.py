@@ -1,0 +1,159 @@
+"""Files as tables of a guarded connection.
+
+A file is what its path leads to: a link to a private file is private, and whose rows are in a file is said once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import duckdb
+
+from dp_polars._cli.exit_codes import FileProblem
+from dp_polars._engines.duckdb.rows import quoted
+from dp_polars._session.session import Session
+from dp_polars._sql.connection import GuardedConnection
+from dp_polars._sql.file_sources import ENDINGS, TEXT, ending_of, inferred_types
+from dp_polars.errors import InvalidDataError, InvalidParameterError
+
+DATABASES = (".duckdb", ".ddb", ".db")
+
+
+@contextlib.contextmanager
+def open_tables(options: argparse.Namespace, session: Session) -> Iterator[GuardedConnection]:
+    """Open the files that were named, for reading only, behind a guarded connection; close all of it in the end."""
+    with contextlib.closing(session):
+        public = [one for one in options.public if os.path.exists(one) or _ending(one) is not None]
+        tables = _named(options, public)
+        _refuse_links(tables, public)
+        databases = [path for path in tables if _ending(path) in DATABASES]
+        types = _types(options, [name for path, name in tables.items() if ending_of(path) in TEXT])
+        with _database({path: tables[path] for path in databases}) as database:
+            con = GuardedConnection(database, session)
+            for path, name in tables.items():
+                if path not in databases:
+                    _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)
+            for path in public:
+                if path in databases:
+                    raise InvalidParameterError(f"{path} is a database: name its public tables, --public TABLE.")
+            con.public(*(quoted(tables[path]) for path in public))  # at once: of one file under two names both are
+            _declare(con, options, [one for one in options.public if one not in public])
+            yield con
+
+
+def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
+    """Return the paths of all files and the names of their tables, which are all different."""
+    said = {path: name for name, _, path in (pair.partition("=") for pair in options.name)}
+    tables = {path: said.get(path) or stem_of(path) for path in (*options.files, *said, *public)}
+    taken: dict[str, str] = {}
+    for path, name in tables.items():
+        _check(path)
+        other = taken.setdefault(name.casefold(), path)
+        if other != path:
+            raise InvalidParameterError(
+                f"{other} and {path} would both be the table {name}; give one another name: --name OTHER={path}"
+            )
+    return tables
+
+
+def _refuse_links(tables: dict[str, str], public: list[str]) -> None:
+    """Refuse a private file that is named twice: as public, or with two units, it would be two things at once."""
+    for one, other in combinations(tables, 2):
+        if os.path.samefile(one, other) and not (one in public and other in public and _ending(one) not in DATABASES):
+            raise InvalidParameterError(
+                f"{one} and {other} are the same file, by a link or another spelling. Name it once: it is either "
+                "public or private, and its rows have one unit."
+            )
+
+
+def _types(options: argparse.Namespace, names: list[str]) -> dict[str, dict[str, str]]:
+    """Return the declared types of columns, by table."""
+    types: dict[str, dict[str, str]] = {}
+    for pair in options.type:
+        whole, _, kind = pair.partition("=")
+        table = next((name for name in names if whole.casefold().startswith(f"{name.casefold()}.")), None)
+        if table is None:
+            raise InvalidParameterError(f"--type {pair} names no CSV file; they are {', '.join(names) or 'none'}.")
+        types.setdefault(table, {})[whole[len(table) + 1 :]] = kind
+    return types
+
+
+def stem_of(path: str) -> str:
+    """Return the name of a file's table."""
+    return os.path.basename(path)[: -len(_ending(path) or "") or None]
+
+
+def _ending(path: str) -> str | None:
+    lower = path.lower()
+    return ending_of(path) or next((ending for ending in DATABASES if lower.endswith(ending)), None)
+
+
+def _check(path: str) -> None:
+    if not os.path.exists(path):
+        raise FileProblem(f"There is no file {path}.")
+    if not os.path.isfile(path):
+        raise FileProblem(f"{path} is not a file; name the files themselves.")
+    if not os.access(path, os.R_OK):
+        raise FileProblem(f"{path} may not be read.")
+    if _ending(path) is None:
+        raise FileProblem(
+            f"What kind of file is {path}? Known are those that end in {', '.join((*ENDINGS, *DATABASES))}."
+        )
+    if _ending(path) in DATABASES:
+        with open(path, "rb") as file:
+            # Of another kind of file DuckDB would look for an extension that reads it, on the network.
+            if file.read(12)[8:] != b"DUCK":
+                raise FileProblem(f"{path} is not a database of DuckDB.")
+
+
+def _register(
+    con: GuardedConnection, name: str, path: str, types: dict[str, str] | None, *, infer: bool, public: bool
+) -> None:
+    try:
+        if types is not None or ending_of(path) not in TEXT:
+            con.register(name, path, types=types)
+        elif public:  # its rows belong to nobody, so they may decide types again and again
+            con.register(name, path, types=inferred_types(name, path))
+        else:
+            con.register(name, path, types="infer" if infer else None)
+    except InvalidDataError as error:
+        raise FileProblem(f"{path}: {error}") from None
+
+
+def _database(tables: dict[str, str]) -> Any:
+    """Return a connection to the first database, with the others attached; to an empty one in memory without any."""
+    if not tables:
+        return duckdb.connect(":memory:")
+    first, *more = tables
+    try:
+        connection = duckdb.connect(os.path.abspath(first), read_only=True)
+        for path in more:
+            own = "'" + os.path.abspath(path).replace("'", "''") + "'"
+            connection.execute(f"ATTACH {own} AS {quoted(tables[path])} (READ_ONLY)")
+    except duckdb.Error:
+        raise FileProblem(
+            f"{' or '.join(tables)} can't be opened: it is damaged, of another version of DuckDB, or some program "
+            "has it open for writing."
+        ) from None
+    return connection
+
+
+def _unit(text: str) -> list[str] | dict[str, str]:
+    """Return a unit as `con.private` takes it: columns, or the agreed columns and what they are called here."""
+    parts = [part.partition(":") for part in text.split(",")]
+    if all(colon for _, colon, _ in parts):
+        return {agreed: here for agreed, _, here in parts}
+    return [agreed + colon + here for agreed, colon, here in parts]
+
+
+def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[str]) -> None:
+    """Declare tables public, and whose the rows of others are."""
+    owners = [(table, _unit(columns)) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
+    for table, unit in owners:
+        con.private(table, unit)
+    con.public(*public)

@@ -1,0 +1,51 @@
+"""`dp-polars preview`: the plan of a statement; spends nothing and makes no file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from dp_polars._cli.arguments import read_words, spend_of, statement_parser
+from dp_polars._cli.exit_codes import CODES
+from dp_polars._cli.files import open_tables
+from dp_polars._cli.progress import elapsed
+from dp_polars._cli.session_arguments import Agreement
+from dp_polars._cli.sql import left_of, tell_types
+from dp_polars._display.escaping import escaped
+from dp_polars._session.cost import NOTHING
+
+_DESCRIPTION = """\
+Show the plan of a SELECT: whom it protects, its bounds and where they came from, the noise, the price, the expected
+error. Nothing is asked, nothing is charged and no ledger is created. The arguments are those of dp-polars sql."""
+
+_EPILOG = f"""\
+example:
+  dp-polars preview visits.parquet --unit user_id --epsilon 1 --delta 1e-6 --max-groups 3 --max-rows-per-group 10 \\
+      --spend 0.2 "SELECT region, dp_count(*) AS n FROM visits GROUP BY region"
+
+{CODES}"""  # noqa: S608 - a text to read
+
+
+def read(words: Sequence[str]) -> argparse.Namespace:
+    """Return what a user said."""
+    parser = statement_parser("preview", _DESCRIPTION, _EPILOG)
+    parser.add_argument("--format", help=argparse.SUPPRESS)  # so that a command can be tried with one word changed
+    parser.add_argument("--output", help=argparse.SUPPRESS)
+    return read_words(parser, words)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the plan, or the plans of a statement with several questions."""
+    agreement = Agreement(options)
+    session = agreement.rehearsal()
+    before = session.facts
+    with elapsed("planning"), open_tables(options, session) as con:
+        tell_types([fact for fact in session.facts if fact not in before], agreement.recorded_in())
+        plan = con.preview(options.statement, **spend_of(options))
+        cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
+        fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
+    text = escaped(str(plan), keep="\n") if plan != [] else "This statement asks nothing private: it costs nothing."
+    print(text)
+    if plan != []:
+        print(f"left: {left}{'' if fits else '; this does not fit'}", file=sys.stderr)

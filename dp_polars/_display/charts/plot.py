@@ -1,0 +1,117 @@
+"""`dp.plot`: charts of releases and of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import polars as pl
+
+from dp_polars._local.plan import ResponsePlan
+from dp_polars._plan.plan import Plan
+from dp_polars._session.release_record import Release
+from dp_polars._streams.plan import StreamPlan
+from dp_polars.theory.privacy_loss import PrivacyLoss
+
+
+class Plot:
+    """Charts for Altair: `dp.plot(release)`, `dp.plot.tradeoff(...)`, `dp.plot.privacy_loss(...)`.
+
+    They need the extra `plot` (`pip install 'dp-polars[plot]'`), hold released values only and spend nothing.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> visits = dp.private(pl.DataFrame({"user": range(200), "region": ["north", "south"] * 100}), session)
+    >>> counts = visits.count("region", keys=["north", "south"], epsilon=0.5)
+    >>> chart = dp.plot(counts)
+    >>> chart.to_dict()["title"] is not None
+    True
+    """
+
+    def __call__(self, released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
+        """Return the chart of a release, with the interval of the privacy noise where it is known.
+
+        Bars for keys that are names, lines for keys that are numbers or dates, bars side by side for histograms.
+
+        Parameters
+        ----------
+        released
+            A release (`session.releases[-1]`) or a released DataFrame.
+        x, y
+            The key on the horizontal axis and the value, where the first key and all values are not what is wanted.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": range(200), "region": ["north", "south"] * 100})
+        >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1) as session:
+        ...     counts = visits.dp.count("region", keys=["north", "south"], epsilon=0.5)
+        >>> chart = dp.plot(session.releases[-1])
+        >>> (rows,) = chart.to_dict()["datasets"].values()
+        >>> [row["key"] for row in rows]
+        ['north', 'south']
+        """
+        from dp_polars._display.charts.releases import answer_chart
+
+        return answer_chart(released, x=x, y=y)
+
+    def tradeoff(
+        self, question: Callable[..., Any], *args: Any, epsilons: Iterable[float] | None = None, **options: Any
+    ) -> Any:
+        """Return the chart of the expected error (of choices: the regret) against epsilon. Spends nothing.
+
+        Parameters
+        ----------
+        question
+            A question of `preview`, or a function of `epsilon` that asks one.
+        *args, **options
+            What it is asked with.
+        epsilons
+            Where to look; from 0.05 to 5 if not given.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": range(200), "region": ["north", "south"] * 100})
+        >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1):
+        ...     preview = visits.dp.preview
+        ...     chart = dp.plot.tradeoff(preview.count, "region", keys=["north", "south"], epsilons=[0.1, 0.5, 1])
+        >>> (rows,) = chart.to_dict()["datasets"].values()
+        >>> [row["error"] for row in rows]
+        [60.0, 12.0, 6.0]
+        """
+        from dp_polars._display.charts.tradeoff import tradeoff_chart
+
+        return tradeoff_chart(question, args, epsilons, options)
+
+    def privacy_loss(
+        self, of: Plan | StreamPlan | ResponsePlan | Release | PrivacyLoss, *, epsilon: float | None = None
+    ) -> Any:
+        """Return the chart of the privacy loss of a release on its worst neighbours, with epsilon marked.
+
+        Parameters
+        ----------
+        of
+            A plan, a release of this process, or a `dp.theory.PrivacyLoss`.
+        epsilon
+            What is marked, where it is not the price.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> coin = dp.theory.PrivacyLoss.randomized_response(0.5)
+        >>> (rows,) = dp.plot.privacy_loss(coin).to_dict()["datasets"].values()
+        >>> [row["loss"] for row in rows]
+        [-0.5, 0.5]
+        """
+        from dp_polars._display.charts.privacy_loss import privacy_loss_chart
+
+        return privacy_loss_chart(of, epsilon)
+
+    def __repr__(self) -> str:
+        return "<dp.plot: dp.plot(release), dp.plot.tradeoff(question, ...), dp.plot.privacy_loss(plan)>"
+
+
+plot = Plot()

@@ -1,0 +1,192 @@
+"""How a session looks: its budget in every measure that is accounted, and its releases so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dp_polars._display.escaping import escaped
+from dp_polars._display.formatting import moment, one_line, percent
+from dp_polars._display.html import cell, columns, escape, heading, lines, whole
+from dp_polars._display.html import meter as meter_html
+from dp_polars._display.html import meters as meters_html
+from dp_polars._session.terms import _Row
+
+if TYPE_CHECKING:
+    from dp_polars._session.cost import Cost
+    from dp_polars._session.facts import Fact
+    from dp_polars._session.ledger import Closing
+    from dp_polars._session.release_record import Release
+    from dp_polars._session.session import Session
+
+_CELLS = 20  # of a bar of text
+_CHARGES, _REASONS = 5, 3  # that closed the session, for which it was reopened
+_LAST = {"text": 5, "html": 10}  # releases that are shown
+_ACCOUNTS = ("epsilon", "rho")
+_BETTER = "two accounts, of which the better one counts"
+
+
+@dataclass(frozen=True)
+class Meter:
+    """How much of a measure is used: what was spent and is left of it, in its own unit.
+
+    `counts` says that it is the better one of two accounts.
+    """
+
+    name: str
+    share: float
+    spent: float
+    left: float
+    counts: bool = False
+
+    def text(self) -> str:
+        """Return the amounts in words."""
+        which = " (counts)" if self.counts else " (beyond; the other counts)" if self.share > 1 else ""
+        return f"spent {self.spent:.6g}, left {self.left:.6g}{which}"
+
+
+def meters_of(session: Session) -> list[Meter]:
+    """Return every measure that a session accounts: epsilon, rho and the delta for keys."""
+    terms, spent, remaining = session.terms, session.spent, session.remaining
+    limits = {
+        "epsilon": (spent.epsilon, remaining.epsilon, terms.epsilon),
+        "rho": (spent.rho, remaining.rho, terms.rho_allowed),
+        "delta for keys": (spent.delta, remaining.delta, terms.native_delta),
+    }
+    found = [
+        Meter(name, used / float(limit), used, left)
+        for name, (used, left, limit) in limits.items()
+        if used is not None and left is not None and limit
+    ]
+    if terms.measure != "approximate" or found[0].share == found[1].share:
+        return found
+    better = min(found[:2], key=lambda one: one.share)
+    return [replace(one, counts=one is better) for one in found]
+
+
+def bar_text(share: float) -> str:
+    """Return a bar for a terminal.
+
+    >>> bar_text(0.48)
+    '[##########----------]'
+    """
+    full = min(max(round(share * _CELLS), 0 if share <= 0 else 1), _CELLS) if math.isfinite(share) else _CELLS
+    return f"[{'#' * full}{'-' * (_CELLS - full)}]"
+
+
+def session_text(session: Session) -> str:
+    """Return what was agreed, spent and is left, and the last releases, for a terminal."""
+    terms, releases = session.terms, session.releases
+    used, left = session.spent.share, session.remaining.share
+    said = [f"dp_polars session ({terms.measure})"]
+    said += [f"  {name}: {text}" for name, text in terms.described().items() if text != "none"]
+    said.append(f"  ledger: {session.ledger_path or 'in memory'}")
+    said += [f"  {text}" for text in closed_lines(session.closings, session.reopenings)]
+    said += [f"  {text}" for text in fact_lines(session.facts)]
+    said.append(f"  releases: {len(releases)}, {used:.1%} of the budget used, {left:.1%} left")
+    shown = meters_of(session)
+    width = max(len(one.name) for one in shown)
+    said.append(f"  {'budget':<{width}}  {bar_text(used)} {percent(used):>6}")
+    if terms.measure == "approximate":
+        said.append(f"  {_BETTER}:")
+    said += [f"  {one.name:<{width}}  {bar_text(one.share)} {percent(one.share):>6}  {one.text()}" for one in shown]
+    if releases:
+        said.append(f"  {_last_words(releases, _LAST['text'])}:")
+        said += [f"    {text}" for text in _release_lines(releases[-_LAST["text"] :])]
+    return "\n".join(map(escaped, said))
+
+
+def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
+    """Return in words what closed a session and why it was reopened; nothing if neither ever happened."""
+    said = []
+    standing = [one for one in closings if one.reopened_at is None]
+    if standing:
+        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_CHARGES])
+        more = ", ..." if len(standing) > _CHARGES else ""
+        said.append(f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: stored releases only")
+        said.append('the owner of the data can go on with session.reopen(reason="...")')
+    if reopenings:
+        acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
+        last = sorted(acts)[-_REASONS:]
+        texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
+        said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
+    return said
+
+
+def fact_lines(facts: Sequence[Fact]) -> list[str]:
+    """Return in words what was recorded about the data as the owner's word."""
+    return [f"public by the owner's word since {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts]
+
+
+def _last_words(releases: Sequence[Release], most: int) -> str:
+    if len(releases) <= most:
+        return "releases so far" if len(releases) > 1 else "the release so far"
+    return f"the last {most} of {len(releases):,} releases (all: session.export())"
+
+
+def _release_lines(releases: Sequence[Release]) -> list[str]:
+    cells = [
+        (str(one.id), one_line(one.label, 44), ", ".join(_prices(one.cost)), one.state, moment(one.reserved_at))
+        for one in releases
+    ]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def session_html(session: Session) -> str:
+    """Return the budget as bars and the last releases as a table, for a notebook."""
+    terms, releases = session.terms, session.releases
+    used = session.spent.share
+    unit = "every row" if isinstance(terms.unit, _Row) else ", ".join(terms.unit)
+    change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
+    together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
+    where = f"ledger {session.ledger_path}" if session.ledger_path else "in memory"
+    title = f"Privacy budget: {percent(used)} used"
+    about = f"{_agreed(session)}; protects {unit}, {change}{together}; {where}"
+    bars = [meter_html("budget", used, f"{percent(used)} used, {percent(session.remaining.share)} left")]
+    measured = meters_of(session)
+    better = any(one.counts for one in measured)
+    bars += [
+        meter_html(one.name, one.share, one.text(), quiet=better and not one.counts and one.name in _ACCOUNTS)
+        for one in measured
+    ]
+    note = f'<div class="dp-polars-quiet">{_BETTER[0].upper()}{_BETTER[1:]}.</div>'
+    shut = [
+        f'<div class="dp-polars-quiet">{escape(text)}</div>'
+        for text in [*closed_lines(session.closings, session.reopenings), *fact_lines(session.facts)]
+    ]
+    blocks = [heading(title, about), *shut, meters_html(bars), note if terms.measure == "approximate" else ""]
+    blocks.append(_releases_html(releases))
+    return whole(*blocks)
+
+
+def _agreed(session: Session) -> str:
+    said = session.terms.described()
+    parts = [f"{name} {said[name]}" for name in ("epsilon", "rho", "delta") if said[name] not in ("none", "0")]
+    return f"{session.terms.measure} session, {', '.join(parts)}"
+
+
+def _prices(cost: Cost) -> list[str]:
+    named = {"epsilon": cost.epsilon, "rho": cost.rho, "delta": cost.delta}
+    return [f"{name} {float(amount):.4g}" for name, amount in named.items() if amount]
+
+
+def _releases_html(releases: Sequence[Release]) -> str:
+    if not releases:
+        return '<div class="dp-polars-quiet">No release so far.</div>'
+    last = releases[-_LAST["html"] :]
+    words = _last_words(releases, _LAST["html"])
+    cells = [
+        (
+            lines(str(one.id)),
+            cell(one.label),
+            lines(*_prices(one.cost)),
+            lines(one.state, bad=one.state != "committed"),
+            lines(moment(one.reserved_at).removesuffix(" UTC")),
+        )
+        for one in last
+    ]
+    table = columns("releases", ("no.", "release", "price", "state", "charged (UTC)"), cells)
+    return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'

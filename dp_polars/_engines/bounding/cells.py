@@ -1,0 +1,182 @@
+"""The values of each group and how often they occur; and one number for each unit."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, kept_runs, starts_of
+from dp_polars._engines.bounding.row_store import Pages
+from dp_polars._engines.bounding.unit_numbers import MIXER
+from dp_polars._engines.request import Cells, Profile
+
+TAG_BITS = 32
+"""Bits of the hash that decides which rows are kept: a constant, so that no other row changes the outcome."""
+
+_SECOND = 0xD6E8FEB86659FD93
+
+
+class CellCounts:
+    """Counts of (group, value), of at most `max_rows` rows or distinct values of each unit in a group.
+
+    Which rows a unit keeps is decided by a hash of salt, unit, group, value and the number of equal values before: by
+    the unit's own rows alone. The unit and group enter by the order of the run, which is a hash of their values; a
+    code would depend on other units' rows.
+    """
+
+    def __init__(self, cells: Cells, groups: int, value_bits: int, cap: GroupCap | None, salt: int) -> None:
+        self._cells, self._cap, self._salt = cells, cap, salt
+        self._value_bits = value_bits
+        group_bits = (groups - 1).bit_length() if groups else 0
+        self._apart = group_bits + value_bits > 64  # too long for one word
+        self._dtype = np.uint32 if group_bits + value_bits <= 32 else np.uint64
+        self._counted: tuple[list[AnyWords], Numbers] | None = None
+        self._open_pages()
+
+    def _open_pages(self) -> None:
+        self._pages = Pages(self._dtype)
+        self._groups = Pages(np.uint64) if self._apart else None
+
+    def collect(self, block: Block, present: NDArray[np.bool_] | None = None, first: int = 0) -> None:
+        """Keep rows and take their values; only those `present`, whose values are counted from `first`."""
+        kept = kept_runs(block, self._cap)
+        if block.codes is None:
+            raise ValueError("rows without values")
+        codes, run = block.codes, np.repeat(np.arange(len(block.rows)), block.rows)
+        mask = None if kept is None else kept[run]
+        if present is not None:
+            mask = present if mask is None else mask & present
+        if self._cells.distinct:
+            new = np.ones(len(codes), np.bool_)
+            new[1:] = (codes[1:] != codes[:-1]) | (run[1:] != run[:-1])
+            mask = new if mask is None else mask & new
+        if mask is not None:
+            codes, run = codes[mask], run[mask]
+        chosen = self._chosen(codes, run, block.order)
+        if chosen is not None:
+            codes, run = codes[chosen], run[chosen]
+        group, values = block.group[run].view(np.uint64), (codes - first).view(np.uint64)
+        if self._groups is not None:
+            self._groups.add(group)
+            self._pages.add(values)
+        else:
+            words = (group << np.uint64(self._value_bits)) | values
+            self._pages.add(words.astype(self._dtype, copy=False))
+
+    def _chosen(self, codes: Numbers, run: Numbers, order: AnyWords | None) -> Numbers | None:
+        """Return the places of rows that are among the `max_rows` of their run with the least tags; None: all."""
+        most = self._cells.max_rows
+        if most is None or not len(run):
+            return None
+        sizes = np.bincount(run)
+        over = sizes[run] > most
+        if not over.any():
+            return None
+        if order is None:
+            raise ValueError("rows are kept by a hash of their unit and group")
+        long = np.flatnonzero(over)
+        own, values = run[long], codes[long]
+        tags = _tags(order[own].astype(np.uint64), values, _repeats(own, values), self._salt)
+        places = _least(own, tags, most)
+        return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
+
+    def end_part(self) -> None:
+        """Count the values that were taken, so that memory is needed for the different ones alone."""
+        if self._groups is not None:
+            new = _counted([self._groups.take(), self._pages.take()])
+        else:
+            words = self._pages.take()
+            words.sort()
+            starts = starts_of(words)
+            new = [words[starts]], np.diff(starts, append=len(words))
+        self._open_pages()
+        if self._counted is not None:
+            known, counts = self._counted
+            columns = [np.concatenate(both) for both in zip(known, new[0], strict=True)]
+            new = _counted(columns, np.concatenate((counts, new[1])))
+        self._counted = new
+
+    def finish(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Return groups, values and counts, sorted by group and value, once the last part has ended."""
+        if self._counted is None:
+            raise ValueError("no part has ended")
+        columns, counts = self._counted
+        if self._apart:
+            groups, values = columns
+            return groups.astype(np.int64), values.astype(np.int64), counts
+        found = columns[0].astype(np.uint64)
+        values = (found & np.uint64((1 << self._value_bits) - 1)).astype(np.int64)
+        return (found >> np.uint64(self._value_bits)).astype(np.int64), values, counts
+
+
+def _counted(columns: list[AnyWords], counts: Numbers | None = None) -> tuple[list[AnyWords], Numbers]:
+    """Return the different rows of columns, sorted, and how often each occurs; `counts` says so of each row given."""
+    order = np.lexsort(columns[::-1])
+    columns = [column[order] for column in columns]
+    changes = np.zeros(len(order), np.bool_)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(changes)
+    if counts is None or not len(starts):
+        added = np.diff(starts, append=len(order))
+    else:
+        added = np.add.reduceat(counts[order], starts)
+    return [column[starts] for column in columns], added
+
+
+def _repeats(run: Numbers, values: Numbers) -> Numbers:
+    """Return how many equal values stand before each row in its run; values rise in a run."""
+    changes = np.ones(len(run), np.bool_)
+    changes[1:] = (run[1:] != run[:-1]) | (values[1:] != values[:-1])
+    places = np.arange(len(run))
+    return places - np.maximum.accumulate(np.where(changes, places, 0))
+
+
+def _tags(order: NDArray[np.uint64], values: Numbers, repeats: Numbers, salt: int) -> NDArray[np.uint64]:
+    """Return the hash that decides which rows are kept, of the rows' own values."""
+    tags = (values.view(np.uint64) + np.uint64(salt)) * np.uint64(MIXER)
+    for part in (order, repeats.view(np.uint64), np.uint64(salt)):
+        tags ^= tags >> np.uint64(29)
+        tags += part
+        tags *= np.uint64(_SECOND)
+    tags ^= tags >> np.uint64(32)
+    tags *= np.uint64(MIXER)
+    return tags >> np.uint64(64 - TAG_BITS)
+
+
+def _least(run: Numbers, tags: NDArray[np.uint64], most: int) -> Numbers:
+    """Return the places of the `most` least tags of each run; of equal tags the first."""
+    place_bits, run_bits = (len(run) - 1).bit_length(), int(run[-1]).bit_length()
+    if place_bits + run_bits + TAG_BITS > 64:
+        order = np.lexsort((tags, run))
+    else:
+        shift = np.uint64(place_bits)
+        words = (run.view(np.uint64) << np.uint64(TAG_BITS) | tags) << shift | np.arange(len(run), dtype=np.uint64)
+        words.sort()
+        order = (words & np.uint64((1 << place_bits) - 1)).view(np.int64)
+    ordered = run[order]
+    starts = starts_of(ordered)
+    within = np.arange(len(run)) - np.repeat(starts, np.diff(starts, append=len(run)))
+    return order[within < most]
+
+
+class Profiles:
+    """How many units have so many groups, or so many rows in the first of their groups."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._counts = np.zeros(profile.most + 1, np.int64)
+
+    def collect(self, block: Block) -> None:
+        """Count the units of a block."""
+        firsts = starts_of(block.unit)
+        groups = self._profile.of == "groups"
+        numbers = np.diff(firsts, append=len(block.unit)) if groups else block.rows[firsts]
+        numbers = np.minimum(numbers, self._profile.most)
+        self._counts += np.bincount(numbers, minlength=len(self._counts))
+
+    def finish(self) -> tuple[Numbers, Numbers]:
+        """Return numbers and how many units have each."""
+        values = np.flatnonzero(self._counts)
+        return values, self._counts[values]

@@ -1,0 +1,223 @@
+"""From rows to blocks of whole units: the plan is chosen by how many bits a row needs, and never changes the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Numbers, Words
+from dp_polars._engines.bounding.packed_rows import Layout, add_words
+from dp_polars._engines.bounding.row_store import PART_BITS, Pages, Parts
+from dp_polars._engines.bounding.unit_numbers import MIXER, SLOT_BITS, Slots
+from dp_polars._engines.bounding.wide_rows import add_wide
+
+_FEW_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What all rows have in common.
+
+    Attributes
+    ----------
+    unit_bits
+        The bits of a unit's number; more than 64 are two words.
+    groups
+        How many groups there may be.
+    values
+        The range of values, if rows have one.
+    ordered
+        Whether rows say in which order their unit keeps its groups.
+    rising
+        Whether the values of a run are wanted in rising order.
+    """
+
+    unit_bits: int
+    groups: int
+    values: tuple[int, int] | None
+    ordered: bool
+    rising: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of a row as one integer, however long."""
+        low, high = self.values or (0, 0)
+        return Layout(
+            unit_bits=self.unit_bits,
+            order_bits=ORDER_BITS if self.ordered else 0,
+            group_bits=(self.groups - 1).bit_length() if self.groups else 0,
+            value_bits=(high - low).bit_length(),
+            low=None if self.values is None else low,
+            rising=self.rising,
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows: their unit in one or two words, the order of their group (below 2**ORDER_BITS), group and value."""
+
+    unit: Words
+    more: Words | None
+    order: Words | None
+    group: Numbers
+    value: Numbers | None
+
+    keep: NDArray[np.bool_] | None = None
+    """Which of the rows count; None: all."""
+
+    def where(self, mask: NDArray[np.bool_] | None) -> Rows:
+        """Return the rows that a mask picks."""
+
+        def picked(column: Any) -> Any:
+            return None if column is None else column[mask]
+
+        if mask is None:
+            return self
+        return Rows(picked(self.unit), picked(self.more), picked(self.order), picked(self.group), picked(self.value))
+
+
+class Bounding(Protocol):
+    """Takes rows batch by batch; at the end gives them on in blocks."""
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows."""
+        ...
+
+    def finish(self) -> None:
+        """Give all rows on."""
+        ...
+
+
+def bounding_of(shape: Shape, collect: Collect) -> Bounding:
+    """Return what brings rows of this shape into blocks."""
+    return _plan_of(shape.layout, collect)
+
+
+def _plan_of(layout: Layout, collect: Collect) -> Bounding:
+    if layout.fits:
+        return _Packed(layout, collect)
+    if layout.unit_bits <= 64 and _without_part(layout).fits:
+        return _PackedInParts(layout, collect)
+    if layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
+        return _BySlot(layout, collect)
+    return _Wide(layout, collect)
+
+
+class _Packed:
+    """A row is one word."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._dtype = np.uint32 if layout.bits < 32 else np.uint64
+        self._pages = Pages(self._dtype)
+
+    def add(self, rows: Rows) -> None:
+        words = _kept(_words(rows.unit, rows, self._layout), rows)
+        self._pages.add(words.astype(self._dtype, copy=False))
+
+    def finish(self) -> None:
+        add_words(self._pages.take(), self._layout, self._collect)
+
+
+class _PackedInParts:
+    """A row is a few bits too long: the part says the upper bits of the unit."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._own, self._collect = _without_part(layout), collect
+        self._lower = np.uint64((1 << self._own.unit_bits) - 1)
+        self._whole = np.uint64((1 << layout.unit_bits) - 1)
+        self._parts = Parts()
+
+    def add(self, rows: Rows) -> None:
+        mixed = (rows.unit * np.uint64(MIXER)) & self._whole  # one to one; spreads the units over the parts
+        part = (mixed >> np.uint64(self._own.unit_bits)).astype(np.uint8)
+        words = _words(mixed & self._lower, rows, self._own)
+        self._parts.add(_kept(part, rows), (_kept(words, rows),))
+
+    def finish(self) -> None:
+        for columns in self._parts.take(whole=False):
+            add_words(columns[0], self._own, self._collect)
+
+
+class _BySlot:
+    """Most units get a slot as a short number; the rows of the others go the wide way."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._first: list[Rows] | None = []
+        self._waiting = 0
+        self._others = _Wide(layout, collect)
+
+    def add(self, rows: Rows) -> None:
+        if self._first is None:
+            self._claim(rows)
+            return
+        self._first.append(rows)
+        self._waiting += len(rows.unit)
+        if self._waiting > _FEW_ROWS:
+            first, self._first = self._first, None
+            self._slots = Slots()
+            self._owned = _plan_of(replace(self._layout, unit_bits=SLOT_BITS), self._collect)
+            for held in first:
+                self._claim(held)
+
+    def _claim(self, whole: Rows) -> None:
+        rows = whole.where(whole.keep)
+        slot, own = self._slots.claim(rows.unit * np.uint64(MIXER), rows.more)
+        if not own.all():
+            self._others.add(rows.where(~own))
+        self._owned.add(replace(rows, unit=slot, more=None, keep=own))
+
+    def finish(self) -> None:
+        if self._first is not None:
+            for rows in self._first:  # the slots would be more memory than the rows
+                self._others.add(rows)
+        else:
+            self._owned.finish()
+        self._others.finish()
+
+
+class _Wide:
+    """A row is several columns."""
+
+    def __init__(self, layout: Layout, collect: Collect) -> None:
+        self._layout, self._collect = layout, collect
+        self._below = replace(layout, unit_bits=0, value_bits=0, low=None)
+        self._dtype = np.uint32 if self._below.bits <= 32 else np.uint64
+        self._parts = Parts()
+
+    def add(self, rows: Rows) -> None:
+        rows = rows.where(rows.keep)
+        if not len(rows.unit):
+            return
+        mixed = rows.unit * np.uint64(MIXER)
+        part = (mixed >> np.uint64(64 - PART_BITS)).astype(np.uint8)
+        below = _words(mixed, rows, self._below).astype(self._dtype, copy=False)
+        self._parts.add(part, (mixed, rows.more, below, rows.value))
+
+    def finish(self) -> None:
+        for columns in self._parts.take(whole=True):
+            add_wide(columns, self._layout, self._collect)
+
+
+def _kept(column: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    return column if rows.keep is None else column[rows.keep]
+
+
+def _without_part(layout: Layout) -> Layout:
+    return replace(layout, unit_bits=layout.unit_bits - min(PART_BITS, layout.unit_bits))
+
+
+def _words(unit: Words, rows: Rows, layout: Layout) -> Words:
+    """Return rows as one word each."""
+    words = unit << np.uint64(layout.order_bits + layout.group_bits) if layout.unit_bits else np.zeros_like(unit)
+    if rows.order is not None:
+        words |= rows.order << np.uint64(layout.group_bits)
+    words |= rows.group.view(np.uint64)
+    if rows.value is not None and layout.low is not None:
+        words <<= np.uint64(layout.value_bits)
+        words |= (rows.value - layout.low).view(np.uint64)
+    return words

@@ -1,0 +1,329 @@
+"""Whole numbers for keys and units, a batch of rows at a time.
+
+A code numbers the values of a column in their own order (null first), so the order of two groups never depends on
+which other groups there are. Codes are exact: they come from the value itself, or from a table of all values by their
+hash, and there every row is compared with the value that its code stands for. If two values share a hash, which nobody
+will see, `HashCollisionError` asks for codes by a join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars._engines.hash_table import HashTable
+from dp_polars._engines.polars.rows import batches, collect
+from dp_polars._engines.polars.whole_numbers import one_form
+from dp_polars._engines.request import stored_as_integers
+
+_RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
+
+Numbers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+class Salts:
+    """Secret seeds of hashes: one for each use, drawn independently of all others and of the rows."""
+
+    def __init__(self, draw: Callable[[], int]) -> None:
+        self._draw = draw
+        self._drawn: dict[str, int] = {}
+
+    def of(self, use: str) -> int:
+        """Return the seed of a use, the same each time."""
+        if use not in self._drawn:
+            self._drawn[use] = self._draw()
+        return self._drawn[use]
+
+
+class HashCollisionError(Exception):
+    """Two values of a column have the same hash."""
+
+
+class Codes(Protocol):
+    """Codes of one column: `size` of them, from what `columns` and, if `by_hash`, the column's hash tell."""
+
+    size: int
+    by_hash: bool
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        ...
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the code of each row, -1 where it has none."""
+        ...
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Return the values of codes."""
+        ...
+
+
+class RangeCodes:
+    """Integers, and what is stored as integers, by their distance from the least."""
+
+    by_hash = False
+
+    def __init__(self, name: str, dtype: pl.DataType, low: int, high: int) -> None:
+        self._name, self._dtype, self._low, self._span = name, dtype, low, high - low + 1
+        self.size = self._span + 1
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        form = integer_form(pl.col(self._name), self._dtype)
+        return {} if form is None else {f"{self._name}_integer": form}
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the code of each row, -1 where it has none."""
+        column = batch[f"{self._name}_integer"]
+        numbers = distance(column, self._low).view(np.int64)
+        if numbers.view(np.uint64).max() >= np.uint64(self._span):
+            # A row outside of the range was not there at the first look at the data: it has no code.
+            numbers[numbers.view(np.uint64) >= np.uint64(self._span)] = -2
+        numbers += 1
+        if column.null_count():
+            numbers[column.is_null().to_numpy()] = 0
+        return numbers
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Return the values of codes."""
+        unsigned = self._dtype == pl.UInt64
+        low = np.uint64((self._low - 1) % (1 << 64))
+        values = (numbers.view(np.uint64) + low).view(np.uint64 if unsigned else np.int64)
+        series = pl.select(pl.when(pl.Series(numbers != 0)).then(pl.Series(values))).to_series()
+        storage = pl.Int32 if self._dtype == pl.Date else pl.Int64 if self._dtype.is_temporal() else self._dtype
+        return series.cast(storage).cast(self._dtype).alias(self._name)
+
+
+class TableCodes:
+    """Values of any type by their place in a dictionary, found by their hash and compared with it.
+
+    An `open_` dictionary was given, not found: a value that it doesn't have is no collision but has no code.
+    """
+
+    by_hash = True
+
+    def __init__(self, dictionary: pl.Series, dtype: pl.DataType, table: HashTable, *, open_: bool) -> None:
+        self._name, self._dtype, self._dictionary = dictionary.name, dtype, dictionary
+        self._table, self._open = table, open_
+        self.size = len(dictionary)
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        return {f"{self._name}_value": _plain(pl.col(self._name), self._dtype)}
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the code of each row, -1 where it has none."""
+        hashes, values = batch[hash_name(self._name)].to_numpy(), batch[f"{self._name}_value"]
+        numbers = self._table.guess(hashes)
+        same = self._stands_for(numbers, values)
+        if not same.all():
+            others = np.flatnonzero(~same)
+            found = self._table.find(hashes[others])
+            same = self._stands_for(found, values.gather(others))
+            if not self._open and np.any(~same & (found >= 0)):
+                raise HashCollisionError
+            numbers[others] = np.where(same, found, -1)
+        return numbers.astype(np.int64)
+
+    def _stands_for(self, numbers: NDArray[np.int32], values: pl.Series) -> NDArray[np.bool_]:
+        """Return which values are those that the numbers stand for; -1 stands for nothing."""
+        if not self.size:
+            return np.zeros(len(numbers), np.bool_)
+        # Of -1 as an unsigned number, the least with the length is a number that is there.
+        places = np.minimum(numbers.view(np.uint32), np.uint32(self.size - 1))
+        stands_for = self._dictionary[pl.Series(places)]
+        nulls = stands_for.null_count() or values.null_count()
+        same = (stands_for.eq_missing(values) if nulls else stands_for == values).to_numpy()
+        return same if numbers.min(initial=0) >= 0 else same & (numbers >= 0)
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Return the values of codes."""
+        return self._dictionary.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self._dtype)
+
+
+class PlaceCodes:
+    """Codes that a join has put into a column; null: none."""
+
+    by_hash = False
+
+    def __init__(self, column: str, size: int, dictionary: pl.Series | None) -> None:
+        self._column, self.size, self._dictionary = column, size, dictionary
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        return {self._column: pl.col(self._column).cast(pl.Int64).fill_null(-1)}
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the code of each row, -1 where it has none."""
+        return batch[self._column].to_numpy()
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Return the values of codes."""
+        if self._dictionary is None:
+            raise ValueError("these codes stand for rows of a domain")
+        return self._dictionary.gather(pl.Series(numbers, dtype=pl.Int64))
+
+
+# ---------------------------------------------------------------------- codes for columns
+
+
+def found_codes(
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, joined: bool, in_order: bool = True
+) -> tuple[pl.LazyFrame, list[Codes]]:
+    """Return codes for the values that columns have, and the frame that has what they need.
+
+    Codes that only tell values apart needn't be `in_order`.
+    """
+    schema = frame.collect_schema()
+    ranges = integer_ranges(frame, [name for name in names if integer_form(pl.col(name), schema[name]) is not None])
+    codes: dict[str, Codes] = {
+        name: RangeCodes(name, schema[name], low, high)
+        for name, (low, high) in ranges.items()
+        if high - low < _RANGE_SIZE
+    }
+    others = [name for name in names if name not in codes]
+    if joined:
+        for name in others:
+            dictionary = collect(frame.select(pl.col(name).unique())).to_series().sort()
+            frame, codes[name] = _joined(frame, dictionary)
+    elif others:
+        codes |= _learned(frame, others, schema, salts, in_order)
+    return frame, [codes[name] for name in names]
+
+
+def domain_codes(
+    frame: pl.LazyFrame, domain: pl.DataFrame, salts: Salts, *, joined: bool
+) -> tuple[pl.LazyFrame, list[Codes]]:
+    """Return codes for the rows of a public domain; other rows have none."""
+    if domain.width > 1 or joined:
+        table = domain.lazy().with_row_index("domain_code")
+        frame = frame.join(table, on=domain.columns, how="left", nulls_equal=True)
+        return frame, [PlaceCodes("domain_code", domain.height, None)]
+    values = domain.to_series()
+    plain = values.to_frame().select(_plain(pl.col(values.name), values.dtype)).to_series()
+    hashes = values.to_frame().select(hashed(values.name, values.dtype, salts)).to_series().to_numpy()
+    places = HashTable()
+    first = places.add(hashes)
+    if len(first) < len(values):
+        raise HashCollisionError
+    places.renumber(first)
+    return frame, [TableCodes(plain, values.dtype, places, open_=True)]
+
+
+def _joined(frame: pl.LazyFrame, dictionary: pl.Series) -> tuple[pl.LazyFrame, Codes]:
+    name = f"{dictionary.name}_code"
+    table = pl.LazyFrame({dictionary.name: dictionary}).with_row_index(name)
+    joined = frame.join(table, on=dictionary.name, how="left", nulls_equal=True)
+    return joined, PlaceCodes(name, len(dictionary), dictionary)
+
+
+def _learned(
+    frame: pl.LazyFrame, names: Sequence[str], schema: pl.Schema, salts: Salts, in_order: bool
+) -> dict[str, Codes]:
+    """Return tables of all values of columns."""
+    tables = {name: HashTable() for name in names}
+    found: dict[str, list[pl.Series]] = {
+        name: [frame.select(_plain(pl.col(name), schema[name])).clear().collect().to_series()] for name in names
+    }
+    looked = frame.select(
+        *(_plain(pl.col(name), schema[name]) for name in names),
+        *(hashed(name, schema[name], salts) for name in names),
+    )
+    for batch in batches(looked):
+        for name in names:
+            first = tables[name].add(batch[hash_name(name)].to_numpy())
+            if len(first):
+                found[name].append(_owned(batch[name].gather(first)))
+    codes: dict[str, Codes] = {}
+    for name in names:
+        values = pl.concat(found[name], rechunk=True)
+        if in_order:
+            order = values.arg_sort(nulls_last=False).to_numpy()
+            places = np.empty(len(order), np.int32)
+            places[order] = np.arange(len(order))
+            tables[name].renumber(places)
+            values = values.gather(order)
+        codes[name] = TableCodes(values, schema[name], tables[name], open_=False)
+    return codes
+
+
+# ---------------------------------------------------------------------- expressions
+
+
+def hash_name(name: str) -> str:
+    """Return the name of a column's hash in a batch."""
+    return f"{name}_hash"
+
+
+def hashed(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return the hash of a column's values, under its name in a batch; each column has a seed of its own."""
+    return _plain(pl.col(name), dtype).hash(salts.of(name)).alias(hash_name(name))
+
+
+def hashed_again(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return a second hash of a column's values, whose seed has nothing to do with that of the first."""
+    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} again"))
+
+
+def hashed_for_parts(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
+    """Return a hash of a column's values that says nothing but the part that rows are bounded in."""
+    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} part"))
+
+
+def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
+    """Return a column as 64-bit integers in the order of its values, if its type has them."""
+    if not stored_as_integers(dtype):
+        return None
+    if dtype == pl.UInt64:
+        return column
+    return (column.to_physical() if dtype.is_temporal() else column).cast(pl.Int64)
+
+
+def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return the least and the greatest of columns that have an integer form."""
+    if not names:
+        return {}
+    schema = frame.collect_schema()
+    forms = {name: integer_form(pl.col(name), schema[name]) for name in names}
+    looks = [
+        look.alias(f"{name}_{kind}")
+        for name, form in forms.items()
+        if form is not None
+        for kind, look in (("low", form.min()), ("high", form.max()))
+    ]
+    row = collect(frame.select(looks)).row(0, named=True)
+    return {name: (row[f"{name}_low"] or 0, row[f"{name}_high"] or 0) for name in names}
+
+
+def distance(column: pl.Series, low: int) -> Words:
+    """Return how far 64-bit integers lie above `low`, in a new array; nulls somewhere."""
+    filled = column.fill_null(0) if column.null_count() else column
+    return filled.to_numpy().view(np.uint64) - np.uint64(low % (1 << 64))
+
+
+def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return a column whose hash and order say nothing about other rows: a category's number and a zero's sign do."""
+    return column.cast(pl.String) if dtype == pl.Categorical else one_form(column, dtype)
+
+
+def _owned(values: pl.Series) -> pl.Series:
+    """Return a copy that doesn't keep the memory of the batch that it was taken from."""
+    return pl.Series(values.name, values.to_arrow()) if values.dtype in (pl.String, pl.Binary) else values
+
+
+def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:
+    """Return one number for the codes of several columns, and which rows have all of them (None: all rows)."""
+    total = np.zeros(batch.height, np.int64)
+    valid: Any = None
+    for place, code in enumerate(codes):
+        numbers = code.numbers(batch)
+        if numbers.min() < 0:
+            own = numbers >= 0
+            valid = own if valid is None else valid & own
+        total = total * code.size + numbers if place else numbers
+    return total, valid

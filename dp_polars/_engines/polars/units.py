@@ -1,0 +1,161 @@
+"""Who a row belongs to, as one or two 64-bit words: an exact code, or a hash of 128 bits that was paid for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from dp_polars._engines.bounding import unit_numbers as slots
+from dp_polars._engines.polars.codes import (
+    Codes,
+    PlaceCodes,
+    Salts,
+    Words,
+    distance,
+    found_codes,
+    hash_name,
+    hashed_again,
+    hashed_for_parts,
+    integer_form,
+    integer_ranges,
+    mixed,
+)
+from dp_polars._engines.polars.rows import collect
+
+MIXER = np.uint64(slots.MIXER)
+
+
+class Units(Protocol):
+    """How units are told apart, in how many bits; more than 64 are two words."""
+
+    bits: int
+    by_hash: bool
+    """Whether a batch must have the hashes of the unit columns also where no order is needed."""
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        ...
+
+    def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
+        """Return the words of each row and which rows are valid (None: all)."""
+        ...
+
+
+class IntegerUnits:
+    """One column of integers, or of what is stored as integers: their distance from the least."""
+
+    by_hash = False
+
+    def __init__(self, name: str, dtype: pl.DataType, low: int, high: int) -> None:
+        self._name, self._dtype, self._low, self._most = name, dtype, low, high - low
+        self.bits = self._most.bit_length()
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        form = integer_form(pl.col(self._name), self._dtype)
+        if form is None:
+            raise ValueError("not an integer")
+        return {"unit": form}
+
+    def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
+        """Return the words of each row and which rows are valid (None: all)."""
+        unit = distance(batch["unit"], self._low)
+        if unit.max() <= np.uint64(self._most):
+            return unit, None, None
+        return unit, None, unit <= np.uint64(self._most)  # a row that the first look did not see may pass for another's
+
+
+class CodedUnits:
+    """Columns of any types by exact codes."""
+
+    by_hash = True
+
+    def __init__(self, codes: Sequence[Codes]) -> None:
+        self._codes = codes
+        self.size = math.prod(max(code.size, 1) for code in codes)
+        self.bits = (self.size - 1).bit_length()
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        return {name: expr for code in self._codes for name, expr in code.columns().items()}
+
+    def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
+        """Return the words of each row and which rows are valid (None: all)."""
+        number, valid = mixed(self._codes, batch)
+        return number.view(np.uint64), None, valid
+
+
+class HashedUnits:
+    """Columns of any types by two hashes of 64 bits, whose seeds are drawn independently.
+
+    That two units share both is part of the price. The bound is heuristic: it assumes that a hash of Polars with a
+    secret random seed behaves like a random function. Nobody has proved that, and a seed has 64 bits only. A pure
+    session has its units told apart by exact codes.
+    """
+
+    by_hash = True
+    bits = 128
+
+    def __init__(self, names: Sequence[str], schema: pl.Schema, salts: Salts) -> None:
+        self._names, self._schema, self._salts = names, schema, salts
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return what a batch must have."""
+        return {f"{name}_second": hashed_again(name, self._schema[name], self._salts) for name in self._names}
+
+    def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
+        """Return the words of each row and which rows are valid (None: all)."""
+        second = [f"{name}_second" for name in self._names]
+        return combined(batch, [hash_name(name) for name in self._names]), combined(batch, second), None
+
+
+def units_of(
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, by_hash: bool, joined: bool
+) -> tuple[pl.LazyFrame, Units]:
+    """Return how the units of a frame are told apart, and the frame that has what that needs."""
+    schema = frame.collect_schema()
+    if len(names) == 1 and integer_form(pl.col(names[0]), schema[names[0]]) is not None:
+        ((low, high),) = integer_ranges(frame, names).values()
+        return frame, IntegerUnits(names[0], schema[names[0]], low, high)
+    if by_hash:
+        return frame, HashedUnits(names, schema, salts)
+    frame, codes = found_codes(frame, names, salts, joined=joined, in_order=False)
+    units = CodedUnits(codes)
+    if units.size < 1 << 63:
+        return frame, units
+    # Too many combinations for a number: the ones that occur are numbered.
+    table = collect(frame.select(names).unique()).lazy().with_row_index("unit_code")
+    joined_frame = frame.join(table, on=names, how="left", nulls_equal=True)
+    return joined_frame, CodedUnits([PlaceCodes("unit_code", 1 << 32, None)])
+
+
+def part_of_units(
+    names: Sequence[str], schema: pl.Schema, salts: Salts, part: int, parts: int
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return what takes the rows of a part of the units out of a batch: by a hash, so that all rows of a unit go along.
+
+    What one unit can change: the hash is of the unit's own values, in the form in which units are told apart.
+    """
+    hashes = [hashed_for_parts(name, schema[name], salts) for name in names]
+
+    def taken(batch: pl.DataFrame) -> pl.DataFrame:
+        words = combined(batch.select(hashes), names)
+        return batch.filter(pl.Series(words % np.uint64(parts) == np.uint64(part)))
+
+    return taken
+
+
+def combined(batch: pl.DataFrame, names: Sequence[str]) -> Words:
+    """Return one hash of several columns' hashes."""
+    first = batch[names[0]].to_numpy()
+    if len(names) == 1:
+        return first
+    total = first * MIXER
+    for name in names[1:]:
+        total ^= batch[name].to_numpy()
+        total *= MIXER
+    return total

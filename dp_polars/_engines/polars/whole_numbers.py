@@ -1,0 +1,86 @@
+"""Value columns as whole numbers: steps of a grid, bins, hashes, or only whether there is a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from dp_polars._engines.request import HASH_BITS, LIMIT, Column
+
+
+def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return a column in which equal floats have equal bytes: one zero and one NaN.
+
+    By comparison, which looks at one row. Polars computes x + 0.0 in some batches and takes it for x in others, so the
+    sign of a zero would depend on how many other rows there are.
+    """
+    if not dtype.is_float():
+        return column
+    zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
+    plain = column.is_null() | ((column != 0) & column.is_not_nan())
+    return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first one gives its name
+
+
+def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
+    """Return a column as 64-bit integers from `low` to `high`; below `low` where there is no value.
+
+    `own` is the expression of its values, where the frame has no column of them.
+    """
+    own = pl.col(column.name) if own is None else own
+    steps = {"number": _steps, "presence": _presence, "hash": _hash, "bin": _bin}[column.kind]
+    return steps(column, dtype, salt, own).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
+
+
+def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
+    """Return a column as a number; NaN is none. Times and decimals are the whole numbers that they are stored as."""
+    if dtype.is_float():
+        return own.cast(pl.Float64).fill_nan(None)
+    if dtype.is_temporal() or dtype.is_decimal():
+        return own.to_physical().cast(pl.Int128)
+    return own.cast(pl.Int128)
+
+
+def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    number = _number(dtype, own)
+    if dtype.is_float():
+        low, high = max(column.low, -LIMIT), min(column.high, LIMIT)
+        if column.offset:
+            number = number - float(column.offset)
+        return (number * 2.0**-column.exponent).round().clip(float(low), float(high)).cast(pl.Int64)
+    number = number - int(column.offset)
+    if column.exponent > 0:
+        number = number // (1 << column.exponent)
+    return number.clip(column.low, column.high).cast(pl.Int64)
+
+
+def _presence(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    there = own.is_not_null() & own.is_not_nan() if dtype.is_float() else own.is_not_null()
+    return pl.when(there).then(pl.lit(0, dtype=pl.Int64))
+
+
+def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    if dtype.is_float():
+        own = one_form(own, dtype).fill_nan(None)
+    elif dtype == pl.Categorical:
+        own = own.cast(pl.String)
+    shortened = own.hash(salt) // pl.lit(1 << (64 - HASH_BITS), dtype=pl.UInt64)
+    return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
+
+
+def _bin(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    """Return the bin of each number; comparisons are exact, on the numbers themselves."""
+    edges = np.array(column.edges, np.float64 if dtype.is_float() else np.int64)
+
+    def binned(numbers: Any) -> pl.Series:
+        given = numbers.fill_null(0).to_numpy()
+        bins = np.searchsorted(edges, given, side="right") - 1
+        bins[given == edges[-1]] = len(edges) - 2
+        bins[given > edges[-1]] = -1
+        return pl.Series(numbers.name, bins, dtype=pl.Int64).set(numbers.is_null(), None)
+
+    number = _number(dtype, own)
+    if not dtype.is_float():
+        number = number.clip(-LIMIT, LIMIT).cast(pl.Int64)
+    return number.map_batches(binned, return_dtype=pl.Int64, is_elementwise=True)

@@ -1,0 +1,379 @@
+"""The questions of a private frame, and of its preview: the same words, answered or planned."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Literal, TypeVar, Unpack
+
+from dp_polars._aggregates import functions as aggregates
+from dp_polars._aggregates.functions import Asked, Bounds
+from dp_polars._frame.options import By, ExpressionLike, Options
+from dp_polars._numbers import Number
+from dp_polars.errors import InvalidParameterError
+
+Answer = TypeVar("Answer")
+
+
+class Questions(Generic[Answer]):
+    """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
+
+    On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
+    is released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
+    """
+
+    @abstractmethod
+    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Answer: ...
+
+    def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:
+        """Count rows, or the values of a column that are not null.
+
+        Parameters
+        ----------
+        by
+            The grouping keys: names or row-wise expressions.
+        column
+            Count only rows where this is not null.
+        **options
+            The spend and the bounds: see `dp.Options`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"]})
+        >>> with dp.Session(epsilon=1.0, unit="user"):
+        ...     counts = visits.dp.count("region", keys=["a", "b"], max_rows_per_group=1, epsilon=0.5)
+        >>> counts.columns
+        ['region', 'count']
+        """
+        return self._ask(aggregates.count(column), by, options)
+
+    def len(self, by: By = None, **options: Unpack[Options]) -> Answer:
+        """Count rows: another name for `count`."""
+        return self.count(by, **options)
+
+    def count_units(self, by: By = None, **options: Unpack[Options]) -> Answer:
+        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)]})
+        >>> round(dp.private(visits, dp.Session(epsilon=1.0, unit="user")).count_units(epsilon=0.5).item(), -3)
+        3000
+        """
+        return self._ask(aggregates.count_units(), by, options)
+
+    def n_unique(self, column: ExpressionLike, by: By = None, **options: Unpack[Options]) -> Answer:
+        """Count the different values of a column, of any type. Null is not a value.
+
+        Of a unit with more than `max_rows_per_group` different values in a group, that many chosen at random count.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.n_unique("km", epsilon=0.5).columns
+        ['km']
+        """
+        return self._ask(aggregates.n_unique(column), by, options)
+
+    def sum(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        per: Literal["row", "unit"] = "row",
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Add up a column whose values are clipped to `bounds`.
+
+        Parameters
+        ----------
+        column
+            The values: a name or a row-wise expression. Null and NaN are left out.
+        by
+            The grouping keys.
+        bounds
+            The least and the largest value, fixed without looking at the data; "auto": estimated privately.
+        per
+            "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
+        **options
+            The spend and the bounds: see `dp.Options`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.sum("km", bounds=(0, 10), epsilon=0.5).item(), -4)
+        30000
+        """
+        return self._ask(aggregates.sum(column, bounds=bounds, per=per), by, options)
+
+    def mean(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.mean("km", bounds=(0, 10), epsilon=0.5).item(), 1)
+        3.0
+        """
+        return self._ask(aggregates.mean(column, bounds=bounds), by, options)
+
+    def var(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        ddof: int = 1,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return the variance of a column whose values are clipped to `bounds`; the divisor is the rows less `ddof`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.var("km", bounds=(0, 10), epsilon=1.0).item())
+        1
+        """
+        return self._ask(aggregates.var(column, bounds=bounds, ddof=ddof), by, options)
+
+    def std(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        ddof: int = 1,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return the standard deviation of a column. Arguments are those of `var`."""
+        return self._ask(aggregates.std(column, bounds=bounds, ddof=ddof), by, options)
+
+    def quantile(
+        self,
+        column: ExpressionLike,
+        quantile: Number | Sequence[Number],
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return a value that the part `quantile` of all values lie below.
+
+        Parameters
+        ----------
+        column
+            Numbers, decimals, dates or times: a name or a row-wise expression.
+        quantile
+            Between 0 and 1; of several the answer is a list, in which no two cross.
+        by
+            The grouping keys.
+        bounds
+            Where the answer lies in any case, fixed without looking at the data.
+        **options
+            The spend and the bounds: see `dp.Options`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.quantile("km", [0.25, 0.75], bounds=(0, 10), epsilon=0.5).item().to_list()
+        [2, 4]
+        """
+        return self._ask(aggregates.quantile(column, quantile, bounds=bounds), by, options)
+
+    def median(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Return a value that half of all values lie below. Arguments are those of `quantile`."""
+        return self._ask(aggregates.median(column, bounds=bounds), by, options)
+
+    def min(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
+        True
+        """
+        return self._ask(aggregates.min(column, bounds=bounds), by, options)
+
+    def max(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
+        True
+        """
+        return self._ask(aggregates.max(column, bounds=bounds), by, options)
+
+    def histogram(
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        edges: Sequence[Any] | None = None,
+        bins: int | None = None,
+        bounds: Bounds = None,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Count values by bin: between given `edges`, or `bins` equal ones (10) over `bounds`.
+
+        The answer has a row for each group and bin, with `bin_low`, `bin_high` and `count`. A bin has its lower edge,
+        the last one both; values outside are left out.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.histogram("km", edges=[0, 3, 6], epsilon=0.5).columns
+        ['bin_low', 'bin_high', 'count']
+        """
+        return self._ask(aggregates.histogram(column, edges=edges, bins=bins, bounds=bounds), by, options)
+
+    def cov(
+        self,
+        first: ExpressionLike,
+        second: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: tuple[Bounds, Bounds] | None = None,
+        ddof: int = 1,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return the covariance of two columns over rows that have both; `bounds` is a pair for each.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(pairs.cov("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
+        0.5
+        """
+        return self._ask(aggregates.cov(first, second, bounds=bounds, ddof=ddof), by, options)
+
+    def corr(
+        self,
+        first: ExpressionLike,
+        second: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: tuple[Bounds, Bounds] | None = None,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return the correlation (Pearson's) of two columns over rows that have both; `bounds` is a pair for each.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(pairs.corr("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
+        1.0
+        """
+        return self._ask(aggregates.corr(first, second, bounds=bounds), by, options)
+
+    def linear_regression(
+        self,
+        x: ExpressionLike,
+        y: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: tuple[Bounds, Bounds] | None = None,
+        **options: Unpack[Options],
+    ) -> Answer:
+        """Return `slope` and `intercept` of the line that fits y best by x; `bounds` is a pair for x and one for y.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pairs = pl.DataFrame({"x": [0, 1] * 50_000, "y": [1, 3] * 50_000})
+        >>> pairs = dp.private(pairs, dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> [round(x) for x in pairs.linear_regression("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).row(0)]
+        [2, 1]
+        """
+        return self._ask(aggregates.linear_regression(x, y, bounds=bounds), by, options)
+
+    def group_by(self, *keys: ExpressionLike) -> Grouped[Answer]:
+        """Return the frame by groups, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.group_by("km").agg(n=dp.count(), keys=[2, 3, 4], epsilon=0.5).columns
+        ['km', 'n']
+        """
+        return Grouped(self, list(keys))
+
+
+class Grouped(Generic[Answer]):
+    """A private frame by groups; without keys all rows are one group."""
+
+    def __init__(self, questions: Questions[Answer], keys: list[ExpressionLike]) -> None:
+        self._questions, self._keys = questions, keys
+
+    def agg(self, *asked: Asked, **words: Any) -> Answer:
+        """Answer several aggregates in one pass over the data, with one charge.
+
+        Parameters
+        ----------
+        *asked
+            Aggregates that are named as their column: `dp.count()`, `dp.sum("value", bounds=(0, 100))`.
+        **words
+            Aggregates by the name of their column in the answer, and options: see `dp.Options`. The spend is split by
+            the `weight=` of each aggregate, evenly if none is given; what two of them need is paid once.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"], "spent": [3.0, 4.0, 5.0]})
+        >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1):
+        ...     answer = visits.dp.group_by("region").agg(
+        ...         n=dp.count(), typical=dp.median("spent", bounds=(0, 10)), keys=["a", "b"], epsilon=0.5
+        ...     )
+        >>> answer.columns
+        ['region', 'n', 'typical']
+        """
+        named: dict[str | None, Asked] = {}
+        for one in asked:
+            if not isinstance(one, Asked):
+                raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with a name or without.")
+            name = one.kind if not one.columns or one.kind == "count" else _column_name(one)
+            if name in named:
+                raise InvalidParameterError(f"Two aggregates would be named {name}; give them names: agg(a=..., b=..).")
+            named[name] = one
+        options = {name: word for name, word in words.items() if not isinstance(word, Asked)}
+        for name, word in words.items():
+            if isinstance(word, Asked):
+                if name in named:
+                    raise InvalidParameterError(f"Two aggregates would be named {name}; give one another name.")
+                named[name] = word
+        if not named:
+            raise InvalidParameterError("agg needs an aggregate: agg(n=dp.count(), epsilon=0.5).")
+        return self._questions._ask(named, self._keys or None, options)  # type: ignore[arg-type]
+
+
+def _column_name(one: Asked) -> str:
+    column = one.columns[0]
+    if len(one.columns) > 1:
+        return one.kind
+    return column if isinstance(column, str) else column.meta.output_name()

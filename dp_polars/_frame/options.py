@@ -1,0 +1,297 @@
+"""The options that every aggregate takes, and how a user's words become a spend, keys and caps."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, TypedDict
+
+import polars as pl
+
+from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, positive, probability_of
+from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
+from dp_polars._session.session import Session
+from dp_polars.errors import InvalidParameterError
+
+ExpressionLike = pl.Expr | str
+By = ExpressionLike | Sequence[ExpressionLike] | None
+
+MAX_DOMAIN = 10_000_000
+
+
+class Options(TypedDict, total=False):
+    """Options of every aggregate.
+
+    Attributes
+    ----------
+    epsilon, share, rho, within
+        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho; or the error that
+        an answer should stay within (with `confidence`, 0.95 if not given).
+    delta
+        What discovering keys may use; by default the same share of the session's delta for keys.
+    mechanism
+        "laplace" or "gaussian"; if not given the one with less noise, of nearly equal ones the cheaper.
+    keys
+        The public keys: a list for one key, a frame with the keys' names for several.
+    max_groups, max_rows_per_group
+        The most groups that one unit counts in, and the most rows that it adds to one; "auto": estimated privately from
+        a part of the spend.
+    min_units
+        Discovered groups with fewer units are suppressed (up to the noise of the mechanism).
+    confidence
+        Adds `_low` and `_high`: the interval of the privacy noise. It knows nothing of what caps and bounds cut off,
+        and is not a sampling interval.
+    nonnegative
+        Shows answers below 0 as 0.
+    rollup
+        Of several public keys: adds the totals over the last key, the last two, and so on, which all agree.
+    fresh
+        Pays for new noise although the same release is stored.
+    session
+        The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": [1, 1, 2], "region": ["a", "b", "a"]})
+    >>> usual: dp.Options = {"keys": ["a", "b"], "max_rows_per_group": 1, "epsilon": 0.2}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     visits.dp.count("region", confidence=0.95, **usual).columns
+    ['region', 'count', 'count_low', 'count_high']
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    within: Number | None
+    delta: Number | None
+    mechanism: MechanismChoice | None
+    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    max_groups: Cap | None
+    max_rows_per_group: Cap | None
+    min_units: int
+    confidence: float | None
+    nonnegative: bool
+    rollup: bool
+    fresh: bool
+    session: Session | None
+
+
+class OpeningOptions(TypedDict, total=False):
+    """Options of what is opened once and asked again and again, and of other questions with one spend.
+
+    Attributes
+    ----------
+    epsilon, share, rho
+        The spend, one of them: its own epsilon; a part of the session's budget; its rho.
+    max_rows_per_group
+        The most rows that one unit counts with.
+    session
+        The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.OpeningOptions = {"share": 0.1, "max_rows_per_group": 1}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     float(pl.DataFrame({"user": [1, 2]}).dp.preview.above_threshold(10, **usual).epsilon)
+    0.1
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    max_rows_per_group: int | None
+    session: Session | None
+
+
+class ChoiceOptions(TypedDict, total=False):
+    """Options of a choice among candidates.
+
+    Attributes
+    ----------
+    epsilon, share, rho
+        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho.
+    delta
+        What discovering candidates (or the keys of `by`) may use; by default the same share of the session's delta.
+    keys
+        The public keys of `by`: a list for one key, a frame with the keys' names for several.
+    max_groups
+        With `by`: the most groups that one unit counts in.
+    max_rows_per_group
+        The most rows that one unit adds to the score of a candidate.
+    fresh
+        Pays for a new choice although the same release is stored.
+    session
+        The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ChoiceOptions = {"share": 0.1, "max_rows_per_group": 1}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     pl.DataFrame({"user": [1, 2], "vote": ["a", "b"]}).dp.noisy_max("vote", ["a", "b"], **usual).columns
+    ['vote']
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    delta: Number | None
+    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    max_groups: int | None
+    max_rows_per_group: int | None
+    fresh: bool
+    session: Session | None
+
+
+AnyOptions = Options | OpeningOptions | ChoiceOptions
+
+
+def check_options(options: AnyOptions, aggregate: str, kind: type = Options, also: Sequence[str] = ()) -> None:
+    """Refuse options that no aggregate has; `also` is what else can be said by name."""
+    known = sorted({*kind.__annotations__, *also})
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
+
+
+def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = False) -> Spend:
+    """Return the one way in which the spend was said, or the session's default."""
+    options: dict[str, Any] = dict(given_options)
+    epsilon, share, rho, within = (
+        options.get("epsilon"),
+        options.get("share"),
+        options.get("rho"),
+        options.get("within"),
+    )
+    given = {"epsilon": epsilon, "share": share, "rho": rho, "within": within}
+    said = [name for name, value in given.items() if value is not None]
+    if len(said) > 1:
+        raise InvalidParameterError(f"Say the spend in one way, not as {' and '.join(said)}.")
+    delta, mechanism, confidence = options.get("delta"), options.get("mechanism"), options.get("confidence")
+    if mechanism not in (None, "laplace", "gaussian"):
+        raise InvalidParameterError(f"mechanism must be 'laplace' or 'gaussian', got {mechanism!r}.")
+    if not said:
+        if session.defaults.queries is None:
+            raise InvalidParameterError(
+                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
+                + (", within=50 (a wanted error)" if with_error else "")
+                + " or rho=; or open the session with queries=20 for equal shares."
+            )
+        share = Fraction(1, session.defaults.queries)
+    return Spend(
+        epsilon=None if epsilon is None else epsilon_of(epsilon),
+        share=None if share is None else exact(share, "share"),
+        rho=None if rho is None else positive(rho, "rho"),
+        within=None if within is None else positive(within, "within"),
+        confidence=0.95 if confidence is None else probability_of(confidence, "confidence"),
+        delta=None if delta is None else delta_of(delta),
+        mechanism=mechanism,
+    )
+
+
+def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:
+    """Return a cap and where it came from: the call, else the session."""
+    given, rule = options.get(name), f"{name} in the call"
+    if given is None:
+        given, rule = getattr(session.defaults, name), f"{name} of the session"
+    if given is None or given == "auto":
+        return given, f"estimated: {rule}"
+    return count_of(given, name), rule  # type: ignore[arg-type]
+
+
+def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:
+    """Return the public keys in their order and where they came from; None where keys are discovered."""
+    if not keys:
+        if options.get("keys") is not None:
+            raise InvalidParameterError("keys= lists public keys, but there is nothing to group by: say by=.")
+        return None, ""
+    given = options.get("keys")
+    if given is not None:
+        return _given_domain(given, keys), "keys= in the call"
+    columns = [_own_domain(key) for key in keys]
+    known = [column for column in columns if column is not None]
+    if len(known) < len(keys):
+        return None, ""
+    if math.prod(len(column) for column in known) > MAX_DOMAIN:
+        raise InvalidParameterError(
+            f"These keys have more than {MAX_DOMAIN:,} combinations; list those you want in keys=."
+        )
+    frame = known[0].to_frame()
+    for column in known[1:]:
+        frame = frame.join(column.to_frame(), how="cross")
+    return frame, "all values of Enum and Boolean keys, and null"
+
+
+def _own_domain(key: Key) -> pl.Series | None:
+    """Return the values that a column's type allows: of Boolean and Enum, with null."""
+    if key.dtype == pl.Boolean:
+        return pl.Series(key.name, [None, False, True])
+    if isinstance(key.dtype, pl.Enum):
+        return pl.Series(key.name, [None, *key.dtype.categories], dtype=key.dtype)
+    return None
+
+
+_WORDS = (pl.String, pl.Enum, pl.Categorical, pl.Binary)
+
+
+def _listed(values: list[Any], key: Key, what: str) -> pl.DataFrame:
+    """Return listed values as a frame; a value of another kind is refused, not converted."""
+    words = key.dtype in _WORDS
+    try:
+        column = pl.Series(key.name, values, dtype=pl.String if words and key.dtype != pl.Binary else key.dtype)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise InvalidParameterError(_unlike({key.name: key.dtype}, what)) from None
+    return column.to_frame()
+
+
+def _unlike(types: dict[str, pl.DataType], what: str) -> str:
+    return f"{what}= can't be read as {', '.join(f'{name}: {kind}' for name, kind in types.items())}."
+
+
+def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
+    """Return public candidates and where they came from; None where they are discovered. Null is one if listed."""
+    if given is not None:
+        return _given_domain(given, (key,), "candidates"), "candidates= in the call"
+    own = _own_domain(key)
+    return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
+
+
+def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
+    names = [key.name for key in keys]
+    types = {key.name: key.dtype for key in keys}
+    if isinstance(given, pl.DataFrame):
+        if sorted(given.columns) != sorted(names):
+            raise InvalidParameterError(f"{what}= must have exactly the columns {', '.join(names)}.")
+        frame = given.select(names)
+    elif len(keys) > 1:
+        raise InvalidParameterError(
+            f"keys= for several keys is a frame with the columns {', '.join(names)} and a row for each combination, "
+            "for example a cross join of the values of each."
+        )
+    elif isinstance(given, pl.Series):
+        frame = pl.DataFrame({names[0]: given})
+    elif isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+        raise InvalidParameterError(
+            f"{what}= is a list of the public values of {names[0]}, for example {what}=['a', 'b']."
+        )
+    else:
+        frame = _listed(list(given), keys[0], what)
+    try:
+        if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
+            raise InvalidParameterError(_unlike(types, what))
+        frame = frame.cast(dict(types))  # type: ignore[arg-type]
+        if frame.schema != pl.Schema(types):  # a cast of lists and structs is one of what they hold
+            raise InvalidParameterError(_unlike(types, what))
+    except pl.exceptions.PolarsError:
+        raise InvalidParameterError(_unlike(types, what)) from None
+    if frame.height == 0 or frame.height > MAX_DOMAIN:
+        raise InvalidParameterError(f"{what}= must list between 1 and {MAX_DOMAIN:,} values, got {frame.height:,}.")
+    if frame.n_unique() != frame.height:
+        raise InvalidParameterError(f"{what}= lists a value twice.")
+    return frame.sort(names)

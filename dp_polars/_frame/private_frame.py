@@ -1,0 +1,357 @@
+"""`df.dp` and `lf.dp`: a private frame, its checked transformations and its questions."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, Literal, NoReturn, TypeVar
+
+import polars as pl
+
+from dp_polars._aggregates.functions import Asked
+from dp_polars._choices.methods import BestChoice, Choice, Choices
+from dp_polars._choices.query import choice_question
+from dp_polars._choices.select_best import best_question
+from dp_polars._display.completion import PublicNames
+from dp_polars._display.escaping import escaped
+from dp_polars._engines.polars.rows import PrivateRows, check_names
+from dp_polars._expressions import Column, apply
+from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
+from dp_polars._expressions.panics import no_panics
+from dp_polars._frame.methods import Questions
+from dp_polars._frame.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
+from dp_polars._frame.preview import Preview
+from dp_polars._frame.queries import Question, View, question_of
+from dp_polars._local.methods import Asking, Responses, response_question_of
+from dp_polars._local.release import run_responses
+from dp_polars._many.methods import PrivateMany
+from dp_polars._numbers import flag_of
+from dp_polars._plan.query import public_digest
+from dp_polars._release.answers import result_schema
+from dp_polars._release.lazy import deferred
+from dp_polars._release.run import run_plan
+from dp_polars._release.source import source_identity
+from dp_polars._session.current import current_session
+from dp_polars._session.reservation import release_key
+from dp_polars._session.session import Session
+from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
+from dp_polars._streams.plan import StreamPlan
+from dp_polars._streams.stream import Stream, Streams, opened
+from dp_polars.errors import InvalidParameterError
+
+JoinHow = Literal["inner", "left", "semi", "anti"]
+
+
+Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
+
+
+class PrivateFrame(
+    PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], PublicNames, Generic[Frame]
+):
+    """A frame whose rows stay private: it can be transformed and asked, not seen.
+
+    The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
+    business. Transformations are checked: each row of the result depends on one row of the frame.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> visits = pl.DataFrame({"user": range(4_000), "km": [1, 2, 3, 40] * 1_000, "city": ["a", "b"] * 2_000})
+    >>> cities = pl.DataFrame({"city": ["a", "b"], "land": ["x", "y"]})
+    >>> far = dp.private(visits, session).filter(pl.col("km") > 2).join(cities, on="city")
+    >>> far.with_columns(miles=pl.col("km") / 1.6).drop("city").rename({"land": "country"}).select("miles", "country")
+    <dp.PrivateFrame with user, miles, country>
+    >>> round(far.count(epsilon=0.5).item(), -3), far.preview.count(epsilon=0.5).cost
+    (2000, <dp.Cost epsilon 0.5, rho 0.122459>)
+    """
+
+    @no_panics
+    def __init__(
+        self,
+        frame: Frame,
+        *,
+        session: Session | None = None,
+        unit: UnitWords = None,
+        name: str | None = None,
+        data_version: str | None = None,
+        weaker_unit: bool = False,
+    ) -> None:
+        self._origin: pl.DataFrame | pl.LazyFrame = frame
+        height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
+        self._rows = PrivateRows(frame.lazy(), height=height)
+        check_names(self._rows.source_schema)
+        self._session = session
+        self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
+        self._unit_of(session)  # says so if it is no unit
+        self._name, self._data_version = name, data_version
+        self._steps: tuple[str, ...] = ()
+        self._made: frozenset[str] = frozenset()
+        self._unchecked = False
+
+    # ------------------------------------------------------------------ transformations
+
+    @no_panics
+    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
+        """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
+        equal = [pl.col(name) == value for name, value in constraints.items()]
+        given = [*predicates, *equal]
+        if flag_of(unchecked, "unchecked"):
+            return self._after_unchecked(self._rows.lazy().filter(given), "filter")
+        checked = [one for item in given for one in self._check_all(item, "filter")]
+        rows = self._rows
+        for one in checked:
+            rows = rows.filter(one.tree)
+        return self._after(rows, "filter", [item.canonical for item in checked])
+
+    @no_panics
+    def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
+        """Add or replace columns; the unit column can't be replaced."""
+        if flag_of(unchecked, "unchecked"):
+            return self._with_unchecked(expressions, named)
+        checked = self._checked_columns(expressions, named, "with_columns")
+        self._keep_unit(set(checked), "replace")
+        rows = self._rows.make({name: item.tree for name, item in checked.items()})
+        check_names(rows.schema)
+        texts = {name: item.canonical for name, item in checked.items()}
+        return self._after(rows, "with_columns", texts, made=checked)
+
+    @no_panics
+    def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
+        """Keep these columns; the unit column stays in any case."""
+        if flag_of(unchecked, "unchecked"):
+            made = self._with_unchecked(expressions, named)
+            listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
+            names = [item if isinstance(item, str) else item.meta.output_name() for item in listed]
+            units = [name for name in self._unit_columns() if name not in (*names, *named)]
+            return made.select(*units, *names, *named)
+        checked = self._checked_columns(expressions, named, "select")
+        changed = [name for name, item in checked.items() if item.tree != self._plain(name)]
+        self._keep_unit(set(changed), "replace")
+        schema = self._rows.schema
+        kept = {name: Column(name, schema[name]) for name in self._unit_columns() if name in schema}
+        rows = self._rows.make({**kept, **{name: item.tree for name, item in checked.items()}}, keep=False)
+        check_names(rows.schema)
+        texts = {name: item.canonical for name, item in checked.items()}
+        return self._after(rows, "select", texts, made=changed)
+
+    @no_panics
+    def drop(self, *columns: str) -> PrivateFrame[Frame]:
+        """Leave these columns out; the unit column can't be."""
+        self._known(columns)
+        self._keep_unit(set(columns), "drop")
+        kept = [name for name in self._rows.schema if name not in columns]
+        return self._after(self._rows.keep(kept), "drop", list(columns))
+
+    @no_panics
+    def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
+        """Rename columns; the unit column keeps its name."""
+        self._known(mapping)
+        self._keep_unit({*mapping, *mapping.values()}, "rename")
+        schema = self._rows.schema
+        renamed = [mapping.get(name, name) for name in schema]
+        if len(set(renamed)) < len(renamed):
+            raise InvalidParameterError("rename would give two columns the same name.")
+        rows = self._rows.make(
+            {new: Column(old, schema[old]) for old, new in zip(schema, renamed, strict=True)}, keep=False
+        )
+        check_names(rows.schema)
+        return self._after(rows, "rename", mapping, made=[*mapping, *mapping.values()])
+
+    @no_panics
+    def join(
+        self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
+    ) -> PrivateFrame[Frame]:
+        """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
+        if how not in ("inner", "left", "semi", "anti"):
+            raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
+        names = [on] if isinstance(on, str) else list(on)
+        self._known(names)
+        if not isinstance(public, pl.DataFrame) or not set(names) <= set(public.columns):
+            raise InvalidParameterError("join takes a public DataFrame that has the columns of on=.")
+        added = {n: n if n not in self._rows.schema else n + suffix for n in public.columns if n not in names}
+        self._keep_unit(set(added.values()), "replace")
+        public = public.with_columns(pl.col(pl.Categorical).cast(pl.String))
+        schema = self._rows.schema
+        texts = {name: apply("cast", Column(name, schema[name]), to=pl.String())
+                 for name in names if schema[name] == pl.Categorical}  # fmt: skip
+        rows = self._rows.make(texts) if texts else self._rows
+        rows = rows.lookup(public, on=[(name, name) for name in names], how=how, columns=added)
+        check_names(rows.schema)
+        # Public rows are part of the question, so they may be part of its name.
+        step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
+        return self._after(rows, "join", step, made=added.values())
+
+    @property
+    def preview(self) -> Preview:
+        """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
+        return Preview(self)
+
+    # ------------------------------------------------------------------ from words to a question
+
+    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
+        return self._answer(self._question(asked, by, options), options)
+
+    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
+        return self._answer(self._choice(choice, by, options), options)
+
+    @no_panics
+    def _choice(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Question:
+        question = best_question if isinstance(choice, BestChoice) else choice_question
+        return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
+
+    @no_panics
+    def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
+        return question_of(self._view(options), asked, by, options)
+
+    @no_panics
+    def _view(self, options: AnyOptions) -> View:
+        """Return what a question sees of this frame, or say why nobody can ask."""
+        session = self._paying(options)
+        table = self._unit_of(session)
+        unit = table.columns
+        missing = [name for name in unit if name not in self._schema()]
+        if missing:
+            raise InvalidParameterError(
+                f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
+                f"{', '.join(self._schema())}. If it is called otherwise here, say dp.private(frame, "
+                f"unit={{{missing[0]!r}: 'the column here'}})."
+            )
+        self._own_unit(unit)
+        if any(name.startswith("\0") for name in self._schema()):
+            raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
+        return View(self._rows, self._steps, self._unchecked, unit, session, table)
+
+    @no_panics
+    def _stream(self, plan: StreamPlan, view: View) -> Stream:
+        return opened(plan, view)
+
+    @no_panics
+    def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
+        plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
+
+        def name() -> bytes:
+            source = source_identity(self._origin, self._name, self._data_version)
+            return release_key(plan.query.fingerprint(), source)
+
+        def release() -> pl.DataFrame:
+            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh, engine=question.engine).frame
+
+        if isinstance(self._origin, pl.DataFrame):
+            return release()
+        return deferred(release, result_schema(plan))
+
+    @no_panics
+    def _ask_responses(self, asking: Asking) -> Any:
+        question = response_question_of(self._view(asking.general), asking)
+        plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
+
+        def name() -> bytes:
+            return release_key(plan.fingerprint(), source_identity(self._origin, self._name, self._data_version))
+
+        def release() -> pl.DataFrame:
+            return run_responses(plan, question.rows, question.session, name=name, fresh=fresh).frame
+
+        return release() if isinstance(self._origin, pl.DataFrame) else deferred(release, plan.schema)
+
+    def _paying(self, options: AnyOptions) -> Session:
+        session = options.get("session") or self._session or current_session()
+        if session is None:
+            raise InvalidParameterError(
+                "No session pays for this question. Ask inside `with session:`, call dp.set_session(session) once, or "
+                "pass session=; a session is dp.Session(epsilon=1.0, unit='user_id')."
+            )
+        return session
+
+    def _unit_of(self, session: Session | None) -> TableUnit:
+        """Return who is protected here in a session; without one, what was said of this table alone."""
+        agreed = session.terms.unit if session is not None else ROW
+        weaker = self._weaker_unit or session is None
+        return table_unit(agreed, self._unit, weaker=weaker)
+
+    def _unit_columns(self) -> tuple[str, ...]:
+        """Return the unit columns as far as they are known before a question: those of the session at hand."""
+        return self._unit_of(self._session or current_session()).columns
+
+    def _own_unit(self, unit: tuple[str, ...]) -> None:
+        """Refuse a unit column that a step made: whichever session pays, units are those of the frame itself."""
+        made = self._made & set(unit)
+        if made:
+            raise InvalidParameterError(
+                f"{', '.join(sorted(made))} says who is protected, but a step of this private frame made it. "
+                "Prepare it before .dp."
+            )
+
+    # ------------------------------------------------------------------ checks
+
+    def _schema(self) -> pl.Schema:
+        return self._rows.schema
+
+    def _check_all(self, expression: Any, what: str) -> tuple[CheckedExpression, ...]:
+        """Return what an expression with selectors stands for, checked."""
+        return check_expressions(expression, schema=self._schema(), what=what)
+
+    def _checked_columns(
+        self, expressions: Sequence[Any], named: dict[str, Any], what: str
+    ) -> dict[str, CheckedExpression]:
+        checked = {}
+        for given in expressions:
+            for item in given if isinstance(given, list | tuple) else [given]:
+                checked.update({one.name: one for one in self._check_all(item, what)})
+        for name, item in named.items():
+            checked[name] = check_expression(item, schema=self._schema(), what=what)
+        return checked
+
+    def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
+        """Add columns on the user's word that they are row-wise and total."""
+        rows = self._rows.lazy().with_columns(*expressions, **named)
+        before, after = self._schema(), rows.collect_schema()
+        listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
+        touched = {
+            item if isinstance(item, str) else item.meta.output_name(raise_if_undetermined=False) for item in listed
+        }
+        made = {name for name in (*touched, *named) if name is not None} | (set(after) - set(before))
+        self._keep_unit(made, "replace")
+        return self._after_unchecked(rows, "with_columns", made)
+
+    def _known(self, columns: Any) -> None:
+        missing = [name for name in columns if name not in self._schema()]
+        if missing:
+            raise InvalidParameterError(
+                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}."
+            )
+
+    def _keep_unit(self, touched: set[str], what: str) -> None:
+        hit = touched & set(self._unit_columns())
+        if hit:
+            raise InvalidParameterError(
+                f"{', '.join(sorted(hit))} says who is protected; a private frame can't {what} it."
+            )
+
+    def _plain(self, name: str) -> Column | None:
+        dtype = self._rows.schema.get(name)
+        return None if dtype is None else Column(name, dtype)
+
+    def _after(self, rows: PrivateRows, kind: str, detail: Any, *, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
+        after: PrivateFrame[Frame] = PrivateFrame.__new__(PrivateFrame)
+        after.__dict__.update(self.__dict__)
+        after._rows = rows
+        after._steps = (*self._steps, json.dumps([kind, detail], sort_keys=True))
+        after._made = self._made.union(made)
+        return after
+
+    def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
+        """Return the frame after a step that nobody checked: it may not even have a text that names it."""
+        after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
+        after._unchecked = True
+        return after
+
+    def __repr__(self) -> str:
+        return f"<dp.PrivateFrame with {escaped(', '.join(self._rows.schema))}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError(
+            "A private frame can't be copied or pickled: the copy would hold the rows. Pass what was released, or make "
+            "the frame private where it is asked."
+        )

@@ -1,0 +1,1 @@
+"""The local model: randomized response on a column, one value per unit."""

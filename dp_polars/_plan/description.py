@@ -1,0 +1,187 @@
+"""How a plan reads: from who is protected to what will be left."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import polars as pl
+
+from dp_polars._display.fact_table import table_text as table_text
+from dp_polars._plan.needs import Made
+from dp_polars._plan.plan import Part, Plan
+from dp_polars._plan.query import UNIT_STEP, Value
+from dp_polars._session.cost import Cost
+from dp_polars._session.filters import share_of
+from dp_polars._session.terms import Terms
+
+_WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
+
+
+def protected_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who is protected against what, in words."""
+    together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
+    change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
+
+
+def unit_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who was protected, for a label in the ledger."""
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"unit {', '.join(unit) or 'each row'}{note}"
+
+
+def steps_text(steps: Sequence[str]) -> str:
+    """Return the transformations before a question, in words."""
+    kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
+    return f" (after {', '.join(kinds)})" if kinds else ""
+
+
+def price_text(terms: Terms, cost: Cost) -> str:
+    """Return a price, and which part of the session it is."""
+    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
+
+
+def hashed_text(delta: Fraction) -> str:
+    """Return how units are told apart that are no integers; the bound is heuristic, and says so."""
+    return f"told apart by a hash of 128 bits (delta {float(delta):.3g}, assuming a random function)"
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return what a plan does, from the unit to the noise and its price."""
+    query, terms, bounds = plan.query, plan.terms, plan.bounds
+    rows = [
+        ("query", query.title() + steps_text(query.steps)),
+        ("protects", protected_text(terms, query.unit)),
+    ]
+    unknown = {one.what for one in plan.estimates}
+    later = f"unknown until estimated{_price_of(plan, 1)}"
+    groups = later if "max_groups" in unknown else f"{bounds.max_groups} ({bounds.max_groups_rule})"
+    rows.append(("groups per unit", groups))
+    caps = [later] if "max_rows_per_group" in unknown else _different(_cap(made) for made in plan.made)
+    rows += [("rows per unit and group", text) for text in caps]
+    limits = _different([text for made in plan.made for text in bounds_texts(made, plan)])
+    rows += [("value bounds", text) for text in limits]
+    several = len(plan.parts) > 1 and len(plan.made) > 1
+    for part in plan.parts:
+        rows += _part_rows(part, several)
+    if query.keys and query.domain is None and plan.discovery is None:
+        rows.append(("keys", "discovered"))
+    elif plan.discovery is not None:
+        found = plan.discovery
+        how = (
+            f"noisy count of at least {_in_rows(plan)}"
+            if found.rule is None
+            else f"{found.rule.strategy} rule on units, even chance at {found.rule.even_chance:g}"
+        )
+        rows.append(("keys", f"discovered: {how} (delta {float(found.delta):.3g})"))
+    elif query.keys:
+        rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
+    if plan.unit_delta:
+        rows.append(("units", hashed_text(plan.unit_delta)))
+    rows.append(("price", price_text(terms, plan.cost)))
+    for made in plan.made:
+        rows += _vague_error(made, plan, several)
+        error = plan.expected_error_of(made)
+        if error is not None:
+            name = f" of {made.aggregate.name}" if several else ""
+            noise = "privacy noise, not what caps and bounds cut off"
+            rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
+    if query.unchecked:
+        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
+    return rows
+
+
+def _in_rows(plan: Plan) -> int:
+    """Return the threshold of a noisy count, in rows or units: the sums of a basis count each row as many steps."""
+    found = plan.discovery
+    if found is None or found.threshold is None or found.counted is None:
+        raise ValueError("no threshold on a count")
+    return math.ceil(found.threshold / plan.part(found.counted).piece.whole)
+
+
+def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]:
+    """Return what is known of an error that depends on the rows of a group: in ranks, or over their number."""
+    name = f"expected error of {made.aggregate.name}" if several else "expected error"
+    if "values" in made.pieces and plan.parts:
+        part = plan.part(made.pieces["values"])
+        points = part.grid.high - part.grid.low + 1
+        ranks = 2 * part.piece.max_rows / float(part.epsilon) * (math.log(points) + math.log(20))
+        return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
+    if made.aggregate.kind == "mean" and "basis" in made.pieces and plan.parts:
+        part = plan.part(made.pieces["basis"])
+        width = (part.grid.high - part.grid.low) * float(part.grid.step * made.aggregate.values[0].unit)
+        off = part.error(0.975) / part.piece.whole * width
+        return [(name, f"within {off:.6g} / n for 95 % of groups of n rows, if n is not small")]
+    return []
+
+
+def _different(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _cap(made: Made) -> str:
+    return f"{made.cap.max_rows} ({made.cap.rule})"
+
+
+def _price_of(plan: Plan, times: int) -> str:
+    """Return what so many estimates cost, in words."""
+    parts = [one.part for one in (*plan.estimates, *(estimate for estimate, _ in plan.estimated))]
+    return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
+
+
+def bounds_texts(made: Made, plan: Plan) -> list[str]:
+    """Return the bounds of an aggregate's values, in words."""
+    one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
+    found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
+    per = "unit's total" if one.per == "unit" else "row"
+    return [
+        (
+            f"unknown until estimated{twice}"
+            if value.auto and later
+            else f"{shown(value, 0)} to {shown(value, 1)}, each {per}"
+            + (f", estimated{twice}" if value.expression in found else "")
+        )
+        + (f", of {value.name}" if len(one.values) > 1 else "")
+        for value in one.values
+        if value.bounds is not None
+    ]
+
+
+def shown(value: Value, end: int) -> str:
+    """Return a bound of a value as people write it."""
+    number = (value.lower, value.upper)[end]
+    if isinstance(value.dtype, pl.Decimal):
+        return f"{float(number / 10**value.dtype.scale):g}"
+    if value.dtype.is_temporal():
+        return str(pl.Series([int(number)]).cast(value.dtype).item())
+    return f"{float(number):g}"
+
+
+def _part_rows(part: Part, several: bool) -> list[tuple[str, str]]:
+    name = _WORDS.get(part.piece.what, part.piece.what)
+    share = f", {float(part.piece.weight):.0%} of the spend" if several else ""
+    if part.noise is None:
+        targets = ", ".join(f"{float(target):g}" for target in part.piece.targets)
+        return [
+            (
+                f"choice of {name}",
+                f"exponential mechanism at {targets}, epsilon {float(part.epsilon):.6g} for each group{share}",
+            )
+        ]
+    step = float(part.grid.step)
+    sensitivity = part.sensitivity
+    scale = float(part.noise.parameter) * step
+    scale = scale if part.noise.mechanism == "laplace" else math.sqrt(part.noise.parameter) * step
+    symbol = "scale" if part.noise.mechanism == "laplace" else "sigma"
+    return [
+        (
+            f"sensitivity of {name}",
+            f"L1 {sensitivity.l1 * step:.6g}, L2 {math.sqrt(sensitivity.l2_squared) * step:.6g}, "
+            f"each {sensitivity.each * step:.6g}",
+        ),
+        (f"noise on {name}", f"discrete {part.noise.mechanism.capitalize()}, {symbol} {scale:.6g}{share}"),
+    ]

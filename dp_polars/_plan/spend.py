@@ -1,0 +1,298 @@
+"""Which noise a spend buys, and its price in the session.
+
+A spend (epsilon, share, rho) is split by weight among what it pays for, in one of two measures: epsilons add up, and so
+do rhos. In terms of rho the whole is one release that is rho-concentrated, so its price is that of one Gaussian of the
+same spend, however many parts it has. The measure with less noise wins (nearly equal: the cheaper one); for `within=`
+the smaller price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Literal
+
+from dp_polars._numbers import MIN_EPSILON, rounded_down
+from dp_polars._plan.query import MechanismChoice, Spend
+from dp_polars._plan.sensitivity import Sensitivity
+from dp_polars._sampling.noise import MAX_SCALE
+from dp_polars._session.cost import NOTHING, Cost
+from dp_polars._session.filters import share_of
+from dp_polars._session.pricing import gaussian_cost, pure_cost
+from dp_polars._session.terms import Terms
+from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms.accuracy import gaussian_steps, gaussian_tail, laplace_steps, laplace_tail
+from dp_polars.theory import pure_to_zcdp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """A calibrated noise, in steps: the Laplace scale or the Gaussian variance, and what it costs."""
+
+    mechanism: MechanismChoice
+    parameter: Fraction
+    cost: Cost
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation (of the continuous noise of this parameter)."""
+        if self.mechanism == "laplace":
+            return math.sqrt(2) * float(self.parameter)
+        return math.sqrt(self.parameter)
+
+    def error(self, confidence: float) -> int:
+        """Return the steps within which one answer's noise stays with this confidence."""
+        miss = 1 - confidence
+        if self.mechanism == "laplace":
+            return laplace_steps(self.parameter, miss)
+        return gaussian_steps(math.sqrt(self.parameter), miss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Something that a part of a spend pays for: noise on a vector, choices in groups, or a rule that shows groups.
+
+    Attributes
+    ----------
+    weight
+        Its part of the whole.
+    sensitivity
+        Of a noisy vector.
+    prices
+        Of choices: their price in all by the epsilon of one, pure and squared (`choice_prices`); (1, 1) for a rule.
+    ranged
+        Whether the loss of a choice has a bounded range, as that of the exponential mechanism; if not, its price in
+        concentrated terms is that of one pure release, so only the pure price counts.
+    """
+
+    weight: Fraction
+    sensitivity: Sensitivity | None = None
+    prices: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
+    ranged: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granted:
+    """What a part of a spend bought: a noise, or the epsilon of each choice; what it costs; and how coarse it is."""
+
+    noise: Noise | None
+    epsilon: Fraction
+    cost: Cost
+    size: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """A spend in one measure: an epsilon that parts add up to, or a rho, whose whole has the price `cost`."""
+
+    measure: Literal["pure", "concentrated"]
+    amount: Fraction
+    cost: Cost
+
+    def part(self, part: Fraction) -> Allowance:
+        """Return a part of it. Its price is still that of the whole."""
+        return replace(self, amount=self.amount * part)
+
+
+def allowances_of(terms: Terms, spend: Spend) -> list[Allowance]:
+    """Return the measures in which a spend can be split."""
+    found = []
+    if spend.mechanism != "gaussian" or terms.measure == "pure":
+        pure = spend.epsilon
+        if pure is None and spend.share is not None and terms.measure == "pure" and terms.epsilon is not None:
+            pure = spend.share * terms.epsilon
+        if pure is not None:
+            found.append(Allowance(measure="pure", amount=pure, cost=pure_cost(pure)))
+    cost = _concentrated(terms, spend)
+    if cost is not None and isinstance(cost.rho, Fraction):
+        found.append(Allowance(measure="concentrated", amount=cost.rho, cost=cost))
+    return found
+
+
+def _concentrated(terms: Terms, spend: Spend) -> Cost | None:
+    if terms.measure == "pure":
+        return None
+    if spend.epsilon is not None:
+        if terms.measure == "zcdp" or spend.mechanism == "laplace":
+            return None
+        return gaussian_cost(terms, epsilon=spend.epsilon)
+    concentrated = spend.rho if spend.rho is not None else (spend.share or Fraction(0)) * terms.rho_allowed
+    return gaussian_cost(terms, rho=concentrated) if concentrated > 0 else None
+
+
+def allot(
+    terms: Terms, spend: Spend, wanted: Sequence[Wanted], allowance: Allowance | None = None
+) -> tuple[list[Granted], Cost]:
+    """Split a spend by weight, in the measure that buys less noise; return what each part bought and the whole price.
+
+    With an `allowance` the measure and the price are fixed.
+    """
+    if spend.within is not None:
+        return _within(terms, spend, wanted)
+    found = []
+    for own in [allowance] if allowance is not None else allowances_of(terms, spend):
+        granted = [_granted(own.part(one.weight), one, spend.mechanism) for one in wanted]
+        if None not in granted:
+            parts = [one for one in granted if one is not None]
+            found.append((parts, _price(parts, own) if allowance is None else own.cost))
+    if not found:
+        raise no_option(terms, spend)
+    best = _least_noise(found, wanted, terms)
+    for one in best[0]:
+        _check_scale(one.noise)
+    return best
+
+
+def _check_scale(noise: Noise | None) -> None:
+    if noise is not None and noise.deviation > MAX_SCALE:
+        raise InvalidParameterError(
+            "The noise would not fit 64-bit numbers: use tighter bounds, smaller caps or a larger spend."
+        )
+
+
+def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
+    """Return the price of all parts: their sum, or that of the whole rho, if that is less or a part has no epsilon."""
+    together = sum((part.cost for part in parts), NOTHING)
+    return together if together.epsilon <= allowance.cost.epsilon else allowance.cost
+
+
+def _least_noise(
+    found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms
+) -> tuple[list[Granted], Cost]:
+    """Return the least noise; of two that are nearly equal, the one that is clearly cheaper in the session."""
+    total = sum(one.weight for one in wanted)
+
+    def size(option: tuple[list[Granted], Cost]) -> float:
+        logs = (float(own.weight / total) * math.log(part.size) for part, own in zip(option[0], wanted, strict=True))
+        return math.exp(sum(logs))
+
+    best = min(found, key=size)
+    near = [option for option in found if size(option) <= 1.1 * size(best)]
+    cheapest = min(near, key=lambda option: share_of(terms, option[1]))
+    return cheapest if share_of(terms, cheapest[1]) < 0.9 * share_of(terms, best[1]) else best
+
+
+def _granted(allowance: Allowance, wanted: Wanted, mechanism: MechanismChoice | None) -> Granted | None:
+    """Return what an allowance buys, None if it is too small."""
+    if wanted.sensitivity is None:
+        return _granted_choice(allowance, wanted)
+    options = [
+        noise
+        for noise in (_laplace(allowance, wanted.sensitivity), _gaussian(allowance, wanted.sensitivity))
+        if noise is not None and mechanism in (None, noise.mechanism)
+    ]
+    if not options:
+        return None
+    noise = min(options, key=lambda noise: noise.deviation)
+    return Granted(noise=noise, epsilon=Fraction(0), cost=noise.cost, size=noise.deviation)
+
+
+def _laplace(allowance: Allowance, sensitivity: Sensitivity) -> Noise | None:
+    epsilon = allowance.amount if allowance.measure == "pure" else epsilon_of_rho(allowance.amount)
+    if epsilon is None:
+        return None
+    return Noise(mechanism="laplace", parameter=sensitivity.l1 / epsilon, cost=pure_cost(epsilon))
+
+
+def _gaussian(allowance: Allowance, sensitivity: Sensitivity) -> Noise | None:
+    if allowance.measure == "pure":
+        return None
+    cost = Cost(epsilon=math.inf, rho=allowance.amount)
+    return Noise(mechanism="gaussian", parameter=sensitivity.l2_squared / (2 * allowance.amount), cost=cost)
+
+
+def _granted_choice(allowance: Allowance, wanted: Wanted) -> Granted | None:
+    pure, squared = wanted.prices
+    if allowance.measure == "pure":
+        epsilon = allowance.amount / pure
+    elif wanted.ranged:
+        epsilon = rounded_down(math.sqrt(8 * allowance.amount / squared) * (1 - 1e-12))
+    else:
+        found = epsilon_of_rho(allowance.amount)
+        if found is None:
+            return None
+        epsilon = found / pure
+    if epsilon < MIN_EPSILON:
+        return None
+    rho = squared * epsilon**2 / 8 if wanted.ranged else Fraction(pure_to_zcdp(epsilon * pure))
+    return Granted(noise=None, epsilon=epsilon, cost=Cost(epsilon=epsilon * pure, rho=rho), size=float(1 / epsilon))
+
+
+def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[Granted], Cost]:
+    """Return the cheapest noise on one vector that stays within a wanted error, in steps of its grid."""
+    (one,) = wanted
+    if one.sensitivity is None or spend.within is None:
+        raise ValueError("a wanted error needs a noisy vector")
+    steps = math.floor(spend.within)
+    options: list[Noise] = []
+    if spend.mechanism in (None, "laplace"):
+        epsilon = _least_laplace(one.sensitivity, steps, spend.confidence)
+        if epsilon is not None:
+            options.append(Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=pure_cost(epsilon)))
+    if spend.mechanism in (None, "gaussian") and terms.measure != "pure":
+        rho = _least_gaussian(one.sensitivity, steps, spend.confidence)
+        if rho is not None:
+            cost = gaussian_cost(terms, rho=rho)
+            parameter = one.sensitivity.l2_squared / (2 * rho)
+            options.append(Noise(mechanism="gaussian", parameter=parameter, cost=cost))
+    if not options:
+        raise no_option(terms, spend)
+    best = min(options, key=lambda noise: share_of(terms, noise.cost))
+    _check_scale(best)
+    return [Granted(noise=best, epsilon=Fraction(0), cost=best.cost, size=best.deviation)], best.cost
+
+
+def epsilon_of_rho(rho: Fraction) -> Fraction | None:
+    """Return the largest epsilon whose pure release costs at most this rho; None if there is none."""
+    low, high = float(MIN_EPSILON), float(rho) + math.sqrt(2 * float(rho)) + 1
+    if pure_to_zcdp(low) > rho:
+        return None
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if Fraction(pure_to_zcdp(middle)) <= rho else (low, middle)
+    return Fraction(repr(low))
+
+
+def _least_laplace(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
+    """Return the least epsilon whose noise stays within `steps`, by bisection on the exact tail."""
+    miss = 1 - confidence
+    near = sensitivity.l1 * math.log(1 / miss) / (steps + 0.5)
+    return _least(lambda epsilon: 2 * laplace_tail(sensitivity.l1 / epsilon, steps + 1) <= miss, near)
+
+
+def _least_gaussian(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
+    miss = 1 - confidence
+    sigma = (steps + 0.5) / NormalDist().inv_cdf(1 - miss / 2)
+
+    def enough(rho: float) -> bool:
+        return 2 * gaussian_tail(math.sqrt(sensitivity.l2_squared / (2 * rho)), steps + 1) <= miss
+
+    return _least(enough, sensitivity.l2_squared / (2 * sigma**2))
+
+
+def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
+    """Return the least spend that is enough; it is looked for near a guess first."""
+    low, high = 1e-9, 1e5
+    if not enough(high):
+        return None
+    if low < near / 1.01 and near * 1.01 < high and enough(near * 1.01) and not enough(near / 1.01):
+        low, high = near / 1.01, near * 1.01
+    while high > low * (1 + 1e-9):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return Fraction(repr(high))
+
+
+def no_option(terms: Terms, spend: Spend) -> InvalidParameterError:
+    """Return why no noise fits a spend."""
+    if terms.measure == "pure" and (spend.rho is not None or spend.mechanism == "gaussian"):
+        return InvalidParameterError(
+            "A pure session (epsilon without delta) has Laplace noise only and is asked with epsilon=, share= or "
+            "within=. Open the session with a delta for rho= and Gaussian noise."
+        )
+    if spend.mechanism == "gaussian" and spend.epsilon is not None:
+        return InvalidParameterError("In a zCDP session Gaussian noise is asked with rho= or share=, not epsilon=.")
+    return InvalidParameterError("No noise fits this spend: it is too small, or the wanted error is.")

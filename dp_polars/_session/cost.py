@@ -1,0 +1,101 @@
+"""What a release declares about itself, and the running sums of what was declared.
+
+One decomposition of the release's output distributions on neighbouring data, P = (1-d) P' + d P'' and Q likewise,
+gives all four numbers: P' and Q' are `epsilon`-close up to `gaussian_delta` and `rho`-zCDP, and d is `delta`. Infinity
+says that a measure gives no bound. All numbers are exact, so sums of 0.1 are what people expect.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from fractions import Fraction
+
+import numpy as np
+
+from dp_polars._numbers import exact
+from dp_polars.errors import InvalidParameterError
+
+Amount = Fraction | float
+"""An exact number, or math.inf."""
+
+_PLAIN = (Fraction, float, np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cost:
+    """The price of one release, or the sum of several. Use `dp.pure_cost` and its siblings to make one.
+
+    Attributes
+    ----------
+    epsilon
+        The pure loss of P' against Q', or for a Gaussian the epsilon it has at `gaussian_delta`.
+    rho
+        The zero-concentrated loss of P' against Q'.
+    delta
+        The probability of the bad events that key discovery or an (epsilon, delta) mechanism allows itself.
+    gaussian_delta
+        The delta at which `epsilon` holds for a Gaussian; 0 for pure mechanisms.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.pure_cost(0.1) + dp.exponential_cost(0.1) * 2
+    <dp.Cost epsilon 0.3, rho 0.00749584>
+    """
+
+    epsilon: Amount
+    rho: Amount
+    delta: Amount = Fraction(0)
+    gaussian_delta: Amount = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            amount = getattr(self, field.name)
+            if type(amount) is not float or amount != math.inf:
+                if isinstance(amount, Fraction | float) and type(amount) not in _PLAIN:
+                    raise InvalidParameterError(
+                        f"{field.name} of a cost is a plain number, not one that adds otherwise."
+                    )
+                amount = exact(amount, field.name)
+                if amount < 0:
+                    raise InvalidParameterError(f"{field.name} of a cost must be at least 0, got {float(amount):g}.")
+                object.__setattr__(self, field.name, amount)
+
+    def __add__(self, other: Cost) -> Cost:
+        if type(self) is not Cost or type(other) is not Cost:  # a subclass could add up otherwise
+            return NotImplemented
+        return Cost(
+            epsilon=self.epsilon + other.epsilon,
+            rho=self.rho + other.rho,
+            delta=self.delta + other.delta,
+            gaussian_delta=self.gaussian_delta + other.gaussian_delta,
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(
+            epsilon=self.epsilon * times,
+            rho=self.rho * times,
+            delta=self.delta * times,
+            gaussian_delta=self.gaussian_delta * times,
+        )
+
+    def __str__(self) -> str:
+        named = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
+        return ", ".join(f"{name} {float(x):.6g}" for name, x in named.items() if name == "epsilon" or x)
+
+    def __repr__(self) -> str:
+        return f"<dp.Cost {self}>"
+
+
+NOTHING = Cost(epsilon=Fraction(0), rho=Fraction(0))
+
+
+def amount_text(amount: Amount) -> str:
+    """Return an amount as text that `amount_of` reads back exactly."""
+    return str(amount)
+
+
+def amount_of(text: str) -> Amount:
+    """Return the amount that `amount_text` wrote."""
+    return math.inf if text == "inf" else Fraction(text)

@@ -1,0 +1,1082 @@
+"""Read SQL expressions over private rows into the language of private rows.
+
+DuckDB parses a statement, and this module gives each node of its tree a meaning in `dp_polars._expressions`, or refuses
+it. DuckDB itself never computes on private rows: what it would do with a macro, a setting, an overflow or a cast does
+not matter. Where DuckDB and this language differ, the differences are the same everywhere: what fails is null,
+integers are computed in 64 bits, and the wall clock and other rows can't be read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from dp_polars._engines.polars.rows import Program
+from dp_polars._expressions import Apply, Column, Constant, Expression, apply, canonical, constant
+from dp_polars._expressions.constants import from_series
+from dp_polars._expressions.hostile import hostile_frame
+from dp_polars._expressions.messages import Reason, Refused
+from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
+from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.syntax_tree import Node, Parser, arguments, children, fold
+from dp_polars._sql.tables import Scope, closest, unknown_column
+from dp_polars._sql.types import polars_type, sql_type
+from dp_polars.errors import ExpressionNotAllowed, StatementNotAllowed
+
+_INT, _FLOAT, _TEXT, _TRUTH = pl.Int64(), pl.Float64(), pl.String(), pl.Boolean()
+_TEXT_KINDS = ("text", "categorical", "enum")
+_TEXT_SUM = Reason("adds numbers, not texts", "SQL puts texts together with ||.", "Write a || b.")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A constant span of time. Only points in time are moved by it: no column holds one."""
+
+    months: int
+    days: int
+    microseconds: int
+
+    def negated(self) -> Interval:
+        """Return the span in the other direction."""
+        return Interval(-self.months, -self.days, -self.microseconds)
+
+
+Read = Expression | Interval
+
+
+class Reader:
+    """Reads expressions over the columns of a scope; `parameters` are the statement's."""
+
+    def __init__(self, scope: Scope, parser: Parser, parameters: Mapping[str, Any]) -> None:
+        self._scope, self._parser, self._parameters = scope, parser, dict(parameters)
+
+    def value(self, node: Node) -> Expression:
+        """Return what an expression means, or refuse it."""
+        found = self.any(node)
+        if isinstance(found, Interval):
+            raise self.refuse(node, "An INTERVAL is a constant that moves a date; here a value of the row is needed.")
+        return found
+
+    def checked(self, node: Node) -> Expression:
+        """Return what a whole expression means, after it was tried on made-up rows: patterns may not compile."""
+        found = self.value(node)
+        if isinstance(found, Apply):
+            if len(canonical(found)) > MOST_WRITTEN:
+                raise self.refuse(node, f"The constants of this expression have more than {MOST_WRITTEN:,} characters.")
+            schema = {one.name: one.dtype for one in _columns(found)}
+            problem = Program([found]).problem(hostile_frame(schema))
+            if problem is not None:
+                raise self.refuse(
+                    node,
+                    f"This expression fails on some values that its columns could hold (tried on made-up rows: "
+                    f"{problem}). Check its patterns, formats and constants.",
+                )
+        return found
+
+    def condition(self, node: Node) -> Expression:
+        """Return what a condition means."""
+        found = self.checked(node)
+        if found.dtype != _TRUTH:
+            raise self.refuse(node, "A condition is true or false in each row; this is a value.")
+        return found
+
+    def any(self, node: Node) -> Read:
+        """Return what a node means: a value of the row, or an interval."""
+        kind = node.get("class", "")
+        read = _CLASSES.get(kind)
+        if read is None:
+            raise self.refuse(node, _REFUSED.get(kind, f"{fold(kind) or 'These'} expressions are not understood here."))
+        try:
+            return read(self, node)
+        except Refused as error:
+            raise self.refuse(node, f"{_spoken(node)} {error.reason.does}. {error.reason.why}") from None
+        except StatementNotAllowed:
+            raise
+        except ExpressionNotAllowed as error:
+            raise self.refuse(node, str(error)) from None
+
+    def values(self, nodes: Sequence[Node]) -> list[Expression]:
+        """Return what several expressions mean, text constants in the type of the others beside them."""
+        found = [self.value(one) for one in nodes]
+        typed = [one.dtype for one in found if kind_of(one.dtype) not in (*_TEXT_KINDS, "null")]
+        if not typed:
+            return found
+        return [self._converted(one, typed[0], node) for one, node in zip(found, nodes, strict=True)]
+
+    def _converted(self, one: Expression, dtype: pl.DataType, node: Node) -> Expression:
+        """Return a text constant as a constant of a type, as SQL reads '2024-01-01' beside a date."""
+        if not isinstance(one, Constant) or not isinstance(one.value, str):
+            return one
+        name = sql_type(dtype)
+        if name is None:
+            return one
+        try:
+            found = self._parser.read_as(one.value, name)
+        except duckdb.Error:
+            raise self.refuse(
+                node, f"{one.value!r} is compared with a value of the type {name}, and is none."
+            ) from None
+        return from_series(_in_utc(found))
+
+    # ------------------------------------------------------------------ constants
+
+    def literal(self, node: Node, what: str) -> Any:
+        """Return the value of an argument that is a constant: a Python value, texts and numbers only."""
+        found = self.any(node)
+        if not isinstance(found, Constant) or isinstance(found.value, tuple):
+            raise self.refuse(node, f"{what} must be a constant: it is part of the question, not of a row.")
+        if isinstance(found.dtype, pl.Decimal):
+            return found.value / 10**found.dtype.scale
+        return found.value
+
+    def text(self, node: Node, what: str) -> str:
+        """Return a constant text."""
+        found = self.literal(node, what)
+        if not isinstance(found, str):
+            raise self.refuse(node, f"{what} must be a constant text.")
+        return found
+
+    def whole(self, node: Node, what: str, *, low: int = -(1 << 31), high: int = 1 << 31) -> int:
+        """Return a constant whole number."""
+        found = self.literal(node, what)
+        if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
+            raise self.refuse(node, f"{what} must be a constant whole number from {low:,} to {high:,}.")
+        return found
+
+    def _folded(self, node: Node) -> Read:
+        """Return a constant expression as DuckDB evaluates it, in an empty database of the library's own."""
+        try:
+            array = self._parser.constant(node, self._parameters)
+        except duckdb.Error:
+            raise self.refuse(node, "This constant can't be computed: it does not fit its type.") from None
+        if str(array.type) == "month_day_nano_interval":
+            span = array[0].as_py()
+            if span is None:
+                raise self.refuse(node, "An INTERVAL that is null moves nothing.")
+            return Interval(span.months, span.days, span.nanoseconds // 1000)
+        return from_series(_in_utc(pl.Series(array)))
+
+    # ------------------------------------------------------------------ nodes
+
+    def read_column(self, node: Node) -> Expression:
+        """Return a column, or a field of one."""
+        found = self._scope.column(node)
+        if found is None:
+            raise unknown_column(node, self._scope)
+        own, fields = found
+        if isinstance(own, str):
+            raise self.refuse(
+                node,
+                f"{node['column_names'][-1]} has the type {own}, which can't be used over private rows. Make it a "
+                "number, a text or a date in the table.",
+            )
+        result: Expression = own
+        for field in fields:
+            result = self._field(result, field, node)
+        return result
+
+    def _field(self, own: Expression, field: str, node: Node) -> Expression:
+        if not isinstance(own.dtype, pl.Struct):
+            raise self.refuse(node, f"{'.'.join(node['column_names'])} names a field of something that has none.")
+        named = next((one.name for one in own.dtype.fields if fold(one.name) == fold(field)), field)
+        return apply("struct_field", own, name=named)
+
+    def read_constant(self, node: Node) -> Read:
+        """Return a constant."""
+        plain, value = self._parser.literal(node)
+        if isinstance(value, Decimal) and _is_float(value, node):
+            value = float(value)
+        return constant(value) if plain else self._folded(node)
+
+    def read_parameter(self, node: Node) -> Expression:
+        """Return the value of a parameter as a constant."""
+        name = str(node["identifier"])
+        if name not in self._parameters:
+            raise self.refuse(node, f"No value was given for parameter {name}.")
+        value = self._parameters[name]
+        return constant(list(value) if isinstance(value, tuple) else value)
+
+    def read_cast(self, node: Node) -> Read:
+        """Return a cast; where the type can't hold a value it is null."""
+        kind = self._parser.type_of(node)
+        name, to = str(kind), polars_type(kind)
+        constant = _is_constant(node)
+        if not (constant and name == "INTERVAL") and (to is None or name in _NO_CASTS):
+            raise self.refuse(node, f"A cast to {name} is not available over private rows; use BIGINT or VARCHAR.")
+        if constant:
+            return self._folded(node)
+        if to is None or isinstance(to, pl.List):
+            raise self.refuse(node, f"A cast to {name} is not available over private rows.")
+        return _cast(self.value(node["child"]), to)
+
+    def read_comparison(self, node: Node) -> Expression:
+        """Return a comparison."""
+        name = _COMPARISONS.get(node["type"])
+        if name is None:
+            raise self.refuse(node, f"{node['type']} is not understood.")
+        sides = [self.any(node["left"]), self.any(node["right"])]
+        if any(isinstance(one, Interval) for one in sides):
+            sides = [self._duration(one, node) if isinstance(one, Interval) else one for one in sides]
+            return apply(name, *sides)  # type: ignore[arg-type]
+        return apply(name, *self.values([node["left"], node["right"]]))
+
+    def _duration(self, span: Interval, node: Node) -> Expression:
+        if span.months:
+            raise self.refuse(node, "A month has no fixed length; compare with days or hours.")
+        return Constant(span.days * 86_400_000_000 + span.microseconds, pl.Duration("us"))
+
+    def read_conjunction(self, node: Node) -> Expression:
+        """Return AND or OR."""
+        name = {"CONJUNCTION_AND": "and", "CONJUNCTION_OR": "or"}.get(node["type"])
+        if name is None:
+            raise self.refuse(node, f"{node['type']} is not understood.")
+        return self._joined(name, [self._truth(one) for one in node["children"]])
+
+    def _joined(self, name: str, given: Sequence[Expression]) -> Expression:
+        """Return AND or OR of any number of conditions, nested as little as possible."""
+        parts = list(given)
+        while len(parts) > 1:
+            parts = [apply(name, *parts[i : i + 50]) if len(parts[i : i + 50]) > 1 else parts[i]
+                     for i in range(0, len(parts), 50)]  # fmt: skip
+        return parts[0]
+
+    def _truth(self, node: Node) -> Expression:
+        found = self.value(node)
+        if found.dtype != _TRUTH and kind_of(found.dtype) != "null":
+            raise self.refuse(node, "AND, OR and NOT take conditions, which are true or false in each row.")
+        return found
+
+    def read_between(self, node: Node) -> Expression:
+        """Return BETWEEN, both ends included."""
+        own, low, high = self.values([node["input"], node["lower"], node["upper"]])
+        return apply("and", apply("ge", own, low), apply("le", own, high))
+
+    def read_case(self, node: Node) -> Expression:
+        """Return CASE."""
+        checks = node["case_checks"]
+        conditions = [self._truth(one["when_expr"]) for one in checks]
+        values = self.values([*(one["then_expr"] for one in checks), node["else_expr"]])
+        parts = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
+        return apply("case", *parts, values[-1])
+
+    def read_operator(self, node: Node) -> Read:
+        """Return NOT, IS NULL, IN, COALESCE, TRY or a part of a list or struct."""
+        given = node["children"]
+        match node["type"]:
+            case "OPERATOR_NOT":
+                return apply("not", self._truth(given[0]))
+            case "OPERATOR_IS_NULL":
+                return apply("is_null", self.value(given[0]))
+            case "OPERATOR_IS_NOT_NULL":
+                return apply("is_not_null", self.value(given[0]))
+            case "COMPARE_IN":
+                return self._inside(given)
+            case "COMPARE_NOT_IN":
+                return apply("not", self._inside(given))
+            case "OPERATOR_COALESCE":
+                return apply("coalesce", *self.values(given))
+            case "OPERATOR_TRY":
+                return self.any(given[0])  # nothing fails here anyway
+            case "ARRAY_EXTRACT" | "STRUCT_EXTRACT":
+                return _FUNCTIONS["list_extract"].read(self, node, given)
+            case "ARRAY_CONSTRUCTOR":
+                return self._constants(given, node)
+        raise self.refuse(node, f"{node['type'].replace('_', ' ').lower()} is not available over private rows.")
+
+    def _constants(self, given: Sequence[Node], node: Node) -> Constant:
+        """Return a list of constants."""
+        found = [self.any(one) for one in given]
+        if not all(isinstance(one, Constant) for one in found):
+            raise self.refuse(node, "A list that is made of columns can grow without bounds; list constants only.")
+        return _listed([one for one in found if isinstance(one, Constant)])
+
+    def _inside(self, given: Sequence[Node]) -> Expression:
+        """Return whether a value is one of several; with a null among them, unknown instead of false."""
+        own, *others = given
+        values = self.values([own, *others])
+        x, among = values[0], values[1:]
+        if len(among) == 1 and isinstance(among[0], Constant) and isinstance(among[0].dtype, pl.List):
+            inner: Any = among[0].dtype.inner
+            among = [self._converted(Constant(one, inner), x.dtype, others[0]) for one in among[0].value]
+        constants = [one for one in among if isinstance(one, Constant)]
+        if len(constants) < len(among):
+            return self._joined("or", [apply("eq", x, one) for one in among])
+        held = [one for one in constants if one.value is not None]
+        inside = apply("is_in", x, values=_listed(held)) if held else _unknown(x)
+        if len(held) == len(constants):
+            return inside
+        return apply("case", inside, Constant(True, _TRUTH), Constant(None, _TRUTH))
+
+    def read_function(self, node: Node) -> Read:
+        """Return a function of the list."""
+        name = fold(node["function_name"])
+        if node.get("filter") or node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
+            raise self.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
+        if node.get("schema") not in ("", "main", None) or node.get("catalog"):
+            raise self.refuse(node, f"{name} is called by a qualified name; only built-in functions are known.")
+        if name in AGGREGATES:
+            raise self.refuse(node, f"{name} can't be inside of an expression over private rows.")
+        function = _FUNCTIONS.get(name)
+        if function is None:
+            raise self.refuse(node, _no_function(name))
+        given = arguments(node)
+        if any(said for said, _ in given):
+            raise self.refuse(node, f"{name} takes its arguments by position.")
+        nodes = [child for _, child in given]
+        if not function.least <= len(nodes) <= function.most:
+            raise self.refuse(node, f"{name} takes {function.counted()}, not {len(nodes)}.")
+        if _is_constant(node):
+            return self._folded(node)
+        return function.read(self, node, nodes)
+
+    def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+        """Return the refusal of a node, with its place."""
+        return self._scope.refuse(node, reason)
+
+
+_CLASSES: dict[str, Callable[[Reader, Node], Read]] = {
+    "COLUMN_REF": Reader.read_column,
+    "CONSTANT": Reader.read_constant,
+    "PARAMETER": Reader.read_parameter,
+    "CAST": Reader.read_cast,
+    "COMPARISON": Reader.read_comparison,
+    "CONJUNCTION": Reader.read_conjunction,
+    "BETWEEN": Reader.read_between,
+    "CASE": Reader.read_case,
+    "OPERATOR": Reader.read_operator,
+    "FUNCTION": Reader.read_function,
+}
+_REFUSED = {
+    "SUBQUERY": "A subquery inside an expression looks at other rows; join a public table instead.",
+    "WINDOW": "A window function looks at other rows; below a private aggregation each row is seen alone.",
+    "STAR": "* and COLUMNS stand for several columns; name the one that is meant.",
+    "COLLATE": "collate expressions are not available; compare lower(x) instead.",
+    "LAMBDA": "lambda expressions are not available over private rows.",
+}
+_COMPARISONS = {
+    "COMPARE_EQUAL": "eq",
+    "COMPARE_NOTEQUAL": "ne",
+    "COMPARE_LESSTHAN": "lt",
+    "COMPARE_LESSTHANOREQUALTO": "le",
+    "COMPARE_GREATERTHAN": "gt",
+    "COMPARE_GREATERTHANOREQUALTO": "ge",
+    "COMPARE_DISTINCT_FROM": "ne_missing",
+    "COMPARE_NOT_DISTINCT_FROM": "eq_missing",
+}
+
+
+def _in_utc(series: pl.Series) -> pl.Series:
+    """Return points in time with a zone under the one name that columns have."""
+    zoned = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
+    return series.dt.convert_time_zone("UTC") if zoned else series
+
+
+def _spoken(node: Node) -> str:
+    """Return what a user would call a node in a message."""
+    if node.get("class") == "FUNCTION":
+        return fold(node["function_name"])
+    return {"CAST": "This cast", "COMPARISON": "This comparison", "CASE": "CASE"}.get(node.get("class", ""), "This")
+
+
+def _columns(found: Expression) -> list[Column]:
+    if isinstance(found, Column):
+        return [found]
+    return [one for inner in found.arguments for one in _columns(inner)] if isinstance(found, Apply) else []
+
+
+def _no_function(name: str) -> str:
+    if name.startswith("dp_"):
+        return f"There is no private aggregate {name}{closest(name, sorted(AGGREGATES))}."
+    name = "count(*)" if name == "count_star" else name
+    return (
+        f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: use "
+        "dp_count, dp_count_units, dp_sum or dp_avg. A macro or a function of your own must be written out."
+    )
+
+
+def _is_float(value: Decimal, node: Node) -> bool:
+    """Whether DuckDB reads a number as a float: it is written with an exponent, or has too many digits."""
+    return "e" in fold(node["literal"]["text"]) or len(value.as_tuple().digits) > MOST_DIGITS
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether an expression is made of constants, casts and the functions that intervals and lists are written with."""
+    match node.get("class"):
+        case "CONSTANT" | "PARAMETER":
+            return True
+        case "CAST":
+            return _is_constant(node["child"])
+        case "FUNCTION":
+            return fold(node["function_name"]) in _FOLDED and all(map(_is_constant, children(node)))
+    return False
+
+
+def _unknown(x: Expression) -> Expression:
+    """Return false in each row, null where the value is."""
+    return apply("case", apply("is_null", x), Constant(None, _TRUTH), Constant(False, _TRUTH))
+
+
+def _listed(given: Sequence[Constant]) -> Constant:
+    """Return constants as a list, in one type."""
+    types = {one.dtype for one in given if one.value is not None}
+    if len(types) == 1:
+        return Constant(tuple(one.value for one in given), pl.List(types.pop()))
+    if all(kind_of(one) in ("integer", "wide", "decimal", "float") for one in types):
+        return constant([None if one.value is None else _number(one) for one in given])
+    return constant([one.value for one in given])
+
+
+def _number(one: Constant) -> int | float:
+    if isinstance(one.dtype, pl.Decimal):
+        whole, rest = divmod(one.value, 10**one.dtype.scale)
+        return int(whole) if not rest else float(one.value / 10**one.dtype.scale)
+    return one.value  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------- casts
+
+
+def _cast(own: Expression, to: pl.DataType) -> Expression:
+    """Return a cast as SQL means it: numbers are rounded, texts are trimmed, what doesn't fit is null."""
+    source, target = kind_of(own.dtype), kind_of(to)
+    if source in _TEXT_KINDS and target in ("integer", "float", "date", "datetime", "time", "boolean"):
+        text = apply("strip", apply("cast", own, to=_TEXT))
+        if target == "boolean":
+            return apply("map_values", apply("lower", text), Constant(None, _TRUTH), old=_TRUTHS[0], new=_TRUTHS[1])
+        if target in ("datetime", "time"):
+            formats = _STAMPS if target == "datetime" else _CLOCKS
+            read = [apply("parse_time", text, to=to, format=one) for one in formats]
+            return apply("coalesce", *read)
+        if target == "integer":  # '12', and rounded '1.6'
+            rounded = apply("round", apply("cast", text, to=_FLOAT), digits=0)
+            return apply("coalesce", apply("cast", text, to=to), apply("cast", rounded, to=to))
+        return apply("cast", text, to=to)
+    if target == "integer" and source in ("float", "decimal"):
+        number = apply("cast", own, to=_FLOAT) if source == "decimal" else own
+        mode = "half_away" if source == "decimal" else "half_even"
+        return apply("cast", apply("round", number, digits=0, mode=mode), to=to)
+    if target == "text" and source == "datetime":
+        return apply("format_time", own, format="%Y-%m-%d %H:%M:%S%.f")
+    if target == "date" and source == "datetime":
+        return apply("to_date", own)
+    return apply("cast", own, to=to)
+
+
+_NO_CASTS = frozenset({"HUGEINT", "UHUGEINT", "UUID", "JSON"})
+_TRUTHS = (
+    Constant(("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"), pl.List(_TEXT)),
+    Constant((True,) * 5 + (False,) * 5, pl.List(_TRUTH)),
+)
+_STAMPS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+_CLOCKS = ("%H:%M:%S%.f", "%H:%M")
+
+
+# ---------------------------------------------------------------------- functions
+
+Make = Callable[[Reader, Node, Sequence[Node]], Read]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of SQL: how many arguments it takes, and how it is read."""
+
+    read: Make
+    least: int
+    most: int
+
+    def counted(self) -> str:
+        """Return how many arguments it takes, in words."""
+        if self.least == self.most:
+            return f"{self.least} argument{'s' if self.least != 1 else ''}"
+        return f"{self.least} to {self.most} arguments" if self.most < 100 else f"{self.least} or more arguments"
+
+
+_FUNCTIONS: dict[str, Function] = {}
+_SPANS = (
+    *("to_years", "to_quarters", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes", "to_seconds"),
+    *("to_milliseconds", "to_microseconds", "to_decades", "to_centuries", "to_millennia"),
+)
+_FOLDED = frozenset({*_SPANS, "trunc", "-", "+", "list_value", "make_date", "make_timestamp"})
+"""Functions of which constants are computed beforehand, by DuckDB, in an empty database."""
+
+
+def _function(*names: str, least: int = 1, most: int | None = None) -> Callable[[Make], Make]:
+    def register(read: Make) -> Make:
+        for name in names:
+            _FUNCTIONS[name] = Function(read, least, least if most is None else most)
+        return read
+
+    return register
+
+
+def _plainly(operation: str, *names: str, count: int = 1) -> None:
+    """Register functions that are an operation of their values and nothing else."""
+
+    def read(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+        return apply(operation, *reader.values(given))
+
+    _function(*names, least=count)(read)
+
+
+for _name in ("abs", "sign", "floor", "sqrt", "cbrt", "exp", "degrees", "radians", "sin", "cos", "tan", "asin", "acos",
+              "atan", "sinh", "cosh", "tanh", "lower", "upper", "reverse"):  # fmt: skip
+    _plainly(_name, _name)
+_plainly("abs", "@")
+_plainly("ceil", "ceil", "ceiling")
+_plainly("lower", "lcase")
+_plainly("upper", "ucase")
+_plainly("len_bytes", "strlen", "octet_length")
+_plainly("is_nan", "isnan")
+_plainly("is_infinite", "isinf")
+_plainly("is_finite", "isfinite")
+_plainly("atan2", "atan2", count=2)
+_plainly("mul", "*", "multiply", count=2)
+_plainly("div", "/", "divide", count=2)
+_plainly("pow", "pow", "power", "**", "^", count=2)
+_plainly("bit_and", "&", count=2)
+_plainly("bit_or", "|", count=2)
+_plainly("bit_xor", "xor", count=2)
+_plainly("starts_with", "starts_with", "prefix", "^@", count=2)
+_plainly("ends_with", "ends_with", "suffix", count=2)
+_plainly("list_min", "list_min")
+_plainly("list_max", "list_max")
+
+
+@_function(*_SPANS)
+def _span(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    raise reader.refuse(node, "An INTERVAL is made of constants; one of a column's length is not available.")
+
+
+@_function("make_date", "make_timestamp", least=3, most=6)
+def _make_date(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    raise reader.refuse(node, f"{fold(node['function_name'])} takes constants here; cast a text to a date instead.")
+
+
+@_function("list_value", least=0, most=1_000_000)
+def _list_value(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return reader._constants(given, node)
+
+
+@_function("+", "add", least=1, most=2)
+def _add(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    if len(given) == 1:
+        return reader.any(given[0])
+    a, b = reader.any(given[0]), reader.any(given[1])
+    if isinstance(a, Interval) and isinstance(b, Interval):
+        return Interval(a.months + b.months, a.days + b.days, a.microseconds + b.microseconds)
+    if isinstance(a, Interval):
+        return _moved(reader, node, b, a)
+    if isinstance(b, Interval):
+        return _moved(reader, node, a, b)
+    return _plus("add", a, b)
+
+
+@_function("-", "subtract", least=1, most=2)
+def _subtract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    a = reader.any(given[0])
+    if len(given) == 1:
+        return a.negated() if isinstance(a, Interval) else apply("neg", a)
+    b = reader.any(given[1])
+    if isinstance(b, Interval):
+        return _moved(reader, node, a, b.negated())
+    if isinstance(a, Interval):
+        raise reader.refuse(node, "A value of a row can't be taken from an INTERVAL.")
+    if kind_of(a.dtype) == kind_of(b.dtype) == "date":
+        return apply("duration_total", apply("sub", a, b), unit="days")
+    return _plus("sub", a, b)
+
+
+def _plus(name: str, a: Expression, b: Expression) -> Expression:
+    """Return a sum or difference; a date moves by whole days."""
+    if name == "add" and kind_of(b.dtype) == "date":
+        a, b = b, a
+    if kind_of(a.dtype) == "date" and kind_of(b.dtype) in ("integer", "boolean"):
+        days = apply("make_duration", apply("cast", b, to=_INT), units=("days",))
+        moved = apply(name, apply("cast", a, to=pl.Datetime("us")), days)
+        return apply("cast", moved, to=pl.Date())
+    if name == "add" and {kind_of(a.dtype), kind_of(b.dtype)} & set(_TEXT_KINDS):
+        raise Refused("+", _TEXT_SUM)
+    return apply(name, a, b)
+
+
+def _moved(reader: Reader, node: Node, own: Read, span: Interval) -> Expression:
+    """Return a point in time that was moved, months first; a date becomes a timestamp, as in DuckDB."""
+    if isinstance(own, Interval):
+        return reader.value(node)
+    if kind_of(own.dtype) == "duration":
+        return apply("add", own, reader._duration(span, node))
+    if kind_of(own.dtype) == "date":
+        own = apply("cast", own, to=pl.Datetime("us"))
+    for number, unit in ((span.months, "mo"), (span.days, "d"), (span.microseconds, "us")):
+        if number:
+            own = apply("offset_time", own, by=f"{'-' if number < 0 else ''}{abs(number)}{unit}")
+    return own
+
+
+@_function("//", least=2)
+def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    values = reader.values(given)
+    if any(kind_of(one.dtype) not in ("integer", "boolean", "null") for one in values):
+        raise reader.refuse(node, "// divides whole numbers; use / for others.")
+    return apply("truncdiv", *values)
+
+
+@_function("%", "mod", least=2)
+def _remainder(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return a remainder with the sign of the number that is divided, as in SQL."""
+    a, b = reader.values(given)
+    own = apply("mod", a, b)
+    zero = Constant(0, _INT)
+    differs = apply("xor", apply("lt", a, zero), apply("lt", b, zero))
+    return apply("case", apply("and", apply("ne", own, zero), differs), apply("sub", own, b), own)
+
+
+@_function("round", least=1, most=2)
+def _round(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    digits = reader.whole(given[1], "The number of digits", low=0, high=15) if len(given) > 1 else 0
+    return apply("round", reader.value(given[0]), digits=digits)
+
+
+@_function("round_even", least=2)
+def _round_even(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    digits = reader.whole(given[1], "The number of digits", low=0, high=15)
+    return apply("round", reader.value(given[0]), digits=digits, mode="half_even")
+
+
+@_function("trunc", least=1, most=2)
+def _trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    digits = reader.whole(given[1], "The number of digits", low=0, high=15) if len(given) > 1 else 0
+    return apply("trunc", reader.value(given[0]), digits=digits)
+
+
+@_function("ln", "log2", "log10", least=1)
+def _logarithm(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    base = {"ln": math.e, "log2": 2.0, "log10": 10.0}[fold(node["function_name"])]
+    return apply("log", reader.value(given[0]), base=base)
+
+
+@_function("log", least=1, most=2)
+def _log(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    if len(given) == 1:
+        return apply("log", reader.value(given[0]), base=10.0)
+    base = reader.literal(given[0], "The base of a logarithm")
+    if isinstance(base, bool) or not isinstance(base, int | float):
+        raise reader.refuse(node, "The base of a logarithm is a number: log(2, x).")
+    return apply("log", reader.value(given[1]), base=float(base))
+
+
+@_function("pi", least=0)
+def _pi(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return constant(math.pi)
+
+
+@_function("greatest", "least", least=1, most=100)
+def _extreme(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    values = reader.values(given)
+    return values[0] if len(values) == 1 else apply(fold(node["function_name"]), *values)
+
+
+@_function("nullif", least=2)
+def _nullif(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    a, b = reader.values(given)
+    return apply("case", apply("eq", a, b), Constant(None, a.dtype), a)
+
+
+@_function("ifnull", least=2)
+def _ifnull(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("coalesce", *reader.values(given))
+
+
+@_function("if", least=3)
+def _if(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("case", reader._truth(given[0]), *reader.values(given[1:]))
+
+
+# ---------------------------------------------------------------------- texts
+
+
+@_function("length", "len", "char_length", "character_length", "array_length", "list_len", "cardinality")
+def _length(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    own = reader.value(given[0])
+    return apply("list_len" if kind_of(own.dtype) in ("list", "array") else "len_chars", own)
+
+
+@_function("trim", "ltrim", "rtrim", least=1, most=2)
+def _trim(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    chars = reader.text(given[1], "What is trimmed") if len(given) > 1 else " "
+    side = {"trim": "both", "ltrim": "start", "rtrim": "end"}[fold(node["function_name"])]
+    return apply("strip", reader.value(given[0]), chars=chars, side=side)
+
+
+@_function("substring", "substr", least=2, most=3)
+def _substring(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return a part of a text; its first character is number 1, and negative numbers count from the end."""
+    start = reader.whole(given[1], "The start")
+    length = reader.whole(given[2], "The length", low=0) if len(given) > 2 else None
+    if start == 0:
+        start, length = 1, None if length is None else max(length - 1, 0)
+    return apply("slice", reader.value(given[0]), offset=start - 1 if start > 0 else start, length=length)
+
+
+@_function("left", "right", least=2)
+def _end(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    number = reader.whole(given[1], "The number of characters", low=0)
+    own = reader.value(given[0])
+    if fold(node["function_name"]) == "left" or number == 0:
+        return apply("slice", own, offset=0, length=number)
+    return apply("slice", own, offset=-number, length=None)
+
+
+@_function("lpad", "rpad", least=3)
+def _pad(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    length = reader.whole(given[1], "The length", low=0, high=1000)
+    name = {"lpad": "pad_start", "rpad": "pad_end"}[fold(node["function_name"])]
+    padded = apply(name, reader.value(given[0]), length=length, fill=reader.text(given[2], "The filling character"))
+    return apply("slice", padded, offset=0, length=length)
+
+
+@_function("replace", least=3)
+def _replace(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    pattern, value = reader.text(given[1], "What is replaced"), reader.text(given[2], "What is put in")
+    if not pattern:
+        return reader.value(given[0])
+    return apply("replace", reader.value(given[0]), pattern=pattern, value=value, literal=True, n=-1)
+
+
+@_function("||", "concat", least=1, most=100)
+def _concat(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    values = [_written(reader.value(one)) for one in given]
+    return apply("concat", *values, separator="", ignore_nulls=fold(node["function_name"]) == "concat")
+
+
+@_function("concat_ws", least=2, most=100)
+def _concat_ws(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    separator = reader.text(given[0], "The separator")
+    return apply("concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True)
+
+
+def _written(own: Expression) -> Expression:
+    """Return a value as SQL writes it."""
+    return _cast(own, _TEXT) if kind_of(own.dtype) == "datetime" else own
+
+
+@_function("contains", least=2)
+def _contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return whether a text has another in it, or a list a value; `x IN $list` is written this way, too."""
+    first = reader.any(given[0])
+    if isinstance(first, Constant) and isinstance(first.dtype, pl.List):
+        return reader._inside([given[1], given[0]])
+    if isinstance(first, Interval) or kind_of(first.dtype) in ("list", "array"):
+        return _list_contains(reader, node, given)
+    return apply("contains", first, pattern=reader.text(given[1], "What is looked for"), literal=True)
+
+
+@_function("position", "instr", "strpos", least=2)
+def _position(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return the place of a constant text in a text, from 1, and 0 if it is not there."""
+    own, wanted = reader.value(given[0]), reader.text(given[1], "What is looked for")
+    if not wanted:
+        raise reader.refuse(node, "What is looked for must not be empty.")
+    before = apply("len_chars", apply("split_part", own, separator=wanted, index=0))
+    found = apply("add", before, Constant(1, _INT))
+    inside = apply("contains", own, pattern=wanted, literal=True)
+    nowhere = apply("case", apply("is_null", own), Constant(None, _INT), Constant(0, _INT))
+    return apply("case", inside, found, nowhere)
+
+
+@_function("split_part", least=3)
+def _split_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    own, separator = reader.value(given[0]), reader.text(given[1], "The separator")
+    place = reader.whole(given[2], "The number of the part", low=-10_000, high=10_000)
+    if place == 0 or not separator:
+        raise reader.refuse(node, "Parts are numbered from 1, and the separator must not be empty.")
+    part = apply("split_part", own, separator=separator, index=place - 1 if place > 0 else place)
+    return _or_empty(own, part)
+
+
+def _or_empty(own: Expression, found: Expression) -> Expression:
+    """Return an empty text where nothing was found, null where there was nothing to look in."""
+    empty = apply("case", apply("is_null", own), Constant(None, _TEXT), Constant("", _TEXT))
+    return apply("coalesce", found, empty)
+
+
+@_function("string_split", "str_split", "split", "string_to_array", least=2)
+def _split(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    separator = reader.text(given[1], "The separator")
+    if not separator:
+        raise reader.refuse(node, "The separator must not be empty.")
+    return apply("split", reader.value(given[0]), separator=separator)
+
+
+@_function("regexp_matches", "regexp_full_match", least=2, most=3)
+def _matches(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    pattern = _pattern(reader, given)
+    if fold(node["function_name"]) == "regexp_full_match":
+        pattern = rf"\A(?:{pattern})\z"
+    return apply("contains", reader.value(given[0]), pattern=pattern, literal=False)
+
+
+def _pattern(reader: Reader, given: Sequence[Node], options: int = 2) -> str:
+    """Return a constant pattern with its options, as the engine writes them."""
+    pattern = reader.text(given[1], "A pattern")
+    said = reader.text(given[options], "Options of a pattern") if len(given) > options else ""
+    unknown = set(said) - set("cigsm")
+    if unknown:
+        raise reader.refuse(given[options], "Options of a pattern are c, i, s, m, and g to replace all matches.")
+    flags = "".join(one for one in said if one in "is") + ("m" if "m" in said else "")
+    return f"(?{flags}){pattern}" if flags else pattern
+
+
+@_function("regexp_extract", least=2, most=3)
+def _extract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    group = reader.whole(given[2], "The group", low=0, high=100) if len(given) > 2 else 0
+    own = reader.value(given[0])
+    return _or_empty(own, apply("extract", own, pattern=reader.text(given[1], "A pattern"), group=group))
+
+
+@_function("regexp_replace", least=3, most=4)
+def _regexp_replace(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    pattern = _pattern(reader, given, options=3)
+    every = len(given) > 3 and "g" in reader.text(given[3], "Options of a pattern")
+    value = re.sub(r"\\(\d)", r"${\1}", reader.text(given[2], "What is put in").replace("$", "$$"))
+    return apply("replace", reader.value(given[0]), pattern=pattern, value=value, literal=False, n=-1 if every else 1)
+
+
+@_function("~~", "!~~", "~~*", "!~~*", least=2)
+def _like(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    name = fold(node["function_name"])
+    found = _matching(reader, given, "", ignore_case=name.endswith("*"))
+    return apply("not", found) if name.startswith("!") else found
+
+
+@_function("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape", least=3)
+def _like_escape(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    name = fold(node["function_name"])
+    found = _matching(reader, given, reader.text(given[2], "ESCAPE"), ignore_case="ilike" in name)
+    return apply("not", found) if name.startswith("not") else found
+
+
+def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case: bool) -> Expression:
+    """Return whether a text is like a constant pattern, where % is any text and _ any character."""
+    own, pattern = reader.value(given[0]), reader.text(given[1], "The pattern of LIKE")
+    if len(escape) > 1:
+        raise reader.refuse(given[2], "ESCAPE is one character.")
+    inner = pattern.strip("%")
+    if not escape and not ignore_case and not set(inner) & set("%_"):
+        starts, ends = pattern.startswith("%"), pattern.endswith("%")
+        fixed = Constant(inner, _TEXT)
+        if not inner and pattern:
+            return _any_text(own)
+        if starts and ends:
+            return apply("contains", own, pattern=inner, literal=True)
+        if starts or ends:
+            return apply("ends_with" if starts else "starts_with", own, fixed)
+        return apply("eq", apply("cast", own, to=_TEXT), fixed)
+    parts, place = [], 0
+    while place < len(pattern):
+        sign = pattern[place]
+        if escape and sign == escape and place + 1 < len(pattern):
+            place += 1
+            parts.append(re.escape(pattern[place]))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(sign) or re.escape(sign))
+        place += 1
+    flags = "is" if ignore_case else "s"
+    return apply("contains", own, pattern=rf"(?{flags})\A{''.join(parts)}\z", literal=False)
+
+
+def _any_text(own: Expression) -> Expression:
+    """Return true in each row, null where there is no text."""
+    return apply("case", apply("is_null", own), Constant(None, _TRUTH), Constant(True, _TRUTH))
+
+
+# ---------------------------------------------------------------------- dates
+
+_PARTS = {
+    **dict.fromkeys(("year", "years", "y", "yr", "yrs"), "year"),
+    **dict.fromkeys(("month", "months", "mon", "mons"), "month"),
+    **dict.fromkeys(("day", "days", "d", "dayofmonth"), "day"),
+    **dict.fromkeys(("quarter", "quarters"), "quarter"),
+    **dict.fromkeys(("week", "weeks", "w", "weekofyear"), "week"),
+    **dict.fromkeys(("doy", "dayofyear"), "ordinal_day"),
+    **dict.fromkeys(("hour", "hours", "h", "hr", "hrs"), "hour"),
+    **dict.fromkeys(("minute", "minutes", "m", "min", "mins"), "minute"),
+    **dict.fromkeys(("second", "seconds", "s", "sec", "secs"), "second"),
+    "isodow": "weekday",
+    "isoyear": "iso_year",
+    "century": "century",
+    "millennium": "millennium",
+    **dict.fromkeys(("dow", "dayofweek", "weekday"), "dow"),
+    "epoch": "epoch",
+    "decade": "decade",
+    "yearweek": "yearweek",
+}
+_PERIODS = {"year": "1y", "quarter": "1q", "month": "1mo", "week": "1w", "day": "1d", "hour": "1h", "minute": "1m",
+            "second": "1s"}  # fmt: skip
+_CLOCK = frozenset({"hour", "minute", "second"})
+
+
+def _part(reader: Reader, node: Node, own: Expression, name: str) -> Expression:
+    part = _PARTS.get(name)
+    if part is None:
+        raise reader.refuse(node, f"{name} is not a part of a date that can be asked for here.")
+    if kind_of(own.dtype) in ("time", "duration"):
+        raise reader.refuse(node, "Parts are taken of dates and timestamps, not of times and intervals.")
+    if part in _CLOCK and kind_of(own.dtype) == "date":
+        own = apply("cast", own, to=pl.Datetime("us"))
+    match part:
+        case "dow":  # 0 is Sunday
+            return apply("mod", apply("date_part", own, part="weekday"), Constant(7, _INT))
+        case "epoch":
+            return apply("div", apply("epoch", own, unit="us"), Constant(1_000_000, _INT))
+        case "decade":
+            return apply("floordiv", apply("date_part", own, part="year"), Constant(10, _INT))
+        case "yearweek":
+            year = apply("mul", apply("date_part", own, part="iso_year"), Constant(100, _INT))
+            return apply("add", year, apply("date_part", own, part="week"))
+    return apply("date_part", own, part=part)
+
+
+_NAMED_PARTS = """
+    year month day dayofmonth quarter week weekofyear dayofyear hour minute second isodow isoyear century millennium
+    dayofweek weekday epoch decade yearweek
+"""
+
+
+@_function(*_NAMED_PARTS.split())
+def _named_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return _part(reader, node, reader.value(given[0]), fold(node["function_name"]))
+
+
+@_function("date_part", "datepart", least=2)
+def _date_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return _part(reader, node, reader.value(given[1]), fold(reader.text(given[0], "The part of a date")))
+
+
+@_function("date_trunc", "datetrunc", least=2)
+def _date_trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
+    if part not in _PERIODS:
+        raise reader.refuse(node, f"Dates are cut to {', '.join(_PERIODS)}.")
+    own = reader.value(given[1])
+    if part in _CLOCK and kind_of(own.dtype) == "date":
+        own = apply("cast", own, to=pl.Datetime("us"))
+    return apply("truncate_time", own, every=_PERIODS[part])
+
+
+@_function("date_diff", "datediff", least=3)
+def _date_diff(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return how many borders between years, months or days lie between two points in time."""
+    part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
+    first, second = reader.values(given[1:])
+    if part == "week":  # DuckDB counts whole weeks
+        days = apply("sub", _borders(reader, node, second, "day"), _borders(reader, node, first, "day"))
+        return apply("truncdiv", days, Constant(7, _INT))
+    return apply("sub", _borders(reader, node, second, part), _borders(reader, node, first, part))
+
+
+def _borders(reader: Reader, node: Node, own: Expression, part: str) -> Expression:
+    """Return the number of years, months or days since a fixed point in time."""
+    if part == "year":
+        return apply("date_part", own, part="year")
+    if part in ("month", "quarter"):
+        per_year = 12 if part == "month" else 4
+        year = apply("mul", apply("date_part", own, part="year"), Constant(per_year, _INT))
+        return apply("add", year, apply("date_part", own, part=part))
+    days = apply("epoch", own, unit="d")
+    if part == "day":
+        return days
+    seconds = {"hour": 3600, "minute": 60, "second": 1}.get(part)
+    if seconds is None:
+        raise reader.refuse(node, f"Differences are counted in {', '.join(_PERIODS)}.")
+    return apply("floordiv", apply("epoch", own, unit="s"), Constant(seconds, _INT))
+
+
+@_function("date_add", least=2)
+def _date_add(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return _add(reader, node, given)
+
+
+@_function("last_day")
+def _last_day(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("month_end", apply("to_date", reader.value(given[0])))
+
+
+@_function("epoch_ms", "epoch_us", "epoch_ns")
+def _epoch(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    own = reader.value(given[0])
+    if kind_of(own.dtype) not in ("date", "datetime"):
+        raise reader.refuse(node, f"{fold(node['function_name'])} takes a date or a timestamp.")
+    return apply("epoch", own, unit=fold(node["function_name"])[-2:])
+
+
+@_function("dayname", "monthname")
+def _named(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("format_time", reader.value(given[0]), format="%A" if fold(node["function_name"])[0] == "d" else "%B")
+
+
+@_function("strftime", least=2)
+def _strftime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("format_time", reader.value(given[0]), format=reader.text(given[1], "A format"))
+
+
+@_function("strptime", "try_strptime", least=2)
+def _strptime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    format_ = reader.text(given[1], "A format")
+    if not re.search(r"%[HIMSTRpc]", format_):  # a day alone is its beginning
+        day = apply("parse_time", reader.value(given[0]), to=pl.Date(), format=format_)
+        return apply("cast", day, to=pl.Datetime("us"))
+    return apply("parse_time", reader.value(given[0]), to=pl.Datetime("us"), format=format_)
+
+
+# ---------------------------------------------------------------------- lists and structs
+
+
+@_function("list_extract", "list_element", "array_extract", "element_at", "struct_extract", least=2)
+def _extract_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return an element of a list, from 1, a field of a struct, or a character of a text."""
+    own = reader.value(given[0])
+    if isinstance(own.dtype, pl.Struct):
+        name = reader.text(given[1], "The name of a field")
+        named = next((one.name for one in own.dtype.fields if fold(one.name) == fold(name)), name)
+        return apply("struct_field", own, name=named)
+    place = reader.whole(given[1], "The place")
+    if kind_of(own.dtype) in _TEXT_KINDS:
+        return apply("slice", own, offset=place - 1 if place > 0 else place, length=1 if place else 0)
+    if place == 0:
+        raise reader.refuse(node, "Elements are numbered from 1.")
+    return apply("list_get", own, index=place - 1 if place > 0 else place)
+
+
+@_function("list_contains", "list_has", "array_contains", "array_has", least=2)
+def _list_contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    own, value = reader.value(given[0]), reader.any(given[1])
+    if isinstance(own, Constant):
+        return reader._inside([given[1], given[0]])
+    if not isinstance(value, Constant):
+        raise reader.refuse(node, "What is looked for in a list must be a constant.")
+    return apply("list_contains", own, value=value)
+
+
+@_function("list_sum")
+def _list_sum(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return the sum of a list of integers; of an empty one there is none."""
+    own = reader.value(given[0])
+    empty = apply("eq", apply("list_len", own), Constant(0, _INT))
+    return apply("case", empty, Constant(None, _INT), apply("list_sum", own))
+
+
+@_function("array_to_string", "list_string_agg", least=2)
+def _list_join(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("list_join", reader.value(given[0]), separator=reader.text(given[1], "The separator"))
+
+
+ROWWISE = frozenset(_FUNCTIONS)
+"""The functions that may be called over private rows, by their names in SQL."""

@@ -1,0 +1,1 @@
+"""Streams: many questions against one threshold, of which only those above it are paid for."""

@@ -1,0 +1,229 @@
+"""Streams of a private frame: many questions against one threshold, of which only those above it are paid."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Generic, Literal, NoReturn, TypeVar, Unpack
+
+import polars as pl
+
+from dp_polars._aggregates.functions import Asked
+from dp_polars._expressions.panics import no_panics
+from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
+from dp_polars._frame.queries import View, check_unit
+from dp_polars._numbers import Number
+from dp_polars._sampling import SYSTEM_BITS
+from dp_polars._streams.plan import StreamPlan, shown, stream_plan_of
+from dp_polars._streams.queries import query_of
+from dp_polars._streams.release import OpenStream, closed, open_stream
+from dp_polars.errors import InvalidParameterError
+
+Opened = TypeVar("Opened")
+StreamQuestion = ExpressionLike | bool | Asked
+
+
+class Stream:
+    """An open stream: answers one question after another, chosen as you like, until its hits are used up.
+
+    Its whole price was paid when it was opened (`df.dp.sparse_vector`, `df.dp.above_threshold`). It asks the rows as
+    they were then, and holds them in memory until it is closed. It can be shared by threads, not copied.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": range(10_000), "age": [age % 80 for age in range(10_000)]})
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> stream = dp.private(visits, session).sparse_vector(4_000, hits=1, epsilon=1.0)
+    >>> stream.ask(pl.col("age") >= 79)
+    False
+    >>> stream.ask_many([pl.col("age") >= 60, pl.col("age") >= 20, pl.col("age") >= 0])
+    [False, True]
+    >>> stream
+    <dp.Stream above 4,000, 0 of 1 hits left, epsilon 1, closed>
+    >>> stream.hits_left, stream.closed
+    (0, True)
+    """
+
+    def __init__(self, plan: StreamPlan, opened: OpenStream, schema: pl.Schema) -> None:
+        self._plan, self._opened, self._schema = plan, opened, schema
+
+    @property
+    def plan(self) -> StreamPlan:
+        """What was agreed when it was opened: threshold, noise, price."""
+        return self._plan
+
+    @property
+    def hits_left(self) -> int:
+        """How many more answers above the threshold there can be."""
+        return self._opened.hits_left
+
+    @property
+    def closed(self) -> bool:
+        """Whether all hits are used up, so that nothing can be asked any more."""
+        return not self.hits_left
+
+    def ask(self, query: StreamQuestion) -> bool | float | None:
+        """Return whether an answer is above the threshold, up to noise; with `numeric=True` its noisy value or None.
+
+        Parameters
+        ----------
+        query
+            A condition (a row-wise expression that is true or false, or the name of a Boolean column), which counts
+            the rows or units for which it is true; or `dp.count()`, `dp.count("x")`, `dp.count_units()`,
+            `dp.sum("x", bounds=(0, 100))`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> stream = visits.sparse_vector(6_000, epsilon=1.0)
+        >>> stream.ask(pl.col("km") > 3), stream.ask(dp.sum("km", bounds=(0, 10)))
+        (False, True)
+        """
+        found = self._ask([query])
+        if not found:  # another thread had the last hit
+            raise closed()
+        return found[0]
+
+    def ask_many(self, queries: Iterable[StreamQuestion]) -> list[bool | float | None]:
+        """Ask questions in their order, in one pass over the rows; the answers end with the last hit.
+
+        All are checked first: if one is refused, none is asked.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> visits.above_threshold(6_000, epsilon=1.0).ask_many([pl.col("km") > 3, pl.col("km") > 1, pl.col("km") > 0])
+        [False, True]
+        """
+        if isinstance(queries, str | bytes | pl.Expr | Asked | dict) or not isinstance(queries, Iterable):
+            raise InvalidParameterError("ask_many takes a list of questions; for a single one there is ask.")
+        return self._ask(list(queries))
+
+    @no_panics
+    def _ask(self, queries: list[StreamQuestion]) -> list[bool | float | None]:
+        self._opened.refuse_copies()
+        if self.closed:
+            raise closed()
+        return self._opened.ask([query_of(query, self._plan, self._schema) for query in queries])
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
+
+    def __repr__(self) -> str:
+        plan, state = self._plan, "closed" if self.closed else "open"
+        left = f"{self.hits_left:,} of {plan.hits:,} hits left"
+        return f"<dp.Stream above {shown(plan.threshold)}, {left}, epsilon {float(plan.epsilon):.6g}, {state}>"
+
+
+class Streams(Generic[Opened]):
+    """Streams, with the spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` and `session=` as options."""
+
+    @abstractmethod
+    def _view(self, options: OpeningOptions) -> View: ...
+
+    @abstractmethod
+    def _stream(self, plan: StreamPlan, view: View) -> Opened: ...
+
+    def above_threshold(
+        self,
+        threshold: Number,
+        *,
+        of: Literal["rows", "units"] = "rows",
+        monotone: bool = False,
+        **options: Unpack[OpeningOptions],
+    ) -> Opened:
+        """Open a stream that ends with the first answer above a threshold: `sparse_vector` with one hit.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": range(10_000), "age": [age % 80 for age in range(10_000)]})
+        >>> with dp.Session(epsilon=1.0, unit="user"):
+        ...     stream = visits.dp.above_threshold(4_000, of="units", monotone=True, epsilon=0.5)
+        >>> stream.ask(pl.col("age") >= 60), stream.ask(pl.col("age") >= 20), stream.closed
+        (False, True, True)
+        """
+        return self.sparse_vector(threshold, of=of, monotone=monotone, **options)
+
+    def sparse_vector(
+        self,
+        threshold: Number,
+        *,
+        hits: int = 1,
+        numeric: bool = False,
+        monotone: bool = False,
+        of: Literal["rows", "units"] = "rows",
+        **options: Unpack[OpeningOptions],
+    ) -> Opened:
+        """Open a stream of questions: which answers lie above a threshold, paying for the hits alone.
+
+        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing until the
+        last hit, for a million questions at most. The rows stay in memory as long: `select` the columns that you will
+        ask about.
+
+        Parameters
+        ----------
+        threshold
+            The number that answers are compared with.
+        hits
+            After how many answers above the threshold the stream is closed. The noise grows with it.
+        numeric
+            Release the noisy value of each answer above the threshold. A third of the spend pays for it.
+        monotone
+            Only answers that can't fall when a unit is added: counts, and sums of values that are not negative. Less
+            noise; in sessions of "add_remove" only.
+        of
+            What a condition counts: rows, or units with such a row.
+        **options
+            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (with how many rows a unit counts, chosen
+            at random once; not needed to count units), `session=`.
+
+        Returns
+        -------
+        Stream
+            To be asked with `ask` and `ask_many`. On `preview`: the plan, and nothing is spent.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": range(10_000), "day": [day % 7 for day in range(10_000)]})
+        >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1):
+        ...     stream = visits.dp.sparse_vector(3_000, hits=2, numeric=True, epsilon=0.5)
+        >>> stream.ask_many(pl.col("day") == day for day in range(7))
+        [None, None, None, None, None, None, None]
+        >>> stream.hits_left
+        2
+        """
+        check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
+        view = self._view(options)
+        check_unit(view.unit, view.rows.schema)
+        cap, rule = cap_of(options, "max_rows_per_group", view.session)
+        if cap == "auto":
+            if of != "units" or options.get("max_rows_per_group") is not None:
+                raise InvalidParameterError(
+                    "A stream estimates no caps; say max_rows_per_group=10, or count units with of='units'."
+                )
+            cap = None
+        plan = stream_plan_of(
+            terms=view.terms,
+            unit=view.unit,
+            steps=view.steps,
+            unchecked=view.unchecked,
+            threshold=threshold,
+            hits=hits,
+            numeric=numeric,
+            monotone=monotone,
+            of=of,
+            max_rows=cap,
+            max_rows_rule=rule,
+            spend=spend_of(options, view.session),
+        )
+        return self._stream(plan, view)
+
+
+def opened(plan: StreamPlan, view: View) -> Stream:
+    """Charge the price of a planned stream and open it."""
+    return Stream(plan, open_stream(plan, view.rows, view.session, SYSTEM_BITS), view.rows.schema)

@@ -1,0 +1,72 @@
+"""Composition of privacy losses: theorems, conversions, divergences, accountants.
+
+For reading and planning: each result is a statement about releases whose parameters are fixed in
+advance, rounded to the safe side. Never charges anything; a session's filter lives in
+`dp_polars._session`.
+
+>>> from dp_polars import composition
+>>> composition.basic([0.1] * 10)
+Guarantee(epsilon=1.0, delta=0.0)
+"""
+
+from __future__ import annotations
+
+from dp_polars.theory.conversions import (
+    approximate_to_zcdp,
+    gaussian_delta,
+    pure_to_zcdp,
+    zcdp_of_exponential_mechanism,
+    zcdp_of_gaussian,
+    zcdp_to_delta,
+    zcdp_to_epsilon,
+)
+from dp_polars.theory.divergence import (
+    approximate_max_divergence,
+    hockey_stick,
+    kl_divergence,
+    max_divergence,
+)
+from dp_polars.theory.guarantee import Guarantee
+from dp_polars.theory.moments import DEFAULT_ORDERS, RenyiAccountant, renyi_to_epsilon
+from dp_polars.theory.privacy_loss import PrivacyLoss
+from dp_polars.theory.renyi import (
+    renyi_divergence,
+    renyi_of_gaussian,
+    renyi_of_laplace,
+    renyi_of_randomized_response,
+)
+from dp_polars.theory.theorems import (
+    advanced,
+    basic,
+    group_privacy,
+    group_zcdp,
+    optimal,
+)
+
+__all__ = [
+    "DEFAULT_ORDERS",
+    "Guarantee",
+    "PrivacyLoss",
+    "RenyiAccountant",
+    "advanced",
+    "approximate_max_divergence",
+    "approximate_to_zcdp",
+    "basic",
+    "gaussian_delta",
+    "group_privacy",
+    "group_zcdp",
+    "hockey_stick",
+    "kl_divergence",
+    "max_divergence",
+    "optimal",
+    "pure_to_zcdp",
+    "renyi_divergence",
+    "renyi_of_gaussian",
+    "renyi_of_laplace",
+    "renyi_of_randomized_response",
+    "renyi_to_epsilon",
+    "zcdp_of_exponential_mechanism",
+    "zcdp_of_gaussian",
+    "zcdp_to_delta",
+    "zcdp_to_epsilon",
+]

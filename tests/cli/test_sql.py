@@ -1,0 +1,309 @@
+"""`dp-polars sql` and `preview`: ledgers made, reused and contradicted; what is found again, in a new process too."""
+
+import io
+import json
+import os
+
+import polars as pl
+import pytest
+
+from dp_polars._cli.session_arguments import Agreement
+from dp_polars._cli.sql import read
+from dp_polars._session import Session
+from dp_polars._sql.file_sources import OpenedFile
+from dp_polars.errors import LedgerMismatch
+from tests.cli.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put, typed
+
+
+def charges(ledger):
+    session = Session.from_ledger(ledger)
+    try:
+        return len(session.releases)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
+    file, ledger = put(tmp_path, kind), tmp_path / "budget.db"
+    words = [*typed(file), "--ledger", ledger, "--spend", "0.2", "--format", "csv", COUNT]
+    code, first, paid = run("sql", file, *TERMS, *words)
+    assert code == 0
+    assert "paid: epsilon 0.2" in paid
+    assert "left: 80.0% of the budget" in paid
+    again = in_a_new_process(
+        "sql", kind, "--ledger", "budget.db", "--spend", "0.2", "--format", "csv", COUNT, cwd=tmp_path
+    )
+    assert (again.returncode, again.stdout) == (0, first)
+    assert "free: stored release 1 of 20" in again.stderr
+    assert "left: 80.0% of the budget" in again.stderr
+    assert charges(ledger) == 1
+
+
+def pays_after(change, kind, folder, run):
+    """Return whether a statement is charged again after a change of its file."""
+    file, ledger = put(folder, kind), folder / "budget.db"
+    words = ["sql", file, *TERMS, *typed(file), "--ledger", ledger, "--share", "0.1", COUNT]
+    assert run(*words)[0] == 0
+    before = charges(ledger)
+    change(file)
+    assert run(*words)[0] == 0
+    return charges(ledger) > before
+
+
+def write_less(file):
+    put(os.path.dirname(file), os.path.basename(file), VISITS.head(1000))
+
+
+def touch(file):
+    """The content stays; that it was written is public, and the content must not be what names it."""
+    state = os.stat(file)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000))
+
+
+@pytest.mark.parametrize("kind", ["visits.parquet", "visits.csv", "visits.arrow", "visits.duckdb"])
+@pytest.mark.parametrize("change", [write_less, touch])
+def test_a_changed_file_pays_again(change, kind, tmp_path, run):
+    assert pays_after(change, kind, tmp_path, run)
+
+
+def test_a_name_that_forgets_the_time_of_change_would_be_noticed(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(OpenedFile, "source_name", lambda self: self.path.encode())
+    assert not pays_after(touch, "visits.csv", tmp_path, run)
+
+
+def test_an_equal_file_elsewhere_is_another_source(tmp_path, run):
+    ledger = tmp_path / "budget.db"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        file = put(tmp_path / folder, "visits.csv")
+        os.utime(file, ns=(10**18, 10**18))
+        assert run("sql", file, *TERMS, *typed(file), "--ledger", ledger, "--share", "0.1", COUNT)[0] == 0
+    assert charges(ledger) == 2
+
+
+def test_declared_types_are_part_of_the_name_and_a_value_that_does_not_fit_is_null(tmp_path, run):
+    file, ledger = tmp_path / "visits.csv", tmp_path / "budget.db"
+    file.write_text(
+        "user_id,region,amount\n" + "".join(f"{i},0{i % 2},{'odd' if i < 200 else 10}\n" for i in range(800))
+    )
+    huge = ["--unit", "user_id", "--epsilon", "1e6", "--ledger", ledger, "--spend", "1e5", "--format", "csv"]
+    statement = (
+        "SELECT region, dp_count(amount, keys := ['00', '01'], max_rows_per_group := 1) AS n FROM visits GROUP BY 1"
+    )
+    code, out, _ = run("sql", file, *huge, "--type", "visits.amount=DOUBLE", statement)
+    assert (code, out) == (0, "region,n\n00,300\n01,300\n")
+    code, out, _ = run("sql", file, *huge, "--type", "visits.amount=VARCHAR", statement)
+    assert (code, out) == (0, "region,n\n00,400\n01,400\n")
+    assert charges(ledger) == 2
+    for wrong in ("visits.amuont=DOUBLE", "visits.amount=DOUBEL", "visits.amount=DOUBLE), (SELECT 1", "other.x=DATE"):
+        assert run("sql", file, *huge, "--type", wrong, statement)[0] == 1
+
+
+def test_a_ledger_keeps_its_terms_and_refuses_others(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
+    words = ["sql", file, "--ledger", ledger, "--share", "0.1", COUNT]
+    code, _, problem = run(*words)
+    assert code == 1
+    assert "--unit COLUMN" in problem or "--epsilon 1" in problem
+    assert not ledger.exists()
+    assert run(*words, *TERMS)[0] == 0
+    assert run(*words, *TERMS, "--adjacency", "add_remove", "--group-size", "1")[0] == 0
+    for other in (
+        ["--epsilon", "2"],
+        ["--delta", "1e-7"],
+        ["--rho", "0.1"],
+        ["--unit", "region"],
+        ["--each-row"],
+        ["--adjacency", "replace"],
+        ["--group-size", "2"],
+        ["--key-delta", "1e-8"],
+    ):
+        code, out, problem = run(*words, *other)
+        assert (code, out) == (1, ""), other
+        assert "was created with other terms" in problem
+        assert "leave those options out" in problem
+        assert "Traceback" not in problem
+    assert charges(ledger) == 1
+
+
+def test_terms_of_every_kind_come_back_from_a_ledger(tmp_path):
+    """What is taken from a ledger means the same terms, for any one option that repeats them."""
+    kinds = {
+        "pure.db": ["--epsilon", "1", "--each-row"],
+        "split.db": ["--epsilon", "0.3", "--delta", "1e-6", "--key-delta", "1/7000000", "--unit", "a", "--unit", "b"],
+        "zcdp.db": ["--rho", "0.02", "--delta", "1e-6", "--unit", "a", "--adjacency", "replace", "--group-size", "3"],
+        "zcdp0.db": ["--rho", "0.02", "--unit", "a"],
+    }
+    for name, terms in kinds.items():
+        words = ["f.csv", "SELECT 1", "--ledger", str(tmp_path / name)]
+        Agreement(read([*words, *terms])).session().close()
+        for said in (["--max-groups", "3"], ["--group-size", "3" if name == "zcdp.db" else "1"], terms):
+            Agreement(read([*words, *said])).session().close()
+
+
+def test_a_ledger_that_another_process_made_meanwhile_is_the_one_that_pays(tmp_path):
+    words = ["f.csv", "SELECT 1", "--ledger", str(tmp_path / "budget.db"), "--unit", "a"]
+    early = Agreement(read([*words, "--epsilon", "1"]))
+    assert early.is_new
+    Agreement(read([*words, "--epsilon", "2"])).session().close()
+    with pytest.raises(LedgerMismatch):
+        early.session()
+
+
+def test_what_is_refused_leaves_no_ledger(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
+    for statement in ("SELECT * FROM visits", "SELECT dp_sum(amount) FROM visits", "SELECT dp_count(*) FROM visit"):
+        assert run("sql", file, *TERMS, "--ledger", ledger, "--spend", "0.1", statement)[0] == 1
+    assert os.listdir(tmp_path) == ["visits.parquet"]
+
+
+def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
+    words = [file, *TERMS, "--infer-types", "--ledger", ledger, "--spend", "0.2", COUNT]
+    code, plan, err = run("preview", *words)
+    assert code == 0
+    assert "not recorded" in err
+    assert "left: 100.0% of the budget" in err
+    assert "price                    epsilon 0.2" in plan
+    assert "expected error" in plan
+    assert os.listdir(tmp_path) == ["visits.csv"]
+    run("sql", *words)
+    assert run("preview", file, "--ledger", ledger, "--spend", "0.2", COUNT)[1] == plan
+    assert "does not fit" in run("preview", file, "--ledger", ledger, "--spend", "0.9", COUNT)[2]
+    assert charges(ledger) == 1
+
+
+def test_without_a_ledger_nothing_is_remembered_and_it_is_said(tmp_path, run):
+    file = put(tmp_path, "visits.parquet")
+    for _ in range(2):
+        code, _, err = run("sql", file, *TERMS, "--spend", "0.7", COUNT)
+        assert code == 0
+        assert "without --ledger nothing is remembered" in err
+        assert "paid: epsilon 0.7" in err
+
+
+def test_options_may_stand_anywhere_and_the_statement_may_come_from_stdin(tmp_path, run, monkeypatch):
+    file, lookup = put(tmp_path, "visits.parquet"), tmp_path / "codes-1.csv"
+    pl.DataFrame({"region": REGIONS, "part": ["a", "a", "b", "b"]}).write_csv(lookup)
+    statement = """-- one line of talk
+        SELECT part, dp_count_units(keys := ['a', 'b']) AS n
+        FROM visits JOIN codes USING (region) GROUP BY 1 ORDER BY 1"""
+    huge = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--format", "csv"]
+    expected = (0, "part,n\na,200\nb,200\n")
+    public = ["--public", lookup, "--name", f"codes={lookup}"]
+    assert run("sql", file, *public, *huge, statement)[:2] == expected
+    assert run("sql", *huge, *public, file, statement)[:2] == expected
+    assert run("sql", "--name", f"visits={file}", *huge, *public, statement)[:2] == expected
+    monkeypatch.setattr("sys.stdin", io.StringIO(statement))
+    assert run("sql", file, *huge, *public, "-")[:2] == expected
+    both = run("sql", file, lookup, "--name", f"codes={lookup}", *typed(lookup), *huge, statement)
+    assert both[0] == 1  # two private tables; and the lookup has no unit
+    assert "--public" in both[2]
+
+
+def test_two_files_are_two_tables_of_one_statement(tmp_path, run):
+    a, b = put(tmp_path, "first.parquet"), put(tmp_path, "second-2.csv", VISITS.head(600))
+    statement = 'SELECT (SELECT dp_count(*) FROM first) AS x, (SELECT dp_count(*) FROM "second-2") AS y'
+    code, out, err = run(
+        "sql", a, b, "--unit", "user_id", "--epsilon", "1e6", "--max-rows-per-group", "9", "--spend", "1e5", statement,
+        "--format", "json", "--type", "second-2.user_id=BIGINT",
+    )  # fmt: skip
+    assert (code, json.loads(out)) == (0, [{"x": 1200, "y": 600}]), err
+
+
+def test_a_database_brings_its_tables_and_views(tmp_path, run):
+    duckdb = pytest.importorskip("duckdb")
+    file = put(tmp_path, "shop.duckdb")
+    with duckdb.connect(file) as database:
+        database.execute(
+            f"CREATE TABLE regions AS SELECT unnest({REGIONS}) AS region, unnest(['a', 'a', 'b', 'b']) AS part"
+        )
+        database.execute("CREATE VIEW late AS FROM visits WHERE day > DATE '2024-01-14'")
+    huge = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format", "csv"]
+    joined = "SELECT part, dp_count(*, keys := ['a', 'b']) AS n FROM visits JOIN regions USING (region) GROUP BY 1"
+    assert run("sql", file, *huge, "--public", "regions", joined)[:2] == (0, "part,n\na,600\nb,600\n")
+    code, _, err = run("sql", file, *huge, "SELECT dp_count(*) AS n FROM late")
+    assert code == 1
+    assert "--unit-of" in err
+    expected = VISITS.filter(pl.col("day") > pl.date(2024, 1, 14)).height
+    code, out, _ = run("sql", file, *huge, "--unit-of", "late=user_id", "SELECT dp_count(*) AS n FROM late")
+    assert (code, out) == (0, f"n\n{expected}\n")
+    code, _, err = run("sql", file, *huge, "--public", "regionz", joined)
+    assert code == 1
+    assert "regions, visits" in err
+    with duckdb.connect(file) as database:  # closed behind a run, and never written to
+        assert database.execute("SELECT count(*) FROM visits").fetchone() == (1200,)
+
+
+def test_a_second_database_is_attached(tmp_path, run):
+    a, b = put(tmp_path, "one.duckdb"), put(tmp_path, "two.duckdb", VISITS.head(600))
+    code, out, err = run(
+        "sql", a, b, "--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format",
+        "csv", "SELECT dp_count(*) AS n FROM two.main.visits",
+    )  # fmt: skip
+    assert (code, out) == (0, "n\n600\n"), err
+    code, _, err = run("sql", a, b, *TERMS, "--spend", "1", "SELECT dp_count(*) FROM three")
+    assert code == 1
+    assert "visits, two.main.visits" in err
+
+
+def test_responses_are_charged_and_found_again(tmp_path, run):
+    people = pl.DataFrame({"user_id": range(100), "vote": [True, False] * 50})
+    file, ledger = put(tmp_path, "votes.parquet", people), tmp_path / "budget.db"
+    terms = ["--unit", "user_id", "--epsilon", "2", "--adjacency", "replace", "--ledger", ledger, "--spend", "1"]
+    words = ["sql", file, *terms, "SELECT dp_randomized_response(vote) AS vote FROM votes", "--format", "csv"]
+    code, first, err = run(*words)
+    assert code == 0
+    assert "paid: epsilon 1" in err
+    code, again, err = run(*words)
+    assert (code, again) == (0, first)
+    assert "free: stored release 1" in err
+
+
+def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
+    file = put(tmp_path, "visits.parquet", VISITS.head(3))
+    code, out, err = run(
+        "sql",
+        file,
+        *TERMS,
+        "--spend",
+        "0.1",
+        "--format",
+        "csv",
+        "SELECT region, dp_count(*) AS n FROM visits GROUP BY 1",
+    )
+    assert (code, out) == (0, "region,n\n")
+    assert "no rows: groups and candidates that are not listed" in err
+
+
+def test_a_public_statement_costs_nothing(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
+    words = [file, "--public", file, *TERMS, "--ledger", ledger, "--format", "csv"]
+    code, out, err = run("sql", *words, "SELECT count(*) AS n FROM visits")
+    assert (code, out) == (0, "n\n1200\n")
+    assert "free: nothing private was asked" in err
+    assert "costs nothing" in run("preview", *words, "SELECT count(*) AS n FROM visits")[1]
+
+
+def test_a_planned_number_of_statements_is_the_spend(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
+    assert run("sql", file, *TERMS, "--ledger", ledger, "--queries", "20", COUNT)[0] == 0
+    code, _, err = run("sql", file, "--ledger", ledger, "SELECT dp_count_units() FROM visits")
+    assert code == 0
+    assert "left: 90.0% of the budget" in err
+
+
+def test_several_answers_of_a_statement_say_no_single_error(tmp_path, run):
+    file = put(tmp_path, "visits.parquet")
+    one = run("sql", file, *TERMS, "--spend", "0.1", f"SELECT region, dp_count_units({KEYS}) FROM visits GROUP BY 1")[2]
+    two = run(
+        "sql",
+        file,
+        *TERMS,
+        "--spend",
+        "0.1",
+        f"SELECT region, dp_count_units({KEYS}), dp_avg(amount, 0, 80) FROM visits GROUP BY 1",
+    )[2]
+    assert "expected error: within" in one
+    assert "expected error" not in two

@@ -1,0 +1,320 @@
+"""What a terminal and a notebook show of sessions, plans and releases."""
+
+import re
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+
+import dp_polars as dp
+from dp_polars._display.fact_table import AsTable, table_text
+from dp_polars._display.html import STYLE
+from tests.display.browser import JUPYTER, measure, needs_browser
+from tests.display.views import HOSTILE, REGIONS, VISITS, a_session, busy_session
+
+
+@pytest.fixture(scope="module")
+def session():
+    return busy_session()
+
+
+def views(session):
+    counted, several, chosen, hostile, discovered, failed = session.releases
+    return {
+        "session": session._repr_html_(),
+        "empty session": a_session(rho=0.5, epsilon=None, unit=dp.ROW)._repr_html_(),
+        "plan": several.plan._repr_html_(),
+        "plan of a choice": chosen.plan._repr_html_(),
+        "release": counted._repr_html_(),
+        "hostile release": hostile._repr_html_(),
+        "discovered keys": discovered._repr_html_(),
+        "failed release": failed._repr_html_(),
+        "wide release": wide()._repr_html_(),
+    }
+
+
+def wide():
+    """Return a release that is wider than the page."""
+    session = a_session()
+    with session.reserve(dp.pure_cost(0.1), label="many columns") as reservation:
+        return reservation.commit(pl.DataFrame({f"a_rather_long_name_{i}": [10**9 + i] for i in range(30)}))
+
+
+# ---------------------------------------------------------------------- in a browser
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
+    """All at once in one page, each in a frame of its own; opened plans too."""
+    together = "".join(views(session).values())
+    found = measure(together, dark=dark)
+    assert found["page"] == [600, 600]
+    assert found["wide"] == []
+    assert found["scrolled"] == 1  # the wide frame, in its own box
+    assert len(found["texts"]) > 150
+    worst = min(found["texts"], key=lambda text: text[1])
+    assert worst[1] >= 4.5, worst
+    assert found["scripts"] == 0
+    assert (sum(found["ground"][:3]) < 200) == dark
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("theme", "system", "dark"),
+    [
+        ('data-jp-theme-light="false"', False, True),
+        ('data-jp-theme-light="true"', True, False),
+        ('class="vscode-dark"', False, True),
+        ('class="vscode-light"', True, False),
+    ],
+)
+def test_the_theme_of_the_notebook_counts_more_than_the_system(session, theme, system, dark):
+    """Under JupyterLab's rules for tables, which colour rows and text."""
+    release = session.releases[0]
+    found = measure(
+        session._repr_html_() + release._repr_html_() + release.plan._repr_html_(),
+        dark=system, theme=theme, styles=JUPYTER,
+    )  # fmt: skip
+    assert (sum(found["ground"][:3]) < 200) == dark
+    assert min(contrast for _, contrast in found["texts"]) >= 4.5
+    assert (found["page"], found["wide"]) == ([600, 600], [])
+
+
+@needs_browser
+def test_the_measurement_sees_what_is_too_wide_or_too_pale():
+    pale = "<div class='dp-polars'><p style='color:#aaa;background:#fff'>pale</p><script>1</script></div>"
+    found = measure(pale + "<div style='width:700px'>wide</div>")
+    assert found["texts"][0][1] < 4.5
+    assert found["page"][0] == 700
+    assert len(found["wide"]) == 1
+    assert found["scripts"] == 1
+
+
+# ---------------------------------------------------------------------- as HTML
+
+
+class Checker(HTMLParser):
+    """Collects tags and attributes; refuses what is not closed."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.seen, self.text = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+
+def parsed(html):
+    checker = Checker()
+    checker.feed(html)
+    checker.close()
+    assert not checker.open
+    return checker
+
+
+def test_html_stands_alone_and_holds_no_script(session):
+    for name, html in views(session).items():
+        found = parsed(html)
+        assert found.seen[0] == ("div", {"class": "dp-polars"}), name
+        tags = {tag for tag, _ in found.seen}
+        assert tags <= {
+            "div", "style", "table", "thead", "tbody", "tr", "th", "td", "br", "details", "summary", "small",
+        }, name  # fmt: skip
+        for _, attributes in found.seen:
+            assert set(attributes) <= {
+                "class", "style", "role", "scope", "tabindex", "border",
+                "aria-label", "aria-valuemin", "aria-valuemax", "aria-valuenow", "aria-valuetext",
+            }  # fmt: skip
+            classes = (attributes.get("class") or "").split()
+            assert all(one.startswith("dp-polars") or one == "dataframe" for one in classes)
+        assert "url(" not in html
+        assert "@import" not in html
+
+
+def test_styles_reach_nothing_outside():
+    plain = re.sub(r"@media[^{]*\{(.*?\})\}", r"\1", STYLE, flags=re.DOTALL)
+    selectors = [one.strip() for rule in re.findall(r"([^{}]+)\{", plain) for one in rule.split(",")]
+    assert len(selectors) > 20
+    assert all(re.search(r"(^|\s)\.dp-polars(\s|$)", one) for one in selectors), selectors
+
+
+def test_user_text_is_escaped_everywhere(session):
+    hostile = session.releases[3]
+    assert HOSTILE in hostile.label
+    for html in (session._repr_html_(), hostile._repr_html_(), hostile.plan._repr_html_()):
+        assert "<script" not in html
+        assert HOSTILE in "".join(parsed(html).text)
+    odd = dp.Session(epsilon=1.0, unit=[HOSTILE, "</div>"])
+    assert HOSTILE in "".join(parsed(odd._repr_html_()).text)
+
+
+def test_bars_and_headers_say_what_they_are(session):
+    found = parsed(session._repr_html_()).seen
+    bars = [attributes for _, attributes in found if attributes.get("role") == "meter"]
+    assert [bar["aria-label"] for bar in bars] == ["budget", "epsilon", "rho", "delta for keys"]
+    assert [bar["aria-valuenow"] for bar in bars][:2] == ["42.0", "42.0"]
+    assert all(bar["aria-valuemin"] == "0" and bar["aria-valuemax"] == "100" for bar in bars)
+    assert all(attributes["scope"] == "col" for tag, attributes in found if tag == "th")
+    rows = [attributes for tag, attributes in parsed(session.releases[0].plan._repr_html_()).seen if tag == "th"]
+    assert rows
+    assert all(attributes["scope"] == "row" for attributes in rows)
+
+
+def shown(html):
+    """Return a view as text, line by line: what a reader gets of it."""
+    html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    html = re.sub(r"</tr>|</div>|</summary>", "\n", html)
+    html = re.sub(r"<br>", ", ", html)
+    text = "".join(parsed_text(re.sub(r"</t[hd]>", " | ", html)))
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", text)
+    return [line.strip(" |") for line in text.splitlines() if line.strip(" |")]
+
+
+def parsed_text(html):
+    checker = Checker()
+    checker.handle_endtag = lambda tag: None
+    checker.feed(html)
+    return checker.text
+
+
+def test_the_session_reads(session):
+    lines = shown(session._repr_html_())
+    assert lines[:14] == [
+        "Privacy budget: 42.0 % used",
+        "approximate session, epsilon 1, delta 1e-07; protects user, added or removed; in memory",
+        "CLOSED since TIME UTC by charge 6 (failed): stored releases only",
+        'the owner of the data can go on with session.reopen(reason="...")',
+        "budget",
+        "42.0 % used, 58.0 % left",
+        "epsilon",
+        "spent 0.42, left 0.58 (counts)",
+        "rho",
+        "spent 0.0240953, left 0 (beyond; the other counts)",
+        "delta for keys",
+        "spent 6.51383e-11, left 2.49349e-08",
+        "Two accounts, of which the better one counts.",
+        "Releases so far",
+    ]
+    assert lines[14:17] == [
+        "no. | release | price | state | charged (UTC)",
+        "1 | count by region, unit user | epsilon 0.2, rho 0.01993 | committed | TIME",
+        "2 | count, sum of value by region, unit user | epsilon 0.1, rho 0.002499 | committed | TIME",
+    ]
+    assert lines[-1].endswith("| epsilon 0.01, rho 5e-05 | failed | TIME")
+
+
+def test_the_plan_reads(session):
+    assert shown(session.releases[0].plan._repr_html_()) == [
+        "Plan: count by region",
+        "protects | user, added or removed",
+        "groups per unit | 3 (keys= in the call)",
+        "rows per unit and group | 5 (max_rows_per_group of the session)",
+        "sensitivity of count | L1 15, L2 8.66025, each 5",
+        "noise on count | discrete Laplace, scale 75",
+        "keys | 3 public (keys= in the call)",
+        "price | epsilon 0.2, rho 0.0199336 (20.00% of the session)",
+        "expected error | within 225 for 95 % of answers (privacy noise, not what caps and bounds cut off)",
+    ]
+
+
+def test_the_release_reads(session):
+    lines = shown(session.releases[0]._repr_html_())
+    assert lines[0] == "Release 1: count by region, unit user"
+    assert "region | count | count_low | count_high" in lines[1]
+    below = lines.index("price | epsilon 0.2, rho 0.0199336 (20.0 % of the session)")
+    assert lines[below + 1 : below + 5] == [
+        "expected error | within 225 for 95 % of answers (privacy noise)",
+        "when | TIME UTC, committed",
+        "Plan: from the unit to the noise",
+        "query | count by region",
+    ]
+    assert shown(session.releases[-1]._repr_html_())[1] == (
+        "Nothing was released: it is failed. The charge stays in any case."
+    )
+
+
+# ---------------------------------------------------------------------- in a terminal
+
+
+def test_a_session_in_a_terminal(session):
+    lines = session.describe().splitlines()
+    assert "  budget          [########------------] 42.0 %" in lines
+    assert "  epsilon         [########------------] 42.0 %  spent 0.42, left 0.58 (counts)" in lines
+    assert "  delta for keys  [#-------------------]  0.3 %  spent 6.51383e-11, left 2.49349e-08" in lines
+    place = lines.index("  the last 5 of 6 releases (all: session.export()):")
+    assert re.fullmatch(
+        r"    2  count, sum of value by region, unit user +epsilon 0.1, rho 0.002499 +committed  .{16} UTC",
+        lines[place + 1],
+    )
+    assert len(lines) == place + 6
+    assert max(map(len, lines)) < 130
+    empty = a_session(rho=0.5, epsilon=None).describe()
+    assert "rho             [--------------------]  0.0 %  spent 0, left 0.5" in empty
+    assert "releases so far" not in empty
+
+
+def test_a_measure_without_a_bound_is_full():
+    """Of a Gaussian that is too much for the basic account only the rho counts."""
+    session = a_session()
+    with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
+        release = reservation.commit(pl.DataFrame({"n": [1]}))
+    text = session.describe()
+    assert re.search(
+        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(beyond; the other counts\)\n", text
+    )
+    assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
+    assert "spent inf, left 0" in session._repr_html_()
+    assert "epsilon inf" in str(release)
+    assert "epsilon inf" in release._repr_html_()
+
+
+def test_labels_cannot_move_the_cursor():
+    session = dp.Session(epsilon=1.0, unit="user")
+    with session.reserve(dp.pure_cost(0.1), label="red\x1b[31m\nnext line") as reservation:
+        release = reservation.commit(pl.DataFrame({"n": [1]}))
+    assert "\x1b" not in session.describe()
+    assert "red [31m next line" in session.describe()
+    assert "\x1b" not in str(release)
+
+
+def test_a_release_in_a_terminal(session):
+    release = session.releases[1]
+    text = str(release)
+    assert text.startswith(str(release.frame))
+    assert "price                    epsilon 0.1, rho 0.00249948 (10.0 % of the session)" in text
+    assert "expected error of n      within 899 for 95 % of answers (privacy noise)" in text
+    assert "expected error of total  within " in text
+    assert str(session.releases[-1]).startswith("Nothing was released: it is failed.")
+    assert "\n" not in repr(release)
+
+
+def test_every_plan_has_its_text_and_its_html_from_the_same_rows():
+    with a_session():
+        preview = VISITS.dp.preview
+        plans = [
+            preview.count("region", epsilon=0.1),
+            preview.mean("value", bounds=(0, 40), max_rows_per_group="auto", epsilon=0.1),
+            preview.noisy_max("region", REGIONS, epsilon=0.1),
+            preview.sparse_vector(700, hits=2, of="units", epsilon=0.1),
+            preview.online_queries({"region": REGIONS}, alpha=0.1, max_updates=5, epsilon=0.1),
+            preview.synthesize({"region": REGIONS}, epsilon=0.1),
+        ]
+    with a_session(adjacency="replace"):
+        plans.append(VISITS.dp.preview.randomized_response("region", categories=REGIONS, epsilon=0.1))
+    for plan in plans:
+        assert isinstance(plan, AsTable)
+        rows = plan.rows()
+        assert str(plan) == repr(plan) == table_text(rows)
+        text = "\n".join(shown(plan._repr_html_()))
+        assert all(f"{name} | {words}" in text for name, words in rows[1:])
+        assert rows[0][1] in text

@@ -1,0 +1,113 @@
+"""A spend split among several parts: in epsilon or in rho, never more than was said, and the less noisy way."""
+
+import math
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dp_polars._plan.plan import plan_of
+from dp_polars._plan.query import Spend
+from dp_polars._session.filters import accepts
+from tests.plan.queries import aggregate, query
+from tests.session.test_filter_by_enumeration import terms_of
+
+TERMS = {"pure": terms_of(1), "approximate": terms_of(1, 1e-6), "zcdp": terms_of(rho=0.02, delta=1e-6)}
+DOMAINS = [pl.DataFrame({"k": [str(i) for i in range(n)]}) for n in (1, 4, 60)]
+KINDS = ["count", "count_units", "n_unique", "sum", "mean", "var", "median", "max", "histogram", "cov", "corr"]
+
+
+def rho_of(plan):
+    """Return the rho that the parts of a plan really have: of each mechanism by its own formula, exactly."""
+    total = Fraction(0)
+    for part in plan.parts:
+        if part.noise is None:
+            total += part.epsilon**2 / 8 * part.piece.prices[1]
+        elif part.noise.mechanism == "gaussian":
+            total += part.sensitivity.l2_squared / (2 * part.noise.parameter)
+        else:
+            epsilon = part.sensitivity.l1 / part.noise.parameter
+            total += Fraction(float(epsilon) * math.tanh(float(epsilon) / 2)) * (1 - Fraction(1, 10**12))
+    return total
+
+
+def epsilon_of(plan):
+    """Return the pure epsilon of the parts, infinite if one is Gaussian."""
+    total = Fraction(0)
+    for part in plan.parts:
+        if part.noise is None:
+            total += part.epsilon * part.piece.prices[0]
+        elif part.noise.mechanism == "gaussian":
+            return math.inf
+        else:
+            total += part.sensitivity.l1 / part.noise.parameter
+    return total
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(st.data())
+def test_the_price_covers_all_parts_and_is_what_was_said(data):
+    draw = data.draw
+    measure = draw(st.sampled_from(sorted(TERMS)))
+    terms = TERMS[measure]
+    ways = {"pure": ["epsilon", "share"], "approximate": ["epsilon", "share", "rho"], "zcdp": ["share", "rho"]}[measure]
+    way = draw(st.sampled_from(ways))
+    amount = draw(st.sampled_from([Fraction(1, 100), Fraction(1, 10), Fraction(1, 2)]))
+    spend = Spend(**{way: amount if way != "rho" else amount / 100})
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
+    aggregates = tuple(
+        aggregate(kind, name=f"answer{i}", weight=draw(st.sampled_from([Fraction(1), Fraction(3), Fraction(1, 7)])))
+        for i, kind in enumerate(kinds)
+    )
+    domain = draw(st.sampled_from([*DOMAINS, *([None] if measure != "pure" else [])]))
+    plan = plan_of(query(aggregates=aggregates, domain=domain, spend=spend), terms)
+    rule = plan.discovery is not None and plan.discovery.rule is not None
+    assert sum(part.piece.weight for part in plan.parts) == 1
+    if plan.cost.gaussian_delta == 0 and not rule:
+        assert epsilon_of(plan) <= plan.cost.epsilon
+    if measure != "pure":
+        assert rho_of(plan) <= plan.cost.rho
+    if way == "epsilon":
+        assert plan.cost.epsilon <= amount
+    elif way == "share" and measure != "pure":
+        assert plan.cost.rho <= amount * terms.rho_allowed
+    if way in ("epsilon", "share"):
+        assert accepts(terms, plan.cost * int(1 / amount))
+
+
+def test_several_gaussian_parts_share_one_rho_not_one_epsilon():
+    """Ten counts over 60 groups: each gets a tenth of the rho, so the noise grows by the root of ten, not by ten."""
+    domain = DOMAINS[-1]
+
+    def deviation(n):
+        columns = tuple(aggregate("sum", bounds=(0, 1 + i), name=f"s{i}") for i in range(n))
+        plan = plan_of(query(aggregates=columns, domain=domain, max_groups=60), TERMS["approximate"])
+        part = plan.parts[0]
+        assert part.noise.mechanism == "gaussian"
+        return part.noise.deviation / float(part.sensitivity.l2_squared) ** 0.5
+
+    assert deviation(10) / deviation(1) == pytest.approx(math.sqrt(10), rel=0.01)
+
+
+def test_shared_pieces_are_paid_once():
+    alone = plan_of(query("mean", domain=DOMAINS[1]), TERMS["approximate"])
+    kinds = ("mean", "sum", "var", "std")
+    together = plan_of(
+        query(aggregates=tuple(aggregate(kind, name=kind) for kind in kinds), domain=DOMAINS[1]), TERMS["approximate"]
+    )
+    assert [part.piece.what for part in alone.parts] == ["rows and sums"]
+    assert [part.piece.what for part in together.parts] == ["rows, sums and squares"]
+    spend = Spend(epsilon=Fraction(1, 2), mechanism="gaussian")
+    aggregates = tuple(aggregate(kind, name=kind) for kind in kinds)
+    together = plan_of(query(aggregates=aggregates, domain=DOMAINS[1], spend=spend), TERMS["approximate"])
+    assert [part.name for part in together.parts] == ["total", "rows", "xx"]
+    assert sum(part.piece.weight for part in together.parts) == 1
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_a_named_mechanism_is_used_for_all_parts(mechanism):
+    spend = Spend(epsilon=Fraction(1, 2), mechanism=mechanism)
+    plan = plan_of(query("var", domain=DOMAINS[1], spend=spend), TERMS["approximate"])
+    assert {part.noise.mechanism for part in plan.parts} == {mechanism}
