@@ -10,25 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dp_polars import mechanisms, theory
-from dp_polars._aggregates.functions import (
-    Asked,
-    corr,
-    count,
-    count_units,
-    cov,
-    histogram,
-    linear_regression,
-    max,
-    mean,
-    median,
-    min,
-    n_unique,
-    quantile,
-    std,
-    sum,
-    var,
-)
+from dp_polars import _aggregates, mechanisms, theory
+from dp_polars._aggregates import *  # noqa: F403
 from dp_polars._frame.namespace import private, put_namespace
 from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options
 from dp_polars._frame.private_frame import PrivateFrame
@@ -69,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ROW",
-    "Asked",
     "AuditResult",
     "Bins",
     "Budget",
@@ -108,33 +90,19 @@ __all__ = [
     "audit",
     "bins",
     "connect",
-    "corr",
-    "count",
-    "count_units",
-    "cov",
     "current_session",
     "estimate_frequencies",
     "exponential_cost",
     "gaussian_cost",
-    "histogram",
-    "linear_regression",
-    "max",
-    "mean",
     "mechanisms",
-    "median",
-    "min",
-    "n_unique",
     "plot",
     "private",
     "pure_cost",
-    "quantile",
     "register",
     "set_session",
-    "std",
-    "sum",
     "theory",
-    "var",
 ]
+__all__ += _aggregates.__all__
 
 put_namespace()
 

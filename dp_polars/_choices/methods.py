@@ -9,11 +9,12 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked, Bounds
+from dp_polars._aggregates.base import AggregateCall
+from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.options import By, ChoiceOptions, ExpressionLike
 
 Answer = TypeVar("Answer")
-Score = Asked | Literal["rows", "units"]
+Score = AggregateCall | Literal["rows", "units"]
 ScoreOf = Callable[[pl.Expr], pl.Expr]
 
 

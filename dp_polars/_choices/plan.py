@@ -94,8 +94,7 @@ def regret(plan: Plan, confidence: float = 0.95) -> float | None:
     piece = plan.parts[0].piece
     steps = math.log(count / (1 - confidence)) / float(choosing.rate)
     one = plan.query.aggregates[0]
-    unit = one.values[0].unit if one.kind == "sum" else Fraction(1)
-    return steps * float(piece.grid.step * unit)
+    return steps * float(piece.grid.step * one.unit)
 
 
 def _deltas(

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked, count, count_units
+from dp_polars._aggregates.base import Aggregate, AggregateCall
+from dp_polars._aggregates.counts import count, count_units
 from dp_polars._choices.methods import Choice
 from dp_polars._choices.plan import selection_plan
 from dp_polars._choices.release import RANK
@@ -15,7 +16,7 @@ from dp_polars._expressions import Column, Expression, apply
 from dp_polars._frame.options import By, ChoiceOptions, candidates_of, cap_of, check_options, domain_of, spend_of
 from dp_polars._frame.queries import Question, View, aggregate_of, check_unit, engine_rows, is_integer, keys_of
 from dp_polars._numbers import count_of
-from dp_polars._plan.query import Aggregate, Key, Query, Selection
+from dp_polars._plan.query import Key, Query, Selection
 from dp_polars.errors import InvalidParameterError
 
 _MOST = 10_000_000
@@ -113,8 +114,8 @@ def _among(rows: PrivateRows, public: pl.DataFrame, names: list[str]) -> Private
     return rows.lookup(public, on=pairs, how="semi", columns={}, nulls_equal=True)
 
 
-def _score(given: Any) -> Asked:
-    if isinstance(given, Asked) and given.kind in _SCORES:
+def _score(given: Any) -> AggregateCall:
+    if isinstance(given, AggregateCall) and given.kind in _SCORES:
         return given
     if isinstance(given, str) and given in ("rows", "units"):
         return count() if given == "rows" else count_units()

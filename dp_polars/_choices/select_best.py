@@ -9,8 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._aggregates.values import value_of
+from dp_polars._aggregates.sums import Sum
 from dp_polars._choices.methods import BestChoice
 from dp_polars._choices.plan import selection_plan
 from dp_polars._choices.query import choice_query
@@ -19,7 +18,7 @@ from dp_polars._expressions import Column
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import By, ChoiceOptions, check_options, domain_of
 from dp_polars._frame.queries import Question, View, check_unit, keys_of, unit_columns
-from dp_polars._plan.query import Aggregate, Key, Selection
+from dp_polars._plan.query import Key, Selection
 from dp_polars.errors import InvalidParameterError
 
 CANDIDATE = "candidate"
@@ -37,10 +36,10 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     groups, group_columns = keys_of(by, view)
     if CANDIDATE in {key.name for key in groups}:
         raise InvalidParameterError(f"The answer has a column {CANDIDATE}; give the key an alias.")
-    checked, dtype = _score(choice, candidates, view)
-    asked = Asked(kind="sum", columns=("score",), bounds=(choice.bounds,))
+    checked = _score(choice, candidates, view)
+    call = Sum.call("score", bounds=choice.bounds)
     # The canonical text names the candidate by its slot: one score for all of them.
-    value = value_of(replace(checked[0], name="score"), dtype, asked, choice.bounds, can_estimate=False)
+    value = Sum.value(replace(checked[0], name="score"), choice.bounds, call, can_estimate=False)
     if value.auto:
         raise InvalidParameterError("The bounds of a score can't be estimated; give them.")
     public, _ = domain_of(options, groups)
@@ -53,7 +52,7 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
         groups=public,
     )
     key = Key(name=CANDIDATE, expression="", dtype=candidates.dtype, constant_per_unit=False)
-    score = Aggregate(kind="sum", name="score", values=(value,))
+    score = Sum(name="score", values=(value,))
     query = choice_query(view, selection, (*groups, key), score, options)
     plan = selection_plan(query, selection, view.terms)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
@@ -65,8 +64,8 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     return Question(plan, rows, view.session, engine)
 
 
-def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[CheckedExpression], pl.DataType]:
-    """Return the score of the candidates in each slot, checked, and its type."""
+def _score(choice: BestChoice, candidates: pl.Series, view: View) -> list[CheckedExpression]:
+    """Return the score of the candidates in each slot, checked."""
     if not callable(choice.score):
         raise InvalidParameterError(
             "score= is a function of a candidate that returns a row-wise expression: "
@@ -91,7 +90,7 @@ def _score(choice: BestChoice, candidates: pl.Series, view: View) -> tuple[list[
         checked.append(item)
     if len({item.canonical.replace(json.dumps(slot), "") for slot, item in zip(slots, checked, strict=True)}) > 1:
         raise InvalidParameterError("score= must return the same expression for every candidate but for the candidate.")
-    return checked, checked[0].dtype
+    return checked
 
 
 def _candidates(given: Any) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dp_polars._aggregates.functions import Asked
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._choices.methods import BestChoice, Choice, Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._expressions.panics import no_panics
@@ -39,7 +39,7 @@ class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], 
     def __init__(self, frame: PrivateFrame[Any]) -> None:
         self._frame = frame
 
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
+    def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Plan:
         return self._frame._question(asked, by, options).plan
 
     @no_panics

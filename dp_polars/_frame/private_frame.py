@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._choices.methods import BestChoice, Choice, Choices
 from dp_polars._choices.query import choice_question
 from dp_polars._choices.select_best import best_question
@@ -27,7 +27,7 @@ from dp_polars._local.methods import Asking, Responses, response_question_of
 from dp_polars._local.release import run_responses
 from dp_polars._many.methods import PrivateMany
 from dp_polars._numbers import flag_of
-from dp_polars._plan.query import public_digest
+from dp_polars._plan.digest import public_digest
 from dp_polars._release.answers import result_schema
 from dp_polars._release.lazy import deferred
 from dp_polars._release.run import run_plan
@@ -190,7 +190,7 @@ class PrivateFrame(
 
     # ------------------------------------------------------------------ from words to a question
 
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
+    def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Any:
         return self._answer(self._question(asked, by, options), options)
 
     def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
@@ -202,7 +202,9 @@ class PrivateFrame(
         return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
 
     @no_panics
-    def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
+    def _question(
+        self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options
+    ) -> Question:
         return question_of(self._view(options), asked, by, options)
 
     @no_panics

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._plan.query import public_digest
+from dp_polars._plan.digest import public_digest
 from dp_polars.errors import InvalidParameterError
 
 MAX_CELLS = 1_000_000

@@ -9,10 +9,12 @@ from fractions import Fraction
 
 import polars as pl
 
+from dp_polars._aggregates.base import RowRule
+from dp_polars._aggregates.values import Value
 from dp_polars._display.fact_table import table_text as table_text
-from dp_polars._plan.needs import Made
 from dp_polars._plan.plan import Part, Plan
-from dp_polars._plan.query import UNIT_STEP, Value
+from dp_polars._plan.query import UNIT_STEP
+from dp_polars._plan.statistics import Made
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.terms import Terms
@@ -111,11 +113,12 @@ def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]
         points = part.grid.high - part.grid.low + 1
         ranks = 2 * part.piece.max_rows / float(part.epsilon) * (math.log(points) + math.log(20))
         return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
-    if made.aggregate.kind == "mean" and "basis" in made.pieces and plan.parts:
+    if "basis" in made.pieces and plan.parts:
         part = plan.part(made.pieces["basis"])
         width = (part.grid.high - part.grid.low) * float(part.grid.step * made.aggregate.values[0].unit)
         off = part.error(0.975) / part.piece.whole * width
-        return [(name, f"within {off:.6g} / n for 95 % of groups of n rows, if n is not small")]
+        text = made.aggregate.error_per_row(off)
+        return [] if text is None else [(name, text)]
     return []
 
 
@@ -137,7 +140,7 @@ def bounds_texts(made: Made, plan: Plan) -> list[str]:
     """Return the bounds of an aggregate's values, in words."""
     one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
     found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
-    per = "unit's total" if one.per == "unit" else "row"
+    per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [
         (
             f"unknown until estimated{twice}"

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from dp_polars._aggregates.values import Value
 from dp_polars._display.fact_table import AsTable
 from dp_polars._engines.request import Lane
 from dp_polars._numbers import MIN_DELTA
@@ -24,11 +25,11 @@ from dp_polars._plan.auto import (
 from dp_polars._plan.compile import pieces_of
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.needs import Form, Made, Piece, Pieces
-from dp_polars._plan.query import Aggregate, Query, Value
+from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
+from dp_polars._plan.statistics import Form, Made, Piece, Pieces
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.minimum_price import check_price
@@ -192,7 +193,7 @@ class Plan(AsTable):
         error = part.error(confidence) * part.grid.step
         if not made.aggregate.values or made.aggregate.values[0].integers:
             error = Fraction(math.ceil(error))  # a whole number, whose sums may have been finer
-        return float(error * _unit_of(made.aggregate))
+        return float(error * made.aggregate.unit)
 
     def expected_regret(self, confidence: float = 0.95) -> float | None:
         """Return how far the score of a choice lies from the best one at most, where it doesn't depend on the data."""
@@ -265,7 +266,7 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
     spend = query.spend
     if spend.within is not None:
-        spend = replace(spend, within=spend.within / (noisy[0].grid.step * _unit_of(query.aggregates[0])))
+        spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
     granted, cost = allot(terms, spend, wanted, allowance)
     parts = tuple(
         Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
@@ -293,11 +294,6 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
-
-
-def _unit_of(one: Aggregate) -> Fraction:
-    """Return what the number 1 stands for in an answer that is a sum: decimals are counted in their last digit."""
-    return one.values[0].unit if one.kind == "sum" else Fraction(1)
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:

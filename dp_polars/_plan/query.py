@@ -9,12 +9,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._plan.digest import public_digest as public_digest
+from dp_polars._aggregates.base import Aggregate
+from dp_polars._plan.digest import public_digest
 
-Kind = Literal[
-    "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
-    "cov", "corr", "linear_regression",
-]  # fmt: skip
 UNIT_STEP = "unit"
 """The kind of step that says how the unit of a table was said."""
 
@@ -30,85 +27,6 @@ class Key:
     expression: str
     dtype: pl.DataType
     constant_per_unit: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Value:
-    """A value: its expression as canonical text, its type and its bounds, if it is used as a number.
-
-    Times and decimals are the whole numbers that they are stored as; so are their bounds. With `auto` the bounds are
-    the range in which they are looked for.
-    """
-
-    name: str
-    expression: str
-    dtype: pl.DataType
-    bounds: tuple[Fraction, Fraction] | None = None
-    auto: bool = False
-
-    @property
-    def integers(self) -> bool:
-        """Whether values are whole numbers."""
-        return not self.dtype.is_float()
-
-    @property
-    def unit(self) -> Fraction:
-        """What the number 1 stands for: of decimals the last digit, of times what they are counted in."""
-        return Fraction(1, 10**self.dtype.scale) if isinstance(self.dtype, pl.Decimal) else Fraction(1)
-
-    @property
-    def lower(self) -> Fraction:
-        """The least value that counts."""
-        return _given(self.bounds)[0]
-
-    @property
-    def upper(self) -> Fraction:
-        """The largest value that counts."""
-        return _given(self.bounds)[1]
-
-
-def _given(bounds: tuple[Fraction, Fraction] | None) -> tuple[Fraction, Fraction]:
-    if bounds is None:
-        raise ValueError("a value without bounds")
-    return bounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Aggregate:
-    """One aggregate of a question.
-
-    Attributes
-    ----------
-    kind, name
-        What is computed and the name of its column.
-    values
-        What it is computed of: nothing (rows, units), a value, or two.
-    per
-        Whether each row is clipped or each unit's total.
-    quantiles, several
-        The wanted quantiles, and whether the answer is a list of them.
-    ddof
-        Of a variance: the divisor is the number of rows less this.
-    edges
-        The edges of a histogram's bins.
-    weight
-        Its part of the spend, relative to the other aggregates.
-    """
-
-    kind: Kind
-    name: str
-    values: tuple[Value, ...] = ()
-    per: Literal["row", "unit"] = "row"
-    quantiles: tuple[Fraction, ...] = ()
-    several: bool = False
-    ddof: int = 1
-    edges: tuple[Fraction, ...] = ()
-    weight: Fraction = Fraction(1)
-
-    def title(self) -> str:
-        """Return the aggregate in a few words."""
-        of = " and ".join(value.name for value in self.values)
-        return f"{self.kind} of {of}" if of else self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +100,6 @@ class Query:
         What it may cost.
     steps
         The transformations before the aggregation, as canonical text.
-    drops_rows
-        Whether a step may drop rows (a filter or an inner, semi or anti join).
     unchecked
         Whether the user vouched for a step that was not checked.
     integer_unit
@@ -220,7 +136,7 @@ class Query:
         """Return bytes that are equal for equal queries, in every process."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
-        plain["aggregates"] = [asdict(aggregate) for aggregate in self.aggregates]
+        plain["aggregates"] = [{"kind": one.kind, **asdict(one)} for one in self.aggregates]
         plain["spend"] = asdict(self.spend)
         plain["selection"] = None if self.selection is None else self.selection.public()
         domain = plain.pop("domain")

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked as AskedAggregate
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._choices.query import choice_question
 from dp_polars._engines.polars import parts_for, run_bounded
 from dp_polars._engines.polars.rows import PrivateRows
@@ -197,9 +197,9 @@ def _question(view: View, question: SqlQuestion, options: dict[str, Any], own: d
     """Return the question that calls mean."""
     keys = list(question.keys) or None
     alone = len(question.calls) == 1
-    asked: dict[str | None, AskedAggregate] = {}
+    asked: dict[str | None, AggregateCall] = {}
     for number, call in zip(question.numbers, question.calls, strict=True):
-        said = {name: options[name] for name in OWN if name in options and call.kind not in _UNBOUNDED}
+        said = {name: options[name] for name in OWN if name in options and call.takes(name)}
         columns = question.columns(call)
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
@@ -219,6 +219,3 @@ def _domain(given: Any, question: SqlQuestion) -> Any:
                 f"keys := lists rows with a value for each of {', '.join(question.keys)}: keys := [(1, 'a'), (2, 'b')]."
             ) from None
     return given
-
-
-_UNBOUNDED = ("count", "count_units", "n_unique")

@@ -24,7 +24,7 @@ from dp_polars._expressions.constants import from_series
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
-from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, children, fold
 from dp_polars._sql.tables import Scope, closest, unknown_column
 from dp_polars._sql.types import polars_type, sql_type
@@ -321,7 +321,7 @@ class Reader:
             raise self.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
         if node.get("schema") not in ("", "main", None) or node.get("catalog"):
             raise self.refuse(node, f"{name} is called by a qualified name; only built-in functions are known.")
-        if name in AGGREGATES:
+        if name in PRIVATE:
             raise self.refuse(node, f"{name} can't be inside of an expression over private rows.")
         function = _FUNCTIONS.get(name)
         if function is None:
@@ -393,7 +393,7 @@ def _columns(found: Expression) -> list[Column]:
 
 def _no_function(name: str) -> str:
     if name.startswith("dp_"):
-        return f"There is no private aggregate {name}{closest(name, sorted(AGGREGATES))}."
+        return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
     name = "count(*)" if name == "count_star" else name
     return (
         f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: use "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.syntax_tree import Node, fold, replaced
 from dp_polars._sql.tables import Scope
 
@@ -15,7 +15,7 @@ _BELOW = ("select_list", "where_clause", "group_expressions")
 
 def is_private_call(node: Node) -> bool:
     """Whether an expression is a private aggregate."""
-    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in AGGREGATES
+    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in PRIVATE
 
 
 def name_of(item: Node, other: str) -> str:

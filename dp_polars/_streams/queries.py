@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._aggregates.values import value_of
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._engines.polars.stream_answers import Tally
 from dp_polars._engines.request import Column
 from dp_polars._expressions import Expression, apply
@@ -25,7 +24,7 @@ _POSSIBLE = (
 
 def query_of(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     """Return the question to a stream that a user's words mean, or say what is possible."""
-    query = _aggregate(words, plan, schema) if isinstance(words, Asked) else _condition(words, plan, schema)
+    query = _aggregate(words, plan, schema) if isinstance(words, AggregateCall) else _condition(words, plan, schema)
     if plan.monotone and not query.rises:
         raise InvalidParameterError(
             "This stream is monotone: only answers that can't fall when a unit is added. A sum is one if its lower "
@@ -46,7 +45,7 @@ def _condition(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     return _units(checked.tree)
 
 
-def _aggregate(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+def _aggregate(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     if asked.kind not in ("count", "count_units", "sum"):
         raise InvalidParameterError(f"A stream can't be asked for a {asked.kind}. {_POSSIBLE}")
     if asked.weight != 1:
@@ -73,8 +72,8 @@ def _rows(plan: StreamPlan, condition: Expression | None) -> StreamQuery:
     return StreamQuery(tally=tally, sensitivity=Fraction(_row_cap(plan, "count of rows")))
 
 
-def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
-    if asked.per != "row":
+def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+    if asked.options["per"] != "row":
         raise InvalidParameterError(
             "A stream clips each row of a sum, not each unit's total: leave per= out, and say how many rows a unit "
             "counts with (max_rows_per_group=) when you open it."
@@ -90,7 +89,7 @@ def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
             f"dp.sum(pl.col('{checked.name}').dt.total_seconds(), bounds=(0, 3600)) of a duration."
         )
     max_rows = _row_cap(plan, "sum")
-    value = value_of(checked, dtype, asked, bounds)
+    value = asked.aggregate.value(checked, bounds, asked)
     grid = grid_of(value, max_rows, centred=False)
     step = grid.step * value.unit
     return StreamQuery(

@@ -8,7 +8,7 @@ from typing import Generic, Literal, NoReturn, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import View, check_unit
@@ -20,7 +20,7 @@ from dp_polars._streams.release import OpenStream, closed, open_stream
 from dp_polars.errors import InvalidParameterError
 
 Opened = TypeVar("Opened")
-StreamQuestion = ExpressionLike | bool | Asked
+StreamQuestion = ExpressionLike | bool | AggregateCall
 
 
 class Stream:
@@ -98,7 +98,7 @@ class Stream:
         >>> visits.above_threshold(6_000, epsilon=1.0).ask_many([pl.col("km") > 3, pl.col("km") > 1, pl.col("km") > 0])
         [False, True]
         """
-        if isinstance(queries, str | bytes | pl.Expr | Asked | dict) or not isinstance(queries, Iterable):
+        if isinstance(queries, str | bytes | pl.Expr | AggregateCall | dict) or not isinstance(queries, Iterable):
             raise InvalidParameterError("ask_many takes a list of questions; for a single one there is ask.")
         return self._ask(list(queries))
 

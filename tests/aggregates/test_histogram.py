@@ -131,12 +131,12 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
         ({"bins": 0}, "bins must be at least 1"),
         ({"bins": 10_001}, "at most 10,000 bins"),
         ({"column": "n", "bins": 26}, "must rise"),
-        ({"column": "region"}, "needs integers or floats, decimals or times"),
+        ({"column": "region"}, "needs integers, floats, decimals or times"),
     ],
 )
 def test_every_door_refuses_alike(closed, words, message):

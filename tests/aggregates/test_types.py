@@ -175,9 +175,9 @@ def test_nulls_are_left_out_and_values_clipped(kind, column):
         ("median", "seen", CLOCKS, "must be what seen holds"),
         ("mean", "price", DATES, "must be a number"),
         ("mean", "day", (DATES[1], DATES[0]), "lower < upper"),
-        ("sum", "day", DATES, "no sum of points in time"),
-        ("sum", "clock", CLOCKS, "no sum of points in time"),
-        ("var", "seen", MOMENTS, "needs integers or floats or decimals"),
+        ("sum", "day", DATES, "Points in time have no sum"),
+        ("sum", "clock", CLOCKS, "Points in time have no sum"),
+        ("var", "seen", MOMENTS, "needs integers, floats or decimals"),
     ],
 )
 @pytest.mark.parametrize("kind", SQL, ids=lambda door: door.__name__)

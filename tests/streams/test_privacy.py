@@ -149,7 +149,7 @@ def test_a_falling_answer_in_a_monotone_stream_is_caught(monkeypatch):
 
 
 def _unchecked_direction(words, plan, schema):
-    ask = stream_queries._aggregate if isinstance(words, dp.Asked) else stream_queries._condition
+    ask = stream_queries._aggregate if isinstance(words, dp.AggregateCall) else stream_queries._condition
     return ask(words, plan, schema)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._aggregates.histogram import BIN
 from dp_polars._choices.release import RANK
 from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
-from dp_polars._release.answers import BIN
 from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
