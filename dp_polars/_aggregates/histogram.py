@@ -25,6 +25,7 @@ BIN = ("bin_low", "bin_high")
 
 _MOST_BINS = 10_000
 _DEFAULT_BINS = 10
+_LARGEST_EDGE = (1 << 63) - 1  # engines compare stored numbers of 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +135,11 @@ def _edges_of(call: AggregateCall, value: Value) -> tuple[Fraction, ...]:
         edges = [value.lower + place * width for place in range(number + 1)]
         if not value.dtype.is_float():
             edges = [Fraction(math.floor(edge)) for edge in edges[:-1]] + [Fraction(math.ceil(edges[-1]))]
+    if not value.dtype.is_float() and any(abs(edge) > _LARGEST_EDGE for edge in edges):
+        raise InvalidParameterError(
+            f"The edges of a histogram of {value.name} ({value.dtype}) must fit 64-bit integers in the column's own "
+            "unit, which is the last digit of a decimal. Cast the column, or use smaller edges."
+        )
     if len(edges) - 1 > _MOST_BINS:
         raise InvalidParameterError(f"A histogram has at most {_MOST_BINS:,} bins.")
     *inner, last = edges

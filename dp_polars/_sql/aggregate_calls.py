@@ -77,6 +77,11 @@ class Call:
             return option in _OF_CHOICES
         return option in _own_options(self.what)
 
+    @property
+    def ignores_options(self) -> bool:
+        """Whether options that were given for a whole statement may pass it by: a count has nothing to clip."""
+        return not isinstance(self.what, str) and not self.what.bounded
+
     def asked(self, columns: tuple[str, ...]) -> AggregateCall:
         """Return the aggregate of these columns."""
         if isinstance(self.what, str):

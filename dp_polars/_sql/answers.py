@@ -198,6 +198,9 @@ def _question(view: View, question: SqlQuestion, options: dict[str, Any], own: d
     keys = list(question.keys) or None
     alone = len(question.calls) == 1
     asked: dict[str | None, AggregateCall] = {}
+    for name in sorted(OWN & options.keys()):
+        if not any(call.takes(name) or call.ignores_options for call in question.calls):
+            raise InvalidParameterError(f"{question.calls[0].name} has no option {name}.")
     for number, call in zip(question.numbers, question.calls, strict=True):
         said = {name: options[name] for name in OWN if name in options and call.takes(name)}
         columns = question.columns(call)

@@ -156,3 +156,25 @@ def test_every_door_refuses_alike(closed, words, message):
 )
 def test_edges_are_refused_alike(with_edges, words, message):
     refused(with_edges(FRAME, session()), message, "histogram", **{"column": "x", "epsilon": 1, **words})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "edges"),
+    [(pl.Int64, [0, 2**64]), (pl.Int64, [-(2**63), 0]), (pl.Decimal(38, 20), [0, 1]), (pl.Decimal(38, 10), [0, 1e300])],
+    ids=str,
+)
+def test_edges_beyond_64_bits_are_refused_before_anything_is_charged(dtype, edges):
+    """The engine would fail on them after the charge, on any rows, and close the session for everybody."""
+    frame = pl.DataFrame({"user": [1, 2], "x": pl.Series([1, 2]).cast(dtype)})
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    with pytest.raises(dp.InvalidParameterError, match="64-bit"):
+        dp.private(frame, session).histogram("x", edges=edges, epsilon=0.1)
+    assert session.spent.epsilon == 0
+    assert not session.closed
+
+
+@pytest.mark.parametrize("edges", [[0, 2**63 - 1], [-(2**63 - 1), 0, 5]], ids=str)
+def test_the_largest_edges_are_answered(edges):
+    frame = pl.DataFrame({"user": [1, 2], "x": [1, 2]})
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    assert dp.private(frame, session).histogram("x", edges=edges, epsilon=0.1).height == len(edges) - 1

@@ -159,7 +159,7 @@ def test_every_door_plans_and_charges_the_same(by):
         ({"column": "region"}, "needs integers, floats, decimals or times"),
         ({"quantile": 1.01}, "must lie between 0 and 1"),
         ({"quantile": -0.5}, "must lie between 0 and 1"),
-        ({"quantile": 0.12345}, "four digits at most"),
+        ({"quantile": 0.12345}, "at most four digits"),
         ({"quantile": []}, "a number between 0 and 1, or a list of them"),
         ({"quantile": [0.5, 1.5]}, "must lie between 0 and 1"),
         ({"confidence": 0.9}, "interval"),
