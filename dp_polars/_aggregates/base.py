@@ -153,6 +153,7 @@ class Aggregate:
     takes_times: ClassVar[bool] = False
     """Whether it takes dates and times."""
     shape: ClassVar[Shape] = Shape.LINEAR
+    rows_beyond_the_cap: ClassVar[RowRule] = RowRule.SCALE
     unfolds: ClassVar[Literal["rows", "columns"] | None] = None
     """Whether an answer of several numbers becomes rows or columns of its own when it is asked for alone."""
 
@@ -237,8 +238,8 @@ class Aggregate:
 
     @property
     def row_rule(self) -> RowRule:
-        """What happens to the rows of a unit beyond the cap."""
-        return RowRule.SCALE
+        """What happens to the rows of a unit beyond the cap, with the options of this aggregate."""
+        return self.rows_beyond_the_cap
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group, with the share of its spend for each need."""

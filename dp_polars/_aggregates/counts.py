@@ -57,11 +57,7 @@ class CountUnits(_Counting):
     kind: ClassVar = "count_units"
     summary: ClassVar = "number of units, each counted once in a group"
     columns: ClassVar = ()
-
-    @property
-    def row_rule(self) -> RowRule:
-        """What happens to the rows of a unit beyond the cap."""
-        return RowRule.ONCE
+    rows_beyond_the_cap: ClassVar = RowRule.ONCE
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""
@@ -75,6 +71,7 @@ class NUnique(_Counting):
     kind: ClassVar = "n_unique"
     summary: ClassVar = "number of distinct values, of any type"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_count_distinct",)
+    rows_beyond_the_cap: ClassVar = RowRule.KEEP
 
     @classmethod
     def value(
@@ -86,11 +83,6 @@ class NUnique(_Counting):
                 f"{checked.name} has the type {checked.dtype}, whose values can't be told apart. Cast the column first."
             )
         return super().value(checked, bounds, call)
-
-    @property
-    def row_rule(self) -> RowRule:
-        """What happens to the rows of a unit beyond the cap."""
-        return RowRule.KEEP
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""

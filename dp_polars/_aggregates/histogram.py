@@ -37,6 +37,7 @@ class Histogram(Aggregate):
     options: ClassVar[Mapping[str, Any]] = {"edges": None, "bins": None}
     sql_type: ClassVar = 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGINT)[]'
     takes_times: ClassVar = True
+    rows_beyond_the_cap: ClassVar = RowRule.KEEP
     unfolds: ClassVar = "rows"
 
     edges: tuple[Fraction, ...] = ()
@@ -60,11 +61,6 @@ class Histogram(Aggregate):
     def check_auto(cls, name: str, dtype: pl.DataType, call: AggregateCall) -> None:
         """Refuse bounds="auto": bins need edges that are known."""
         raise InvalidParameterError("The bounds of a histogram can't be estimated. Give them.")
-
-    @property
-    def row_rule(self) -> RowRule:
-        """What happens to the rows of a unit beyond the cap."""
-        return RowRule.KEEP
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""

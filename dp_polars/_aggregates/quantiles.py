@@ -30,6 +30,7 @@ class Quantile(Aggregate):
     sql_positional: ClassVar[tuple[str, ...]] = ("quantile",)
     sql_usage: ClassVar[str | None] = "dp_quantile(x, 0.5, 0, 100)"
     takes_times: ClassVar = True
+    rows_beyond_the_cap: ClassVar = RowRule.KEEP
     shape: ClassVar = Shape.RANK
 
     quantiles: tuple[Fraction, ...]
@@ -47,11 +48,6 @@ class Quantile(Aggregate):
             quantiles=quantiles,
             several=several,
         )
-
-    @property
-    def row_rule(self) -> RowRule:
-        """What happens to the rows of a unit beyond the cap."""
-        return RowRule.KEEP
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""

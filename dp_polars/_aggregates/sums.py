@@ -56,7 +56,7 @@ class Sum(Aggregate):
     @property
     def row_rule(self) -> RowRule:
         """What happens to the rows of a unit beyond the cap."""
-        return RowRule.CLIP_TOTAL if self.per == "unit" else RowRule.SCALE
+        return RowRule.CLIP_TOTAL if self.per == "unit" else self.rows_beyond_the_cap
 
     @property
     def answer_type(self) -> pl.DataType:

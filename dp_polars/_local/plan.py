@@ -15,8 +15,8 @@ import polars as pl
 
 from dp_polars._display.fact_table import AsTable
 from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
-from dp_polars._plan.pure_spend import pure_opening
 from dp_polars._plan.digest import public_digest
+from dp_polars._plan.pure_spend import pure_opening
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
 from dp_polars._session.minimum_price import check_price

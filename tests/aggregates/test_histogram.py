@@ -5,6 +5,7 @@ from itertools import pairwise
 import polars as pl
 import pytest
 
+import dp_polars as dp
 from tests.aggregates.doors import DOORS, HUGE, Functions, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 
