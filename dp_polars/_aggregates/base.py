@@ -195,7 +195,7 @@ class Aggregate:
         return cls(name=name, values=values, weight=positive(call.weight, "weight"))
 
     @classmethod
-    def prepared(cls, checked: CheckedExpression) -> CheckedExpression:
+    def prepared(cls, checked: CheckedExpression, bounds: Bounds) -> CheckedExpression:
         """Return the expression whose values are aggregated: the one that was given, unless a subclass changes it."""
         return checked
 

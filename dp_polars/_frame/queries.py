@@ -124,7 +124,7 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         raise InvalidParameterError("bounds= of two columns takes a pair for each: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
     for column, bounds in zip_longest(call.columns, call.bounds):
-        checked = aggregate.prepared(check_expression(column, schema=schema, what=call.kind))
+        checked = aggregate.prepared(check_expression(column, schema=schema, what=call.kind), bounds)
         values.append(aggregate.value(checked, bounds, call))
         expressions[checked.canonical] = _plain(checked.tree)
     own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
