@@ -13,6 +13,7 @@ from dp_polars._aggregates.base import REGISTRY as REGISTRY
 from dp_polars._aggregates.base import Aggregate as Aggregate
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._aggregates.counts import count, count_units, n_unique
+from dp_polars._aggregates.geometric_mean import geometric_mean
 from dp_polars._aggregates.histogram import histogram
 from dp_polars._aggregates.moments import mean, std, var
 from dp_polars._aggregates.pairs import corr, cov, linear_regression
@@ -25,6 +26,7 @@ __all__ = [
     "count",
     "count_units",
     "cov",
+    "geometric_mean",
     "histogram",
     "linear_regression",
     "max",

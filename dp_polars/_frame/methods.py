@@ -126,6 +126,15 @@ class Questions(Generic[Answer]):
         """
         return self._ask(aggregates.mean(column, bounds=bounds), by, options)
 
+    def geometric_mean(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Compute the geometric mean of a column whose values are clipped to positive `bounds`.
+
+        Arguments are those of `mean`.
+        """
+        return self._ask(aggregates.geometric_mean(column, bounds=bounds), by, options)
+
     def var(
         self,
         column: ExpressionLike,
