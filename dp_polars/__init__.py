@@ -29,6 +29,7 @@ from dp_polars._aggregates.functions import (
     sum,
     var,
 )
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._frame.namespace import private, put_namespace
 from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options
 from dp_polars._frame.private_frame import PrivateFrame
@@ -75,6 +76,7 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "ChoiceOptions",
+    "ChoicePlan",
     "Closing",
     "Cost",
     "DPError",

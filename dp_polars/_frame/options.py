@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
 
 import polars as pl
 
-from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, positive, probability_of
+from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, flag_of, positive, probability_of
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
@@ -193,6 +193,11 @@ def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = 
         delta=None if delta is None else delta_of(delta),
         mechanism=mechanism,
     )
+
+
+def fresh_of(options: Mapping[str, Any]) -> bool:
+    """Return whether a new release is paid for even if one is stored."""
+    return flag_of(options.get("fresh", False), "fresh")
 
 
 def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:

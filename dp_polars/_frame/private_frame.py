@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._choices.methods import BestChoice, Choice, Choices
-from dp_polars._choices.query import choice_question
-from dp_polars._choices.select_best import best_question
+from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.escaping import escaped
 from dp_polars._engines.polars.rows import PrivateRows, check_names
@@ -20,24 +17,20 @@ from dp_polars._expressions import Column, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
-from dp_polars._frame.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
+from dp_polars._frame.options import AnyOptions, ExpressionLike
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.queries import Question, View, question_of
-from dp_polars._local.methods import Asking, Responses, response_question_of
-from dp_polars._local.release import run_responses
-from dp_polars._many.methods import PrivateMany
+from dp_polars._frame.question import Question, Source, View
+from dp_polars._local.methods import Responses
+from dp_polars._many.methods import ManyQueries
+from dp_polars._many.online_queries import OnlineQueries
+from dp_polars._many.synthesis_release import Synthesis
 from dp_polars._numbers import flag_of
+from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import public_digest
-from dp_polars._release.answers import result_schema
-from dp_polars._release.lazy import deferred
-from dp_polars._release.run import run_plan
-from dp_polars._release.source import source_identity
 from dp_polars._session.current import current_session
-from dp_polars._session.reservation import release_key
 from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
-from dp_polars._streams.plan import StreamPlan
-from dp_polars._streams.stream import Stream, Streams, opened
+from dp_polars._streams.stream import Stream, Streams
 from dp_polars.errors import InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
@@ -47,7 +40,13 @@ Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
 
 
 class PrivateFrame(
-    PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], PublicNames, Generic[Frame]
+    Questions[Frame],
+    Choices[Frame],
+    Streams[Stream],
+    ManyQueries[OnlineQueries, Synthesis],
+    Responses[Frame],
+    PublicNames,
+    Generic[Frame],
 ):
     """A frame whose rows stay private: it can be transformed and asked, not seen.
 
@@ -186,24 +185,14 @@ class PrivateFrame(
     @property
     def preview(self) -> Preview:
         """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
-        return Preview(self)
+        return Preview(self._view)
 
-    # ------------------------------------------------------------------ from words to a question
-
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
-        return self._answer(self._question(asked, by, options), options)
-
-    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
-        return self._answer(self._choice(choice, by, options), options)
+    # ------------------------------------------------------------------ questions
 
     @no_panics
-    def _choice(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Question:
-        question = best_question if isinstance(choice, BestChoice) else choice_question
-        return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
-
-    @no_panics
-    def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
-        return question_of(self._view(options), asked, by, options)
+    def _put(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
+        """Answer a question: charge its price, read the rows and release."""
+        return question(self._view(options)).answer(Source(self._origin, self._name, self._data_version))
 
     @no_panics
     def _view(self, options: AnyOptions) -> View:
@@ -222,38 +211,6 @@ class PrivateFrame(
         if any(name.startswith("\0") for name in self._schema()):
             raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
         return View(self._rows, self._steps, self._unchecked, unit, session, table)
-
-    @no_panics
-    def _stream(self, plan: StreamPlan, view: View) -> Stream:
-        return opened(plan, view)
-
-    @no_panics
-    def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
-        plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
-
-        def name() -> bytes:
-            source = source_identity(self._origin, self._name, self._data_version)
-            return release_key(plan.query.fingerprint(), source)
-
-        def release() -> pl.DataFrame:
-            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh, engine=question.engine).frame
-
-        if isinstance(self._origin, pl.DataFrame):
-            return release()
-        return deferred(release, result_schema(plan))
-
-    @no_panics
-    def _ask_responses(self, asking: Asking) -> Any:
-        question = response_question_of(self._view(asking.general), asking)
-        plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
-
-        def name() -> bytes:
-            return release_key(plan.fingerprint(), source_identity(self._origin, self._name, self._data_version))
-
-        def release() -> pl.DataFrame:
-            return run_responses(plan, question.rows, question.session, name=name, fresh=fresh).frame
-
-        return release() if isinstance(self._origin, pl.DataFrame) else deferred(release, plan.schema)
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()

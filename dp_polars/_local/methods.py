@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
-from dp_polars._frame.options import ExpressionLike, Options, check_options, spend_of
-from dp_polars._frame.queries import View, check_unit, unit_columns
+from dp_polars._frame.options import ExpressionLike, Options, check_options, fresh_of, spend_of
+from dp_polars._frame.queries import check_unit, unit_columns
+from dp_polars._frame.question import Asker, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
+from dp_polars._local.release import run_responses
 from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Spend
+from dp_polars._release.run import Engine
+from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import categories_of
@@ -70,19 +72,21 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class ResponseQuestion:
-    """A plan and the rows it will be asked of: `unit0`, ... and `value`."""
+class ResponseQuestion(TableQuestion[ResponsePlan]):
+    """Planned responses, and the rows with the columns `unit0`, ... and `value`."""
 
-    plan: ResponsePlan
-    rows: PrivateRows
-    session: Session
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The one column of the answer."""
+        return self.plan.schema
+
+    def release(self, *, name: Callable[[], bytes], engine: Engine | None = None) -> Release:
+        """Return the stored responses, or charge their price and draw them."""
+        return run_responses(self.plan, self.rows, self.session, name=name, fresh=self.fresh)
 
 
-class Responses(Generic[Answer]):
+class Responses(Asker, Generic[Answer]):
     """Randomized responses of a private frame, or their plan."""
-
-    @abstractmethod
-    def _ask_responses(self, asking: Asking) -> Answer: ...
 
     def randomized_response(
         self,
@@ -125,7 +129,9 @@ class Responses(Generic[Answer]):
         >>> dp.estimate_frequencies(responses, epsilon=1.0, categories=["yes", "no"]).columns
         ['category', 'frequency', 'standard_error']
         """
-        return self._ask_responses(Asking(column, categories, resample, options))
+        asking = Asking(column, categories, resample, options)
+        answer: Answer = self._put(asking.general, lambda view: response_question_of(view, asking))
+        return answer
 
 
 def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
@@ -158,7 +164,7 @@ def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
         unchecked=view.unchecked,
     )
     rows = view.rows.make({**unit_columns(view), "value": tree}, keep=False)
-    return ResponseQuestion(plan, rows, view.session)
+    return ResponseQuestion(plan, rows, view.session, fresh_of(asking.options))
 
 
 def _law(asking: Asking, session: Session) -> tuple[Spend | None, Any]:

@@ -13,9 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._display.fact_table import AsTable
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
-from dp_polars._plan.pure_spend import pure_opening
+from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
 from dp_polars._plan.query import UNIT_STEP, Spend, public_digest
 from dp_polars._session.cost import Cost
 from dp_polars._session.minimum_price import check_price
@@ -28,7 +26,7 @@ _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ResponsePlan(AsTable):
+class ResponsePlan(FramePlan):
     """What will happen to a column that is released by randomized response.
 
     Attributes
@@ -48,11 +46,6 @@ class ResponsePlan(AsTable):
     categories: pl.Series
     rule: str
     channel: Channel
-    cost: Cost
-    terms: Terms
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
 
     @property
     def epsilon(self) -> Fraction:
@@ -80,26 +73,32 @@ class ResponsePlan(AsTable):
         unit = unit_text(self.terms, self.unit)
         return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, {unit}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
+    def title(self) -> str:
+        """Return the question in a few words."""
+        return f"randomized_response of {self.name}"
+
+    def protects(self) -> str:
+        """Return who is protected against what, in words."""
+        return f"{super().protects()}: values, not presence"
+
+    def facts(self) -> Facts:
+        """Return the rows about the categories and the law of a response."""
         channel = self.channel
         form = "the truth, or else one of the other categories"
         if channel.resample is not None:
             form = f"the truth, or with probability {float(channel.resample):.6g} any category (resample)"
-        rows = [
-            ("query", f"randomized_response of {self.name}{steps_text(self.steps)}"),
-            ("protects", f"{protected_text(self.terms, self.unit)}: values, not presence"),
+        return [
             ("rows", "one response of each unit, in random order"),
             ("categories", f"{channel.size} ({self.rule})"),
             ("form", form),
             ("truth", f"with probability {channel.truthful:.6g}, each other category {channel.other:.6g}"),
             ("epsilon of each response", f"{float(self.epsilon):.6g}"),
-            ("price", price_text(self.terms, self.cost)),
-            ("standard error", f"{channel.deviation(0.5):.6g} / sqrt(n) of a frequency of 1/2 among n units"),
         ]
-        if self.unchecked:
-            rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-        return rows
+
+    def accuracy(self) -> Facts:
+        """Return the standard error of an estimated frequency."""
+        error = self.channel.deviation(0.5)
+        return [("standard error", f"{error:.6g} / sqrt(n) of a frequency of 1/2 among n units")]
 
 
 def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fraction | None) -> tuple[Channel, Cost]:
@@ -114,7 +113,7 @@ def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fra
         cost = pure_cost(channel.epsilon * units)
         check_price(terms, cost)
         return channel, cost
-    whole, cost = pure_opening(terms, spend, "a response")
+    whole, cost = pure_spend(terms, spend, "a response")
     return Channel(size=size, epsilon=whole / units), cost
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
+from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import View, check_unit
+from dp_polars._frame.queries import check_unit
+from dp_polars._frame.question import Asker, Question, Source, View
 from dp_polars._many.domain import Domain
 from dp_polars._many.domain_columns import DomainLike, domain_of_words
 from dp_polars._many.online_plan import OnlinePlan, online_plan
@@ -21,12 +20,7 @@ from dp_polars._many.predicates import workload_of
 from dp_polars._many.synthesis_plan import SynthesisPlan, synthesis_plan
 from dp_polars._many.synthesis_release import RESERVED, Synthesis, run_synthesis
 from dp_polars._numbers import Number, count_of, exact, flag_of, probability_of
-from dp_polars._release.source import source_identity
-from dp_polars._session.reservation import release_key
 from dp_polars.errors import InvalidParameterError
-
-if TYPE_CHECKING:
-    from dp_polars._frame.private_frame import PrivateFrame
 
 Opened = TypeVar("Opened")
 Made = TypeVar("Made")
@@ -54,14 +48,8 @@ class SynthesisWords:
     alpha: Any
 
 
-class ManyQueries(Generic[Opened, Made]):
-    """Questions over a public domain: answered one after another, or by synthetic rows."""
-
-    @abstractmethod
-    def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> Opened: ...
-
-    @abstractmethod
-    def _synthesize(self, words: SynthesisWords, options: OpeningOptions, fresh: bool) -> Made: ...
+class ManyQueries(Asker, Generic[Opened, Made]):
+    """Very many questions over a public domain: answered one after another, or by synthetic rows."""
 
     def online_queries(
         self,
@@ -111,7 +99,13 @@ class ManyQueries(Generic[Opened, Made]):
         >>> 0 <= answer.fraction <= 1, answer.checked
         (True, True)
         """
-        return self._open_queries(OnlineWords(domain, alpha, max_updates), options)
+
+        def question(view: View) -> OnlineOpening:
+            plan = online_plan_of(view, OnlineWords(domain, alpha, max_updates), options)
+            return OnlineOpening(plan, view.rows, view.session)
+
+        opened: Opened = self._put(options, question)
+        return opened
 
     def synthesize(
         self,
@@ -159,45 +153,37 @@ class ManyQueries(Generic[Opened, Made]):
         >>> made.frame.columns, made.frame.height == made.size
         (['member', 'region'], True)
         """
-        return self._synthesize(SynthesisWords(columns, queries, method, rounds, alpha), options, fresh)
+
+        def question(view: View) -> SynthesisQuestion:
+            plan = synthesis_plan_of(view, SynthesisWords(columns, queries, method, rounds, alpha), options)
+            return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
+
+        made: Made = self._put(options, question)
+        return made
 
 
-class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
-    """What a private frame does with them: charge, read and release."""
+@dataclass(frozen=True)
+class OnlineOpening(Question[OnlinePlan]):
+    """Planned online queries, and the rows that they will ask."""
 
-    @no_panics
-    def _open_queries(self: PrivateFrame[Any], words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
-        view = self._view(options)
-        plan = online_plan_of(view, words, options)
-        return OnlineQueries(open_online(plan, view.rows, view.session))
-
-    @no_panics
-    def _synthesize(  # type: ignore[misc]
-        self: PrivateFrame[Any], words: SynthesisWords, options: OpeningOptions, fresh: bool
-    ) -> Synthesis:
-        view, fresh = self._view(options), flag_of(fresh, "fresh")
-        plan = synthesis_plan_of(view, words, options)
-
-        def name() -> bytes:
-            source = source_identity(self._origin, self._name, self._data_version)
-            return release_key(plan.fingerprint(), source)
-
-        return run_synthesis(plan, view.rows, view.session, name=name, fresh=fresh)
+    def answer(self, source: Source) -> OnlineQueries:
+        """Charge the price and open the online queries."""
+        return OnlineQueries(open_online(self.plan, self.rows, self.session))
 
 
-class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
-    """What a preview does with them: plan."""
+@dataclass(frozen=True)
+class SynthesisQuestion(Question[SynthesisPlan]):
+    """A planned synthesis, and the rows that it measures."""
 
-    _frame: PrivateFrame[Any]
+    fresh: bool
 
-    @no_panics
-    def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
-        return online_plan_of(self._frame._view(options), words, options)
-
-    @no_panics
-    def _synthesize(self, words: SynthesisWords, options: OpeningOptions, fresh: bool) -> SynthesisPlan:
-        flag_of(fresh, "fresh")
-        return synthesis_plan_of(self._frame._view(options), words, options)
+    def answer(self, source: Source) -> Synthesis:
+        """Return the stored synthesis, or charge its price and make one."""
+        plan = self.plan
+        release = run_synthesis(
+            plan, self.rows, self.session, name=lambda: source.key(plan.fingerprint()), fresh=self.fresh
+        )
+        return Synthesis(plan.domain, release)
 
 
 def online_plan_of(view: View, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:

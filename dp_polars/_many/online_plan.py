@@ -20,13 +20,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dp_polars._display.fact_table import AsTable
 from dp_polars._many.domain import Domain
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
-from dp_polars._plan.pure_spend import pure_opening
+from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
 from dp_polars._plan.query import Spend
 from dp_polars._sampling.noise import MAX_SCALE
-from dp_polars._session.cost import Cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.sparse_accuracy import sparse_error
@@ -38,7 +35,7 @@ _MOST_UPDATES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OnlinePlan(AsTable):
+class OnlinePlan(FramePlan):
     """What an object that answers many questions will do and cost. Prints as a table.
 
     Examples
@@ -50,17 +47,12 @@ class OnlinePlan(AsTable):
     (10, 839)
     """
 
-    terms: Terms
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
     domain: Domain
     alpha: Fraction
     max_updates: int
     max_rows: int
     max_rows_rule: str
     epsilon: Fraction
-    cost: Cost
 
     @property
     def sensitivity(self) -> int:
@@ -111,13 +103,40 @@ class OnlinePlan(AsTable):
         ).margin
         return max(compared + 1, float(self.value_scale) * math.log(self.max_updates / (1 - each)))
 
+    def title(self) -> str:
+        """Return what is opened, in a few words."""
+        return f"online queries over {self.domain.title()}"
+
     def label(self) -> str:
         """Return a short public description for the ledger."""
         return f"online queries over {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
-        return _rows(self)
+    def facts(self) -> Facts:
+        """Return the rows about the domain, the updates and the noise."""
+        reach = self.sensitivity
+        return [
+            ("rows per unit", f"{self.max_rows} ({self.max_rows_rule})"),
+            ("domain", f"{self.domain.size:,} cells"),
+            ("updates", f"at most {self.max_updates:,}; afterwards answers are not checked any more"),
+            ("sensitivity", f"{reach} for every count"),
+            ("noise on the number of rows", f"discrete Laplace, scale {float(self.size_scale):.6g}"),
+            (
+                "noise on comparisons",
+                f"discrete Laplace, scale {float(self.scales.query * reach):.6g}, "
+                f"on the threshold {float(self.scales.threshold * reach):.6g}",
+            ),
+            ("noise on updates", f"discrete Laplace, scale {float(self.value_scale):.6g}"),
+        ]
+
+    def accuracy(self) -> Facts:
+        """Return the expected error of many checked answers."""
+        return [
+            (
+                "expected error",
+                f"all of 1,000 checked answers within {float(self.alpha):g} * n + {self.margin(1_000):.4g} rows in "
+                "95 % of cases (privacy noise, not what caps cut off)",
+            )
+        ]
 
 
 def online_plan(
@@ -139,7 +158,7 @@ def online_plan(
             f"alpha={float(alpha):g} would need up to {updates:,} updates, and the noise grows with them; use a larger "
             "alpha, or say max_updates=."
         )
-    epsilon, cost = pure_opening(terms, spend, "online queries")
+    epsilon, cost = pure_spend(terms, spend, "online queries")
     plan = OnlinePlan(
         terms=terms,
         unit=unit,
@@ -167,31 +186,3 @@ def most_updates(domain: Domain, alpha: Fraction) -> int:
 def usual_updates(domain: Domain) -> int:
     """Return how many updates are usually enough: real data are far from the worst case, and noise grows with them."""
     return 10 + math.ceil(4 * math.log(domain.size))
-
-
-def _rows(plan: OnlinePlan) -> list[tuple[str, str]]:
-    reach, alpha = plan.sensitivity, float(plan.alpha)
-    rows = [
-        ("query", f"online queries over {plan.domain.title()}{steps_text(plan.steps)}"),
-        ("protects", protected_text(plan.terms, plan.unit)),
-        ("rows per unit", f"{plan.max_rows} ({plan.max_rows_rule})"),
-        ("domain", f"{plan.domain.size:,} cells"),
-        ("updates", f"at most {plan.max_updates:,}; afterwards answers are not checked any more"),
-        ("sensitivity", f"{reach} for every count"),
-        ("noise on the number of rows", f"discrete Laplace, scale {float(plan.size_scale):.6g}"),
-        (
-            "noise on comparisons",
-            f"discrete Laplace, scale {float(plan.scales.query * reach):.6g}, "
-            f"on the threshold {float(plan.scales.threshold * reach):.6g}",
-        ),
-        ("noise on updates", f"discrete Laplace, scale {float(plan.value_scale):.6g}"),
-        ("price", price_text(plan.terms, plan.cost)),
-        (
-            "expected error",
-            f"all of 1,000 checked answers within {alpha:g} * n + {plan.margin(1_000):.4g} rows in 95 % of cases "
-            "(privacy noise, not what caps cut off)",
-        ),
-    ]
-    if plan.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-    return rows

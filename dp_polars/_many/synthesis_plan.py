@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
-from dp_polars._display.fact_table import AsTable
 from dp_polars._many.domain import Domain
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
+from dp_polars._plan.base import Facts, FramePlan, unit_text
 from dp_polars._plan.query import Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
@@ -58,7 +57,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SynthesisPlan(AsTable):
+class SynthesisPlan(FramePlan):
     """What making synthetic rows will do and cost. Prints as a table.
 
     Examples
@@ -69,11 +68,7 @@ class SynthesisPlan(AsTable):
     <dp.Cost epsilon 0.5, rho 0.122459>
     """
 
-    terms: Terms
     spend: Spend
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
     domain: Domain
     method: Method
     workload: tuple[Partition, ...]
@@ -83,19 +78,6 @@ class SynthesisPlan(AsTable):
     max_rows: int
     max_rows_rule: str
     allowance: Allowance
-
-    @cached_property
-    def cost(self) -> Cost:
-        """The price of all parts together, whatever the number of rounds turns out to be.
-
-        In epsilon the parts sum to the whole; what they sum to in rho may be far less than a pure release of that
-        epsilon costs. The number of rounds follows from the noisy number of rows: the dearest counts.
-        """
-        if self.allowance.measure != "pure" or self.terms.measure == "pure":
-            return self.allowance.cost
-        possible = [self.rounds] if self.rounds is not None else range(1, self.most_rounds + 1)
-        sums = [sum((one.cost for one in self.granted(rounds)), NOTHING) for rounds in possible]
-        return Cost(epsilon=self.allowance.amount, rho=max(total.rho for total in sums))
 
     @property
     def most_rounds(self) -> int:
@@ -199,13 +181,39 @@ class SynthesisPlan(AsTable):
         }
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
+    def title(self) -> str:
+        """Return what is made, in a few words."""
+        return f"synthetic rows of {self.domain.title()}"
+
     def label(self) -> str:
         """Return a short public description for the ledger."""
         return f"synthetic rows of {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
-        return _rows(self)
+    def facts(self) -> Facts:
+        """Return the rows about the domain, the method and the noise."""
+        rows = [
+            ("rows per unit", f"{self.max_rows} ({self.max_rows_rule})"),
+            ("domain", f"{self.domain.size:,} cells"),
+            ("noise on the number of rows", _noise_text(self.size_noise)),
+        ]
+        if self.method == "small_database":
+            epsilon, moved = self.granted(1)[1].epsilon, self.elements * self.reach
+            return [
+                *rows,
+                ("method", f"small database of {self.elements} rows, chosen among {candidates(self):,}"),
+                ("choice", f"exponential mechanism, epsilon {float(epsilon):.6g}, sensitivity {moved}"),
+            ]
+        what = "pairs of columns" if self.queries is None else "conditions"
+        most, sensitivity = self.most_rounds, self.sensitivity
+        chosen = f"{self.rounds}" if self.rounds is not None else f"up to {most}, by the noisy number of rows"
+        usual = min(self.rounds if self.rounds is not None else most, len(self.workload))
+        return [
+            *rows,
+            ("method", f"MWEM over {len(self.workload):,} {what}"),
+            ("rounds", chosen),
+            ("sensitivity", f"L1 {sensitivity.l1}, L2 {math.sqrt(sensitivity.l2_squared):.6g} for each of them"),
+            ("noise on each", f"{_noise_text(_noise(self.granted(usual)[-1]))} in {usual} rounds"),
+        ]
 
 
 def synthesis_plan(
@@ -227,6 +235,7 @@ def synthesis_plan(
     for allowance in allowances_of(terms, spend):
         plan = SynthesisPlan(
             terms=terms,
+            cost=allowance.cost,
             spend=spend,
             unit=unit,
             steps=steps,
@@ -255,8 +264,22 @@ def synthesis_plan(
             best = size, plan
     if best is None:
         raise no_option(terms, spend)
-    check_price(terms, best[1].cost)
-    return best[1]
+    plan = replace(best[1], cost=_price(best[1]))
+    check_price(terms, plan.cost)
+    return plan
+
+
+def _price(plan: SynthesisPlan) -> Cost:
+    """Return the price of all parts together, whatever the number of rounds turns out to be.
+
+    In epsilon the parts sum to the whole. What they sum to in rho may be far less than a pure release with that epsilon
+    costs. The number of rounds follows from the noisy number of rows, so the most expensive number counts.
+    """
+    if plan.allowance.measure != "pure" or plan.terms.measure == "pure":
+        return plan.allowance.cost
+    possible = [plan.rounds] if plan.rounds is not None else range(1, plan.most_rounds + 1)
+    sums = [sum((one.cost for one in plan.granted(rounds)), NOTHING) for rounds in possible]
+    return Cost(epsilon=plan.allowance.amount, rho=max(total.rho for total in sums))
 
 
 def marginals(domain: Domain) -> tuple[Partition, ...]:
@@ -295,38 +318,6 @@ def _noise(granted: Granted) -> Noise:
 def mean_error(noise: Noise) -> float:
     """Return the mean distance of a noisy number from the true one."""
     return float(noise.parameter) if noise.mechanism == "laplace" else math.sqrt(2 * noise.parameter / math.pi)
-
-
-def _rows(plan: SynthesisPlan) -> list[tuple[str, str]]:
-    sensitivity = plan.sensitivity
-    rows = [
-        ("query", f"synthetic rows of {plan.domain.title()}{steps_text(plan.steps)}"),
-        ("protects", protected_text(plan.terms, plan.unit)),
-        ("rows per unit", f"{plan.max_rows} ({plan.max_rows_rule})"),
-        ("domain", f"{plan.domain.size:,} cells"),
-        ("noise on the number of rows", _noise_text(plan.size_noise)),
-    ]
-    if plan.method == "small_database":
-        epsilon, moved = plan.granted(1)[1].epsilon, plan.elements * plan.reach
-        rows += [
-            ("method", f"small database of {plan.elements} rows, chosen among {candidates(plan):,}"),
-            ("choice", f"exponential mechanism, epsilon {float(epsilon):.6g}, sensitivity {moved}"),
-        ]
-    else:
-        what = "pairs of columns" if plan.queries is None else "conditions"
-        most = plan.most_rounds
-        chosen = f"{plan.rounds}" if plan.rounds is not None else f"up to {most}, by the noisy number of rows"
-        usual = min(plan.rounds if plan.rounds is not None else most, len(plan.workload))
-        rows += [
-            ("method", f"MWEM over {len(plan.workload):,} {what}"),
-            ("rounds", chosen),
-            ("sensitivity", f"L1 {sensitivity.l1}, L2 {math.sqrt(sensitivity.l2_squared):.6g} for each of them"),
-            ("noise on each", f"{_noise_text(_noise(plan.granted(usual)[-1]))} in {usual} rounds"),
-        ]
-    rows.append(("price", price_text(plan.terms, plan.cost)))
-    if plan.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-    return rows
 
 
 def _noise_text(noise: Noise) -> str:

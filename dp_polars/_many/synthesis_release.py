@@ -77,7 +77,7 @@ class Synthesis:
 
 def run_synthesis(
     plan: SynthesisPlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
-) -> Synthesis:
+) -> Release:
     """Return the stored release of a question on a source, or charge the plan's price and make one."""
 
     def make() -> tuple[pl.DataFrame, SynthesisPlan]:
@@ -85,8 +85,7 @@ def run_synthesis(
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
 
-    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
-    return Synthesis(plan.domain, release)
+    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:

@@ -7,7 +7,6 @@ from decimal import Decimal
 import numpy as np
 import polars as pl
 
-from dp_polars._choices.release import choice_schema, present_choices
 from dp_polars._engines.request import LIMIT
 from dp_polars._plan.needs import Made
 from dp_polars._plan.plan import Part, Plan
@@ -24,8 +23,6 @@ WITHOUT_INTERVAL = ("quantile", "median", "min", "max", "var", "std", "cov", "co
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
     """Return the names and types of the released frame, known before it exists."""
     query = plan.query
-    if query.selection is not None:
-        return choice_schema(query, query.selection)
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
     if query.rollup:
         schema[LEVEL] = pl.Int64()
@@ -103,8 +100,6 @@ def _main(made: Made) -> str:
 
 def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """Return the released frame: keys, the answers, and their intervals where asked for."""
-    if plan.query.selection is not None:
-        return present_choices(noisy, plan.query, plan.query.selection)
     keys = {key.name: noisy[f"key{i}"] for i, key in enumerate(plan.query.keys)}
     columns: dict[str, pl.Series] = {LEVEL: noisy[LEVEL]} if plan.query.rollup else {}
     for made in plan.made:

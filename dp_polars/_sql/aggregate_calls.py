@@ -8,7 +8,7 @@ from typing import Any
 
 from dp_polars._aggregates.functions import Asked
 from dp_polars._aggregates.functions import sum as total
-from dp_polars._choices.methods import Choice
+from dp_polars._choices.question import Choice
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._plan.query import Kind
 from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind

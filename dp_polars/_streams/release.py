@@ -16,7 +16,8 @@ from dp_polars._release.snapshot import take_snapshot
 from dp_polars._sampling import BitSource
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.session import Session
-from dp_polars._streams.plan import SENSITIVITY, StreamPlan, StreamQuery
+from dp_polars._streams.plan import SENSITIVITY, StreamPlan
+from dp_polars._streams.queries import StreamQuery
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.sparse_vector import SparseVector
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Generic, Literal, NoReturn, TypeVar, Unpack
 
 import polars as pl
@@ -11,7 +11,8 @@ import polars as pl
 from dp_polars._aggregates.functions import Asked
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import View, check_unit
+from dp_polars._frame.queries import check_unit
+from dp_polars._frame.question import Asker, Question, Source, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan_of
@@ -118,14 +119,8 @@ class Stream:
         return f"<dp.Stream above {shown(plan.threshold)}, {left}, epsilon {float(plan.epsilon):.6g}, {state}>"
 
 
-class Streams(Generic[Opened]):
+class Streams(Asker, Generic[Opened]):
     """Streams, with the spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` and `session=` as options."""
-
-    @abstractmethod
-    def _view(self, options: OpeningOptions) -> View: ...
-
-    @abstractmethod
-    def _stream(self, plan: StreamPlan, view: View) -> Opened: ...
 
     def above_threshold(
         self,
@@ -197,33 +192,42 @@ class Streams(Generic[Opened]):
         >>> stream.hits_left
         2
         """
-        check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
-        view = self._view(options)
-        check_unit(view.unit, view.rows.schema)
-        cap, rule = cap_of(options, "max_rows_per_group", view.session)
-        if cap == "auto":
-            if of != "units" or options.get("max_rows_per_group") is not None:
-                raise InvalidParameterError(
-                    "A stream estimates no caps; say max_rows_per_group=10, or count units with of='units'."
-                )
-            cap = None
-        plan = stream_plan_of(
-            terms=view.terms,
-            unit=view.unit,
-            steps=view.steps,
-            unchecked=view.unchecked,
-            threshold=threshold,
-            hits=hits,
-            numeric=numeric,
-            monotone=monotone,
-            of=of,
-            max_rows=cap,
-            max_rows_rule=rule,
-            spend=spend_of(options, view.session),
-        )
-        return self._stream(plan, view)
+
+        def question(view: View) -> StreamOpening:
+            check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
+            check_unit(view.unit, view.rows.schema)
+            cap, rule = cap_of(options, "max_rows_per_group", view.session)
+            if cap == "auto":
+                if of != "units" or options.get("max_rows_per_group") is not None:
+                    raise InvalidParameterError(
+                        "A stream estimates no caps; say max_rows_per_group=10, or count units with of='units'."
+                    )
+                cap = None
+            plan = stream_plan_of(
+                terms=view.terms,
+                unit=view.unit,
+                steps=view.steps,
+                unchecked=view.unchecked,
+                threshold=threshold,
+                hits=hits,
+                numeric=numeric,
+                monotone=monotone,
+                of=of,
+                max_rows=cap,
+                max_rows_rule=rule,
+                spend=spend_of(options, view.session),
+            )
+            return StreamOpening(plan, view.rows, view.session)
+
+        opened: Opened = self._put(options, question)
+        return opened
 
 
-def opened(plan: StreamPlan, view: View) -> Stream:
-    """Charge the price of a planned stream and open it."""
-    return Stream(plan, open_stream(plan, view.rows, view.session, SYSTEM_BITS), view.rows.schema)
+@dataclass(frozen=True)
+class StreamOpening(Question[StreamPlan]):
+    """A planned stream, and the rows that it will ask."""
+
+    def answer(self, source: Source) -> Stream:
+        """Charge the price of the stream and open it."""
+        opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
+        return Stream(self.plan, opened, self.rows.schema)

@@ -258,7 +258,7 @@ REFUSED = {
     "n_unique": (dp.n_unique("f"), "dp.count_units"),
     "a histogram": (dp.histogram("f", edges=[0, 1]), "histogram"),
     "a sum without bounds": (dp.sum("f"), "bounds="),
-    "estimated bounds": (dp.sum("f", bounds="auto"), "estimates no bounds"),
+    "estimated bounds": (dp.sum("f", bounds="auto"), "can't estimate bounds"),
     "a sum by unit": (dp.sum("f", bounds=(0, 1), per="unit"), "per="),
     "a sum of text": (dp.sum("user", bounds=(0, 1)), "String"),
     "bounds that fall": (dp.sum("f", bounds=(1, 0)), "lower < upper"),
