@@ -218,7 +218,7 @@ def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[
         return None, ""
     given = options.get("keys")
     if given is not None:
-        return _given_domain(given, keys), "keys= in the call"
+        return given_domain(given, keys), "keys= in the call"
     columns = [_own_domain(key) for key in keys]
     known = [column for column in columns if column is not None]
     if len(known) < len(keys):
@@ -262,12 +262,12 @@ def _unlike(types: dict[str, pl.DataType], what: str) -> str:
 def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
     """Return public candidates and where they came from; None where they are discovered. Null is one if listed."""
     if given is not None:
-        return _given_domain(given, (key,), "candidates"), "candidates= in the call"
+        return given_domain(given, (key,), "candidates"), "candidates= in the call"
     own = _own_domain(key)
     return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
 
 
-def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
+def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
     names = [key.name for key in keys]
     types = {key.name: key.dtype for key in keys}
     if isinstance(given, pl.DataFrame):

@@ -23,7 +23,7 @@ from dp_polars._frame.question import Question, Source, View
 from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
-from dp_polars._many.synthesis_release import Synthesis
+from dp_polars._many.synthesis import Synthesis
 from dp_polars._numbers import flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import public_digest

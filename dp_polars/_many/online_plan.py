@@ -1,17 +1,15 @@
-"""What answering many questions over a domain will do and cost: private multiplicative weights, split up front.
+"""The plan of online queries: private multiplicative weights (Hardt and Rothblum 2010). It never sees data.
 
-What one unit can change: it keeps at most `max_rows` rows, each in one cell. Added or removed, t units move the number
-of kept rows in any set of cells by at most max_rows * t. Replaced: a unit's rows in the set, at most max_rows and at
-least 0 of them, become another number from 0 to max_rows; so t units move it by at most max_rows * t as well. The
-distance of that number from a public one moves by no more. So all parts have the same sensitivity:
+The protected change of t units moves the number of kept rows in any set of cells by at most max_rows * t (see
+`histogram`). The distance of that number from a public one moves by no more. So all parts have the same sensitivity:
 
-- the number of kept rows, with discrete Laplace noise, `size_epsilon`;
-- one sparse vector (Lyu, Su, Li 2017, not monotone) of `max_updates` hits, asked whether the exact answer is further
-  than alpha * n from the hypothesis', `test_epsilon` for the whole stream;
-- at each hit the exact answer with discrete Laplace noise, `value_epsilon` / max_updates each.
+- the number of kept rows, with discrete Laplace noise, costs `size_epsilon`;
+- one sparse vector with `max_updates` hits (Lyu, Su, Li 2017, not monotone) is asked whether the exact answer is
+  further than alpha * n from the hypothesis, and costs `test_epsilon` as a whole;
+- at each hit, the exact answer with discrete Laplace noise costs `value_epsilon` / max_updates.
 
 The threshold, the hypothesis and the questions depend on what was released before, so the epsilons add up (adaptive
-composition of the sparse vector's stream with the values, as in Lyu, Su, Li 2017, theorem 2).
+composition of the sparse vector with the values, as in Lyu, Su, Li 2017, theorem 2).
 """
 
 from __future__ import annotations
@@ -30,13 +28,26 @@ from dp_polars.mechanisms.sparse_accuracy import sparse_error
 from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
 
 _SIZE_PART = Fraction(1, 20)
-_VALUE_PART = Fraction(1, 4)  # values then err like comparisons, for about a thousand questions
+_VALUE_PART = Fraction(1, 4)  # for about a thousand questions, values then err as much as comparisons
 _MOST_UPDATES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OnlinePlan(FramePlan):
-    """What an object that answers many questions will do and cost. Prints as a table.
+    """What online queries will do and cost. Prints as a table; `preview` makes it and spends nothing.
+
+    Attributes
+    ----------
+    domain
+        The columns that questions are about, and their public values.
+    alpha
+        How far off the hypothesis may be, as a fraction of all rows, before an answer is measured.
+    max_updates
+        How many answers are measured at most.
+    max_rows, max_rows_rule
+        The most rows that one unit counts with, and where this cap came from.
+    epsilon
+        The epsilon of everything together.
 
     Examples
     --------
@@ -56,22 +67,22 @@ class OnlinePlan(FramePlan):
 
     @property
     def sensitivity(self) -> int:
-        """How far one protected change moves the number of rows in a set of cells."""
+        """The most by which one protected change moves the number of rows in a set of cells."""
         return self.max_rows * self.terms.group_size
 
     @property
     def size_epsilon(self) -> Fraction:
-        """What the number of rows costs."""
+        """The epsilon of the noisy number of rows."""
         return self.epsilon * _SIZE_PART
 
     @property
     def value_epsilon(self) -> Fraction:
-        """What the values of all updates cost together."""
+        """The epsilon of the values of all updates together."""
         return self.epsilon * _VALUE_PART
 
     @property
     def test_epsilon(self) -> Fraction:
-        """What all comparisons cost together."""
+        """The epsilon of all comparisons together."""
         return self.epsilon - self.size_epsilon - self.value_epsilon
 
     @property
@@ -86,13 +97,13 @@ class OnlinePlan(FramePlan):
 
     @property
     def scales(self) -> SparseScales:
-        """The scales of the comparisons, for a sensitivity of 1."""
+        """The noise scales of the comparisons, for a sensitivity of 1."""
         return sparse_scales(
             self.test_epsilon, self.max_updates, delta=None, monotone=False, constants="lyu-su-li", numeric=False
         )
 
     def margin(self, questions: int, confidence: float = 0.95) -> float:
-        """Return how far beyond alpha * n an answer may be off, in rows, for so many questions at once."""
+        """Return by how many rows beyond alpha * n an answer may be off; it holds for so many questions together."""
         each = 1 - (1 - confidence) / 2
         compared = sparse_error(
             answers=questions,
@@ -151,7 +162,7 @@ def online_plan(
     steps: tuple[str, ...],
     unchecked: bool,
 ) -> OnlinePlan:
-    """Return the plan of an object that answers many questions; without `max_updates` the bound that theory gives."""
+    """Return the plan of online queries. `max_updates` defaults to the usual number or, if that is less, the bound."""
     updates = min(most_updates(domain, alpha), usual_updates(domain)) if max_updates is None else max_updates
     if updates > _MOST_UPDATES:
         raise InvalidParameterError(
@@ -179,10 +190,10 @@ def online_plan(
 
 
 def most_updates(domain: Domain, alpha: Fraction) -> int:
-    """Return how many updates with a gap of alpha there can be: ln|X| / (3/2 alpha**2); see `Hypothesis.learn`."""
+    """Return the bound on updates with a gap of alpha: ln(cells) / (3/2 alpha**2), see `Hypothesis.learn`."""
     return max(1, math.ceil(math.log(domain.size) / (1.5 * float(alpha) ** 2)))
 
 
 def usual_updates(domain: Domain) -> int:
-    """Return how many updates are usually enough: real data are far from the worst case, and noise grows with them."""
+    """Return how many updates are usually enough. Real data are far from the worst case, and more updates add noise."""
     return 10 + math.ceil(4 * math.log(domain.size))

@@ -1,15 +1,17 @@
-"""What making synthetic rows will do and cost: MWEM, or the small database where it is feasible.
+"""The plan of synthetic rows: MWEM, or the small database where it is feasible. It never sees data.
 
-What one unit can change: it keeps at most `max_rows` rows, each in one cell. With r = max_rows * t for t units:
+How t units change what is measured, with r = max_rows * t:
 
-- the number of rows in any set of cells moves by at most r, added or removed or replaced (see `planning/online.py`);
-- the counts of a partition of the cells move by at most r in the first norm and r**2 in the second squared; replaced,
-  r rows leave and r others enter: 2r, and 2 r**2 (the two changes are non-negative, so their product only helps);
-- MWEM's score of a partition is the distance in the first norm of its counts from public whole numbers, less a public
-  penalty: it moves by at most as much as the counts do, up for some partitions and down for others (not monotone);
-- the small database's score is -max |m f(D) - n f(candidate)| over all counts f, with the noisy n: m r.
+- The number of rows in any set of cells moves by at most r (see `histogram`).
+- The counts of a partition of the cells move by at most r in the L1 norm and r**2 in the squared L2 norm if units are
+  added or removed. If they are replaced, r rows leave and r others enter: 2r and 2 r**2. (Both changes are
+  non-negative, so their product only lowers the norm.)
+- MWEM's score of a partition is the L1 distance of its counts from public whole numbers, minus a public penalty. It
+  moves by at most as much as the counts do, up for some partitions and down for others (it is not monotone).
+- The small database's score is -max |m f(D) - n f(candidate)| over all counts f, with m elements and the noisy n. It
+  moves by at most m r.
 
-The parts of a spend add up in epsilon or in rho, whichever buys less noise (`spend.allot`).
+The parts of the spend add up in epsilon or in rho, whichever gives less noise (`spend.allot`).
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ Method = Literal["mwem", "small_database"]
 MAX_CANDIDATES = 10**7
 _MOST_ROUNDS = 50
 _LEAST_ROUNDS = 3
-_ALWAYS = 15  # rounds that are done however large the domain
-_WORK = 2_000_000_000  # cells that all choices may look at
-# Parts of the spend, and how noisy a measurement may be: measured on the flights from New York, see the tests.
+_ALWAYS = 15  # how many rounds are possible however large the domain is
+_WORK = 2_000_000_000  # how many cells all choices together may look at
+# The parts of the spend, and how noisy a measurement may be. They were tuned on the flights from New York (see tests).
 _SIZE_PART, _START_PART, _CHOICE_PART = Fraction(1, 25), Fraction(1, 5), Fraction(3, 20)
 _SMALL_SIZE_PART = Fraction(1, 20)
 _TOLERATED = 0.15
@@ -49,7 +51,10 @@ _TOLERATED = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What MWEM measures: the columns alone first, then in each round a chosen partition; without choices, each."""
+    """The noise of MWEM's measurements: first the single columns, then a chosen partition in each round.
+
+    If there are as many rounds as partitions, every partition is measured and `choice` is None.
+    """
 
     start: tuple[Noise, ...]
     choice: Fraction | None
@@ -58,7 +63,20 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SynthesisPlan(FramePlan):
-    """What making synthetic rows will do and cost. Prints as a table.
+    """What a synthesis will do and cost. Prints as a table; `preview` makes it and spends nothing.
+
+    Attributes
+    ----------
+    spend, allowance
+        What the user wants to spend, and what that is in the measure with less noise.
+    domain
+        The columns of the synthetic rows, and their public values.
+    method, rounds, alpha
+        The arguments of `synthesize`.
+    workload, queries
+        The partitions whose counts shall be close, and the conditions that they stand for (None: pairs of columns).
+    max_rows, max_rows_rule
+        The most rows that one unit counts with, and where this cap came from.
 
     Examples
     --------
@@ -81,7 +99,7 @@ class SynthesisPlan(FramePlan):
 
     @property
     def most_rounds(self) -> int:
-        """How many rounds there are at most, if the user doesn't say."""
+        """The most rounds that are made if the user doesn't give a number."""
         if self.method == "small_database":
             return 1
         work = _WORK // (self.domain.size * len(self.workload))
@@ -89,30 +107,30 @@ class SynthesisPlan(FramePlan):
 
     @property
     def reach(self) -> int:
-        """How far one protected change moves the number of rows in a set of cells."""
+        """The most by which one protected change moves the number of rows in a set of cells."""
         return self.max_rows * self.terms.group_size
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one protected change moves the counts of a partition."""
+        """The most by which one protected change moves the counts of a partition."""
         changes = 1 if self.terms.adjacency == "add_remove" else 2
         return Sensitivity(l1=changes * self.reach, l2_squared=changes * self.reach**2, each=self.reach)
 
     @cached_property
     def start(self) -> tuple[Partition, ...]:
-        """What MWEM measures first: each column alone, unless the user said what counts."""
+        """The partitions that MWEM measures first: each single column, unless the user gave queries."""
         if self.queries is not None or len(self.domain.dims) == 1:
             return ()
         return tuple(Partition((axis,), (length,)) for axis, length in enumerate(self.domain.dims))
 
     @property
     def elements(self) -> int:
-        """How many rows a small database has: ln|Q| / alpha**2 (Blum, Ligett, Roth 2008)."""
+        """The number of rows of a small database: ln|Q| / alpha**2 (Blum, Ligett, Roth 2008)."""
         counts = len(self.workload) if self.queries is not None else sum(one.cells for one in self.workload)
         return max(1, math.ceil(math.log(max(counts, 2)) / float(self.alpha or 1) ** 2))
 
     def wanted(self, rounds: int) -> list[Wanted]:
-        """Return what the spend is split among, the number of rows first; the weights sum to 1."""
+        """Return the parts of the spend, the number of rows first. Their weights sum to 1."""
         size = Sensitivity(l1=self.reach, l2_squared=self.reach**2, each=self.reach)
         if self.method == "small_database":
             return [
@@ -120,7 +138,7 @@ class SynthesisPlan(FramePlan):
                 Wanted(weight=1 - _SMALL_SIZE_PART),
             ]
         parts, rest = [Wanted(weight=_SIZE_PART, sensitivity=size)], 1 - _SIZE_PART
-        if rounds >= len(self.workload):  # nothing to choose
+        if rounds >= len(self.workload):  # every partition is measured
             each = Wanted(weight=rest / len(self.workload), sensitivity=self.sensitivity)
             return parts + [each] * len(self.workload)
         if self.start:
@@ -132,16 +150,16 @@ class SynthesisPlan(FramePlan):
         return parts + [measured] * rounds
 
     def granted(self, rounds: int) -> list[Granted]:
-        """Return what each part of `wanted` bought."""
+        """Return what each part of `wanted` gets."""
         return allot(self.terms, self.spend, self.wanted(rounds), self.allowance)[0]
 
     @cached_property
     def size_noise(self) -> Noise:
-        """The noise on the number of rows; it doesn't depend on the rounds."""
+        """The noise on the number of rows. It doesn't depend on the number of rounds."""
         return _noise(self.granted(1)[0])
 
     def rounds_for(self, size: int) -> int:
-        """Return how many rounds a noisy number of rows allows: so many that a measurement is not drowned in noise."""
+        """Return as many rounds as a noisy number of rows allows before noise drowns the measurements."""
         if self.rounds is not None:
             return self.rounds
         cells = sum(one.cells for one in self.workload) / len(self.workload)
@@ -153,7 +171,7 @@ class SynthesisPlan(FramePlan):
         return low
 
     def schedule(self, size: int) -> Schedule:
-        """Return MWEM's measurements and choices for a noisy number of rows."""
+        """Return MWEM's schedule for a noisy number of rows."""
         rounds = self.rounds_for(size)
         granted = self.granted(rounds)[1:]
         if rounds >= len(self.workload):
@@ -166,7 +184,7 @@ class SynthesisPlan(FramePlan):
         )
 
     def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal questions, in every process."""
+        """Return bytes that are equal for equal syntheses, in every process."""
         plain = {
             "question": "synthesize",
             "domain": self.domain.fingerprint(),
@@ -230,7 +248,7 @@ def synthesis_plan(
     steps: tuple[str, ...],
     unchecked: bool,
 ) -> SynthesisPlan:
-    """Return the plan in the measure that buys less noise, or say why there is none."""
+    """Return the plan in the measure with less noise, or raise an error that says why there is none."""
     best: tuple[float, SynthesisPlan] | None = None
     for allowance in allowances_of(terms, spend):
         plan = SynthesisPlan(
@@ -256,7 +274,7 @@ def synthesis_plan(
         try:
             granted, wanted = plan.granted(usual), plan.wanted(usual)
             if rounds is None:
-                plan.granted(plan.most_rounds)  # whatever the number of rows will be
+                plan.granted(plan.most_rounds)  # raises an error if a large number of rounds has no noise
         except InvalidParameterError:
             continue
         size = sum(float(own.weight) * math.log(one.size) for one, own in zip(granted, wanted, strict=True))
@@ -283,13 +301,13 @@ def _price(plan: SynthesisPlan) -> Cost:
 
 
 def marginals(domain: Domain) -> tuple[Partition, ...]:
-    """Return the usual workload: every pair of columns (which has each column too), or the only column."""
+    """Return the default workload: every pair of columns, or the only column."""
     axes = combinations(range(len(domain.dims)), min(2, len(domain.dims)))
     return tuple(Partition(pair, tuple(domain.dims[axis] for axis in pair)) for pair in axes)
 
 
 def candidates(plan: SynthesisPlan) -> int:
-    """Return how many small databases there are."""
+    """Return the number of possible small databases."""
     return number_of_multisets(plan.domain.size, plan.elements)
 
 
@@ -316,7 +334,7 @@ def _noise(granted: Granted) -> Noise:
 
 
 def mean_error(noise: Noise) -> float:
-    """Return the mean distance of a noisy number from the true one."""
+    """Return the mean absolute error of a noisy number."""
     return float(noise.parameter) if noise.mechanism == "laplace" else math.sqrt(2 * noise.parameter / math.pi)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from dp_polars._many.domain import Domain
-from dp_polars._many.domain_columns import bins, domain_of_words
-from dp_polars._many.online_release import bounded_histogram
+from dp_polars._many.domain import Domain, bins, parse_domain
+from dp_polars._many.histogram import bounded_histogram
 from tests.bits import SeededBits
 
 COLORS = ["red", "green", "blue"]
@@ -31,7 +30,7 @@ def random_rows(rng: np.random.Generator, users: list[int], most: int) -> pl.Dat
 
 
 def domain() -> Domain:
-    return domain_of_words(WORDS, random_rows(np.random.default_rng(0), [1], 1).schema, ("user",))
+    return parse_domain(WORDS, random_rows(np.random.default_rng(0), [1], 1).schema, ("user",))
 
 
 def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:

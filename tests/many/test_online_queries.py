@@ -16,7 +16,7 @@ import dp_polars as dp
 from dp_polars._audit.audit import judged
 from dp_polars._audit.samples import Samples
 from dp_polars._many import online_release as online
-from dp_polars._many.domain_columns import domain_of_words
+from dp_polars._many.domain import parse_domain
 from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
 from dp_polars._many.online_release import OnlineStream
 from dp_polars._plan.query import Spend
@@ -130,7 +130,7 @@ def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
     return judged(samples[0], samples[1], miss=1e-7 / 2).worth
 
 
-TWO = domain_of_words(["member"], pl.Schema({"member": pl.Boolean}), ())
+TWO = parse_domain(["member"], pl.Schema({"member": pl.Boolean}), ())
 
 
 def test_an_attack_finds_no_more_than_was_charged():
@@ -362,7 +362,7 @@ def test_two_thousand_marginals_are_closer_than_with_laplace_or_gaussian_noise()
     cells = np.ravel_multi_index(tuple((rng.random((_BITS, rows)) < 0.05).astype(int)), shape)
     histogram = np.bincount(cells, minlength=2**_BITS).reshape(shape)
     names = {f"b{i}": pl.Boolean for i in range(_BITS)}
-    plan = plan_of(domain_of_words(list(names), pl.Schema(names), ()), alpha="0.2", updates=10)
+    plan = plan_of(parse_domain(list(names), pl.Schema(names), ()), alpha="0.2", updates=10)
     stream = OnlineStream(plan, histogram, SeededBits(0))
     true, answered = [], []
     for _ in range(asked):

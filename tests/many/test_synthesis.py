@@ -11,12 +11,11 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._many import mwem
 from dp_polars._many import online_release as online
-from dp_polars._many.methods import SynthesisWords, synthesis_plan_of
-from dp_polars._many.mwem import choice_rate, scores_of, synthetic_weights
+from dp_polars._many import synthesis_release
+from dp_polars._many.methods import synthesis_plan_of
 from dp_polars._many.synthesis_plan import SynthesisPlan
-from dp_polars._many.synthesis_release import whole_rows
+from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
 from dp_polars._session.pricing import pure_cost
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
 from examples.flights import flights
@@ -36,7 +35,7 @@ def plan_of(words=None, *, session=None, spend=None, frame=None, rows=3, **asked
     view = dp.private(frame, session=session)._view({})
     given = {"queries": None, "method": "mwem", "rounds": None, "alpha": None, **asked}
     spend = spend or {"epsilon": 1}
-    return synthesis_plan_of(view, SynthesisWords(words or WORDS, **given), {"max_rows_per_group": rows, **spend})
+    return synthesis_plan_of(view, {"max_rows_per_group": rows, **spend}, columns=words or WORDS, **given)
 
 
 # ---------------------------------------------------------------- what one unit can move
@@ -88,7 +87,7 @@ def test_a_choice_is_as_private_as_its_epsilon(adjacency):
 
 
 def test_a_choice_as_of_monotone_scores_is_caught(monkeypatch):
-    monkeypatch.setattr(mwem, "choice_rate", lambda epsilon, plan: epsilon / plan.sensitivity.l1)
+    monkeypatch.setattr(synthesis_release, "choice_rate", lambda epsilon, plan: epsilon / plan.sensitivity.l1)
     assert worst_choice("replace") > 1.02
 
 
@@ -110,7 +109,7 @@ def worst_choice(adjacency: str) -> float:
         laws = []
         for own in (table, other):
             scores = scores_of([part.totals(own) for part in parts], guess, parts, 150, schedule.rounds[0])
-            rate = float(mwem.choice_rate(schedule.choice, plan))
+            rate = float(synthesis_release.choice_rate(schedule.choice, plan))
             logs = rate * (scores - scores.max())
             laws.append(logs - math.log(np.exp(logs).sum()))
         worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) / float(schedule.choice))
@@ -141,10 +140,10 @@ def spent(plan: SynthesisPlan, monkeypatch, histogram) -> tuple[Fraction, Fracti
         rhos.append(epsilons[-1] ** 2 / 8)
         return pick(scores, rate, source)
 
-    draw, pick = mwem.noisy, mwem.choose_exponential
+    draw, pick = synthesis_release.noisy, synthesis_release.choose_exponential
     with monkeypatch.context() as patch:
-        patch.setattr(mwem, "noisy", noisy)
-        patch.setattr(mwem, "choose_exponential", choose)
+        patch.setattr(synthesis_release, "noisy", noisy)
+        patch.setattr(synthesis_release, "choose_exponential", choose)
         synthetic_weights(histogram, plan, SeededBits(1))
     assert len(epsilons) >= 4
     return sum(epsilons), sum(rhos)
@@ -167,7 +166,7 @@ def test_every_draw_is_paid(kind, rounds, adjacency, together, scale, monkeypatc
 
 
 def test_a_choice_that_counts_twice_is_caught(monkeypatch):
-    monkeypatch.setattr(mwem, "choice_rate", lambda epsilon, plan: 2 * choice_rate(epsilon, plan))
+    monkeypatch.setattr(synthesis_release, "choice_rate", lambda epsilon, plan: 2 * choice_rate(epsilon, plan))
     plan = plan_of(rounds=2)
     epsilon, _ = spent(plan, monkeypatch, np.arange(18).reshape(3, 3, 2))
     assert epsilon > plan.cost.epsilon
