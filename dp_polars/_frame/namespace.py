@@ -1,4 +1,4 @@
-"""Where `df.dp` and `lf.dp` come from, and their typed twin `dp.private`."""
+"""`dp.private`, and the registration of `df.dp` and `lf.dp` with Polars."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def private(
     data_version: str | None = None,
     weaker_unit: bool = False,
 ) -> PrivateFrame[Frame]:
-    """Return the private form of a frame: `df.dp` for editors and type checkers, with options.
+    """Make a frame private. This is `df.dp` with options, in a form that editors and type checkers understand.
 
     Parameters
     ----------
     frame
         A DataFrame or LazyFrame.
     session
-        The session that pays; the current one if not given.
+        The session that pays. The default is the current one.
     unit
-        The unit of this table, where it is not the session's: a mapping if its columns are called otherwise here,
-        `{"user_id": "customer_id"}`; some of the session's columns for a coarser unit, which doubles the noise.
+        The unit of this table, if it differs from the session's. Use a mapping if the columns have other names here,
+        `{"user_id": "customer_id"}`, or some of the session's columns for a coarser unit, which doubles the noise.
     name, data_version
-        Both given: releases are found again by them, in every process, until the version changes.
+        If both are given, releases are found again by them in every process, until the version changes.
     weaker_unit
-        The owner's word that any other `unit` may be used, which may protect less than the session agreed; the plan
-        and the ledger repeat it.
+        Allows any other `unit`, which may protect less than the session promises. The owner of the data vouches for
+        this, and the plan and the ledger repeat it.
 
     Examples
     --------
@@ -47,6 +47,6 @@ def private(
 
 
 def put_namespace() -> None:
-    """Put the namespace `dp` on DataFrame and LazyFrame."""
+    """Register the namespace `dp` for DataFrame and LazyFrame."""
     pl.api.register_dataframe_namespace("dp")(PrivateFrame)
     pl.api.register_lazyframe_namespace("dp")(PrivateFrame)

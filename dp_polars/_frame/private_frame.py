@@ -1,4 +1,4 @@
-"""`df.dp` and `lf.dp`: a private frame, its checked transformations and its questions."""
+"""`PrivateFrame`, which is `df.dp` and `lf.dp`: checked transformations of private rows, and questions to them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class PrivateFrame(
     PublicNames,
     Generic[Frame],
 ):
-    """A frame whose rows stay private: it can be transformed and asked, not seen.
+    """A frame whose rows stay private: it can be transformed and asked questions, but not seen.
 
-    The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
-    business. Transformations are checked: each row of the result depends on one row of the frame.
+    The guarantee is about the rows of the frame that `.dp` was called on. What happened to it before is up to the
+    caller. Transformations are checked so that each row of the result depends on one row of the frame.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class PrivateFrame(
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
-        self._unit_of(session)  # says so if it is no unit
+        self._unit_of(session)  # raises an error if it is not a unit
         self._name, self._data_version = name, data_version
         self._steps: tuple[str, ...] = ()
         self._made: frozenset[str] = frozenset()
@@ -93,7 +93,10 @@ class PrivateFrame(
 
     @no_panics
     def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
-        """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
+        """Keep the rows for which every predicate is true and columns have the values of the constraints.
+
+        `unchecked=True` skips the check: the user then vouches that each predicate depends on one row only.
+        """
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
@@ -106,7 +109,7 @@ class PrivateFrame(
 
     @no_panics
     def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
-        """Add or replace columns; the unit column can't be replaced."""
+        """Add or replace columns. The unit column can't be replaced."""
         if flag_of(unchecked, "unchecked"):
             return self._with_unchecked(expressions, named)
         checked = self._checked_columns(expressions, named, "with_columns")
@@ -118,7 +121,7 @@ class PrivateFrame(
 
     @no_panics
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
-        """Keep these columns; the unit column stays in any case."""
+        """Keep these columns. The unit column always stays."""
         if flag_of(unchecked, "unchecked"):
             made = self._with_unchecked(expressions, named)
             listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
@@ -137,7 +140,7 @@ class PrivateFrame(
 
     @no_panics
     def drop(self, *columns: str) -> PrivateFrame[Frame]:
-        """Leave these columns out; the unit column can't be."""
+        """Drop these columns. The unit column can't be dropped."""
         self._known(columns)
         self._keep_unit(set(columns), "drop")
         kept = [name for name in self._rows.schema if name not in columns]
@@ -145,7 +148,7 @@ class PrivateFrame(
 
     @no_panics
     def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
-        """Rename columns; the unit column keeps its name."""
+        """Rename columns. The unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
         schema = self._rows.schema
@@ -162,7 +165,7 @@ class PrivateFrame(
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
     ) -> PrivateFrame[Frame]:
-        """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
+        """Join a public frame by equal keys. Its keys must be unique, so that no private row is multiplied."""
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
         names = [on] if isinstance(on, str) else list(on)
@@ -178,13 +181,13 @@ class PrivateFrame(
         rows = self._rows.make(texts) if texts else self._rows
         rows = rows.lookup(public, on=[(name, name) for name in names], how=how, columns=added)
         check_names(rows.schema)
-        # Public rows are part of the question, so they may be part of its name.
+        # Public rows are part of the question, so their digest may be stored with it.
         step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, made=added.values())
 
     @property
     def preview(self) -> Preview:
-        """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
+        """The same methods, which return their plan: what a question would do and cost. Nothing is spent."""
         return Preview(self._view)
 
     # ------------------------------------------------------------------ questions
@@ -196,7 +199,7 @@ class PrivateFrame(
 
     @no_panics
     def _view(self, options: AnyOptions) -> View:
-        """Return what a question sees of this frame, or say why nobody can ask."""
+        """Return what a question sees of this frame, or raise an error that says why it can't be asked."""
         session = self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
@@ -204,12 +207,14 @@ class PrivateFrame(
         if missing:
             raise InvalidParameterError(
                 f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
-                f"{', '.join(self._schema())}. If it is called otherwise here, say dp.private(frame, "
+                f"{', '.join(self._schema())}. If the column has another name here, say dp.private(frame, "
                 f"unit={{{missing[0]!r}: 'the column here'}})."
             )
         self._own_unit(unit)
         if any(name.startswith("\0") for name in self._schema()):
-            raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
+            raise InvalidParameterError(
+                "Column names that begin with a null character are reserved for dp_polars; rename yours."
+            )
         return View(self._rows, self._steps, self._unchecked, unit, session, table)
 
     def _paying(self, options: AnyOptions) -> Session:
@@ -222,17 +227,17 @@ class PrivateFrame(
         return session
 
     def _unit_of(self, session: Session | None) -> TableUnit:
-        """Return who is protected here in a session; without one, what was said of this table alone."""
+        """Return who is protected in this table: the session's unit, or the unit that this table has of its own."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
         return table_unit(agreed, self._unit, weaker=weaker)
 
     def _unit_columns(self) -> tuple[str, ...]:
-        """Return the unit columns as far as they are known before a question: those of the session at hand."""
+        """Return the unit columns that are known before a question: those of the current session."""
         return self._unit_of(self._session or current_session()).columns
 
     def _own_unit(self, unit: tuple[str, ...]) -> None:
-        """Refuse a unit column that a step made: whichever session pays, units are those of the frame itself."""
+        """Refuse a unit column that a step made. Whichever session pays, units must come from the original frame."""
         made = self._made & set(unit)
         if made:
             raise InvalidParameterError(
@@ -246,7 +251,7 @@ class PrivateFrame(
         return self._rows.schema
 
     def _check_all(self, expression: Any, what: str) -> tuple[CheckedExpression, ...]:
-        """Return what an expression with selectors stands for, checked."""
+        """Return the checked expressions that an expression with selectors expands to."""
         return check_expressions(expression, schema=self._schema(), what=what)
 
     def _checked_columns(
@@ -261,7 +266,7 @@ class PrivateFrame(
         return checked
 
     def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
-        """Add columns on the user's word that they are row-wise and total."""
+        """Add columns that nobody checked: the user vouches that they are row-wise and never fail."""
         rows = self._rows.lazy().with_columns(*expressions, **named)
         before, after = self._schema(), rows.collect_schema()
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
@@ -299,7 +304,7 @@ class PrivateFrame(
         return after
 
     def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
-        """Return the frame after a step that nobody checked: it may not even have a text that names it."""
+        """Return the frame after a step that nobody checked. It has a random name, as it may not have a text."""
         after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
         after._unchecked = True
         return after
@@ -309,6 +314,6 @@ class PrivateFrame(
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError(
-            "A private frame can't be copied or pickled: the copy would hold the rows. Pass what was released, or make "
-            "the frame private where it is asked."
+            "A private frame can't be copied or pickled: the copy would hold the rows. Pass on what was released, or "
+            "make the frame private where it is asked."
         )

@@ -1,4 +1,4 @@
-"""The local model: a column of randomized responses, one of each unit."""
+"""The method of a private frame for the local model: `randomized_response`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Answer = TypeVar("Answer")
 
 
 class ResponseOptions(TypedDict, total=False):
-    """Options of randomized responses.
+    """The options of `randomized_response`.
 
     Attributes
     ----------
     epsilon
-        The epsilon of each response; charged for each of the session's `group_size` units.
+        The epsilon of each response. The price is `group_size` times that.
     share, rho
-        Instead: the whole price, as a part of the session's budget or as its rho.
+        Instead of epsilon: the whole price, as a share of the session's budget or as a rho.
     fresh
-        Pays for new responses although the same release is stored.
+        Pays for new responses even if the same release is stored.
     session
         The session that pays, if not the current one.
 
@@ -58,7 +58,7 @@ class ResponseOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Asking:
-    """The words of a call."""
+    """The arguments of `randomized_response`."""
 
     column: ExpressionLike
     categories: Sequence[Any] | None
@@ -67,7 +67,7 @@ class Asking:
 
     @property
     def general(self) -> Options:
-        """The options, as those of any question."""
+        """The options, in the type that all questions share."""
         return cast(Options, self.options)
 
 
@@ -86,7 +86,7 @@ class ResponseQuestion(TableQuestion[ResponsePlan]):
 
 
 class Responses(Asker, Generic[Answer]):
-    """Randomized responses of a private frame, or their plan."""
+    """Randomized responses: one random category for each unit."""
 
     def randomized_response(
         self,
@@ -98,25 +98,27 @@ class Responses(Asker, Generic[Answer]):
     ) -> Answer:
         """Return a random category for each unit, which is the true one more often than any other.
 
-        The answer has this column alone, one row of each unit (of several rows one is chosen at random; rows without a
-        unit are left out), in random order. `dp.estimate_frequencies` tells how frequent each category was.
+        The answer has only this column, with one row for each unit, in random order. If a unit has several rows, one is
+        chosen at random. Rows without a unit are left out. `dp.estimate_frequencies` estimates from the answer how
+        frequent each category was.
 
-        It hides values, not who is there: it is for sessions with `adjacency="replace"`, and for frames without a
-        filter or an inner, semi or anti join.
+        Values are hidden, but not who is there. So the session must have `adjacency="replace"`, and the frame must not
+        have been filtered or joined with an inner, semi or anti join.
 
         Parameters
         ----------
         column
             The values: a name or a row-wise expression. Boolean, Enum, text, whole numbers or dates.
         categories
-            Every possible value, fixed without looking at the data; None can be one of them. Of Boolean and Enum all
-            values and null, if not given. A value that is not listed is answered by a uniformly random category.
+            Every possible value, fixed without looking at the data; None can be one of them. The default for Boolean
+            and Enum columns is all values and null. A value that is not listed is answered by a uniformly random
+            category.
         resample
-            Instead of a spend, the classroom form: with this probability a response is a uniformly random category,
-            else the truth. Of k categories the epsilon of each response is ln(1 + k * (1 - resample) / resample).
+            Instead of a spend: with this probability a response is a uniformly random category, otherwise it is the
+            truth. With k categories, the epsilon of each response is ln(1 + k * (1 - resample) / resample).
         **options
             `epsilon` (of each response; the price is `group_size` times that), `share` or `rho` (the whole price),
-            `fresh` and `session`.
+            `fresh` and `session`: see `dp.ResponseOptions`.
 
         Examples
         --------
@@ -135,19 +137,19 @@ class Responses(Asker, Generic[Answer]):
 
 
 def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
-    """Return the question that a call means, or say what is missing. Nothing is read or spent."""
+    """Return the question that a call asks, or raise an error that says what is missing. Nothing is read or spent."""
     check_options(asking.general, "randomized_response", ResponseOptions)
     terms, schema = view.terms, view.rows.schema
     check_presence(terms, view.steps)
     check_unit(view.unit, schema)
     checked = check_expression(asking.column, schema=schema, what="randomized_response")
     tree = checked.tree
-    if isinstance(tree.dtype, pl.Categorical):  # its codes follow the data; a released column is text
+    if isinstance(tree.dtype, pl.Categorical):  # its codes depend on the data, so the released column is text
         tree = apply("cast", tree, to=pl.String())
     dtype = tree.dtype
     try:
         categories = categories_of(dtype, asking.categories)
-    except InvalidDataError as problem:  # of the type, not of a value
+    except InvalidDataError as problem:  # about the type of the column, never about a value in it
         raise InvalidParameterError(f"{checked.name}: {problem}") from None
     spend, resample = _law(asking, view.session)
     channel, cost = channel_and_cost(terms, len(categories), spend, resample)
@@ -168,16 +170,18 @@ def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
 
 
 def _law(asking: Asking, session: Session) -> tuple[Spend | None, Any]:
-    """Return what a response may cost, or with which probability it is resampled."""
+    """Return the spend, or the probability with which a response is resampled."""
     said = [name for name in ("epsilon", "share", "rho") if asking.options.get(name) is not None]
     if asking.resample is not None:
         if said:
-            raise InvalidParameterError(f"resample= is the law of a response, and so its price: leave {said[0]}= out.")
+            raise InvalidParameterError(
+                f"resample= decides the epsilon of a response, and so the price: leave {said[0]}= out."
+            )
         return None, exact(asking.resample, "resample")
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
-            "What may these responses cost? Say epsilon=1.0 (of each response), share=0.1 (of the session) or rho=; or "
-            "resample=0.5, the probability with which a response is a uniformly random category."
+            "What may these responses cost? Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
+            "or resample=0.5, the probability with which a response is a uniformly random category."
         )
     return spend_of(asking.general, session), None
 

@@ -1,7 +1,7 @@
-"""The plan of randomized responses: the local model. It holds no data.
+"""The plan of randomized responses, the local model. It never sees data.
 
-What one unit can change: its one response, whose law moves by a factor of at most e**epsilon; `group_size` units change
-as many independent responses, so their epsilons add up. How many responses there are is not hidden: under "replace" it
+One unit changes one response, whose probabilities move by a factor of at most e**epsilon. `group_size` units change as
+many independent responses, so their epsilons add up. The number of responses is not hidden: in a "replace" session it
 is the same for neighbours.
 """
 
@@ -27,18 +27,16 @@ _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ResponsePlan(FramePlan):
-    """What will happen to a column that is released by randomized response.
+    """What randomized response will do to a column, and what it costs. Prints as a table.
 
     Attributes
     ----------
     name, expression
-        The column: its name, and its expression as canonical text.
+        The name of the column, and its expression as canonical text.
     categories, rule
-        All possible responses, and where they came from, in words.
+        All possible responses, and where they came from.
     channel
-        The law of each response.
-    cost
-        The price of all.
+        The probabilities of each response.
     """
 
     name: str
@@ -49,7 +47,7 @@ class ResponsePlan(FramePlan):
 
     @property
     def epsilon(self) -> Fraction:
-        """The epsilon of each response: what `dp.estimate_frequencies` takes, if there is no `resample`."""
+        """The epsilon of each response. `dp.estimate_frequencies` takes it, unless there is a `resample`."""
         return self.channel.epsilon
 
     @property
@@ -58,7 +56,7 @@ class ResponsePlan(FramePlan):
         return {self.name: self.categories.dtype}
 
     def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal questions, in every process."""
+        """Return bytes that are equal for equal questions, in every process. Stored responses are found by them."""
         plain = [
             "randomized_response", self.name, self.expression, public_digest(self.categories.to_frame()),
             str(self.channel.epsilon), str(self.channel.resample), self.unit, self.steps, self.unchecked,
@@ -82,7 +80,7 @@ class ResponsePlan(FramePlan):
         return f"{super().protects()}: values, not presence"
 
     def facts(self) -> Facts:
-        """Return the rows about the categories and the law of a response."""
+        """Return the rows about the categories and their probabilities."""
         channel = self.channel
         form = "the truth, or else one of the other categories"
         if channel.resample is not None:
@@ -102,10 +100,10 @@ class ResponsePlan(FramePlan):
 
 
 def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fraction | None) -> tuple[Channel, Cost]:
-    """Return the law of a response and the price of all, of a spend or of the classroom form.
+    """Return the probabilities of a response and the price of all responses, from a spend or from `resample`.
 
-    `epsilon=` is each response's own, and the price is that for each of `group_size` units; a share or a rho is the
-    whole price, of which each response has its part.
+    `epsilon=` is the epsilon of each response, and the price is `group_size` times that. A share or a rho is the whole
+    price, which the responses of `group_size` units divide.
     """
     units = terms.group_size
     if spend is None or spend.epsilon is not None:
@@ -118,12 +116,12 @@ def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fra
 
 
 def check_presence(terms: Terms, steps: tuple[str, ...]) -> None:
-    """Refuse where the number of responses would tell something: they hide values, not who is there."""
+    """Refuse questions whose number of responses would reveal something: responses hide values, not presence."""
     if terms.adjacency != "replace":
         raise InvalidParameterError(
-            "Randomized response hides what each unit says, not whether it is there: one row comes back for each. That "
-            "protects in a session with adjacency='replace' only. Open one for it, or ask for noisy frequencies in "
-            "this one: df.dp.count(column, ...)."
+            "Randomized response hides what each unit says, not whether it is there: one row comes back for each unit. "
+            "That protects only in a session with adjacency='replace'. Open such a session, or ask for noisy "
+            "frequencies in this one: df.dp.count(column, ...)."
         )
     for step in steps:
         kind, detail = json.loads(step)[:2]
@@ -137,7 +135,7 @@ def check_presence(terms: Terms, steps: tuple[str, ...]) -> None:
         if kind not in _KEEP_ALL_ROWS and not (kind == "join" and detail["how"] == "left"):
             what = f"{detail['how']} join" if kind == "join" else kind
             raise InvalidParameterError(
-                f"After a {what} the number of responses would tell how many units are left, which randomized response "
-                "does not hide. Ask the frame without it: make what it looks at a category of the column, with "
-                "with_columns(pl.when(...).then(...)), or join with how='left'."
+                f"After a {what} the number of responses would reveal how many units are left, which randomized "
+                "response does not hide. Ask the frame without this step: make the condition a category of the column "
+                "with with_columns(pl.when(...).then(...)), or join with how='left'."
             )

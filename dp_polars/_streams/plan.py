@@ -151,13 +151,14 @@ def stream_plan_of(
     if monotone and terms.adjacency == "replace":
         raise InvalidParameterError(
             "monotone=True needs answers that all rise or all fall together. In a 'replace' session one unit leaves "
-            "and another comes, so that some may rise while others fall. Leave it out, or open an 'add_remove' session."
+            "and another one enters, so some answers may rise while others fall. Leave it out, or open an 'add_remove' "
+            "session."
         )
     if not unit:
         max_rows, max_rows_rule = 1, "every row is a unit"
     elif max_rows is None and of == "rows":
         raise InvalidParameterError(
-            "With how many rows may one unit count? That decides the noise. Say max_rows_per_group=10 (here or in the "
+            "How many rows may one unit count with? That decides the noise. Say max_rows_per_group=10 (here or in the "
             "session), or count units instead of rows with of='units'."
         )
     epsilon, cost = pure_spend(terms, spend, "a stream")

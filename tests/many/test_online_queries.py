@@ -15,6 +15,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._audit.audit import judged
 from dp_polars._audit.samples import Samples
+from dp_polars._many import histogram
 from dp_polars._many import online_release as online
 from dp_polars._many.domain import parse_domain
 from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
@@ -74,8 +75,8 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     def without_cap(frame, units, source, **_):
         return kept_rows(frame, units, source, max_rows=None)
 
-    kept_rows = online.kept_rows
-    monkeypatch.setattr(online, "kept_rows", without_cap)
+    kept_rows = histogram.kept_rows
+    monkeypatch.setattr(histogram, "kept_rows", without_cap)
     assert most_moved("add_remove", 1, range(40)) > 3
 
 

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._many import online_release as online
-from dp_polars._many import synthesis_release
+from dp_polars._many import histogram, synthesis_release
 from dp_polars._many.methods import synthesis_plan_of
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
@@ -72,8 +71,10 @@ def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
 
 
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
-    kept = online.kept_rows
-    monkeypatch.setattr(online, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99))
+    kept = histogram.kept_rows
+    monkeypatch.setattr(
+        histogram, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99)
+    )
     plan = plan_of()
     norms, _, scores = moved(plan, range(40))
     assert norms > plan.sensitivity.l1

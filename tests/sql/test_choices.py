@@ -340,7 +340,7 @@ REFUSED = [
     ("dp_noisy_max(region, candidates := (SELECT list(region) FROM rows))", "An option is a constant|subquery"),
     ("dp_noisy_max(place, candidates := ['nowhere'])", "candidates= can't be read as place"),
     ("dp_noisy_min(kind)", "noisy_min needs public candidates"),
-    ("dp_noisy_max(kind, score := 'most')", "score= is 'rows', 'units'"),
+    ("dp_noisy_max(kind, score := 'most')", "by: 'rows', 'units'"),
     ("dp_noisy_max(kind, n)", "bounds"),
     ("dp_noisy_max(kind, n, 5, 1)", "lower < upper"),
     ("dp_noisy_max(kind, n, 0, 5, 7)", "takes other arguments"),

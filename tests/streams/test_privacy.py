@@ -129,7 +129,7 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
 
 
 def test_a_replaced_unit_that_is_taken_for_a_removed_one_is_caught(monkeypatch):
-    honest = planning.moved_by
+    honest = stream_queries.moved_by
     monkeypatch.setattr(stream_queries, "moved_by", lambda grid, rows, _: honest(grid, rows, "add_remove"))
     both_ways = [*[dp.sum("x", bounds=(-1, 1))] * 8, dp.sum(-pl.col("x"), bounds=(-1, 1))]
     assert witness([(9, True, 7)] * 2, [(9, True, -9)] * 2, {"adjacency": "replace"}, both_ways) > 1.5

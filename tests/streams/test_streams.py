@@ -344,7 +344,7 @@ BAD = {
     "two spends": ({"share": 0.5}, "one way"),
     "epsilon of nothing": ({"epsilon": 0}, "greater than 0"),
     "a cap of nothing": ({"max_rows_per_group": 0}, "at least 1"),
-    "a cap in words": ({"max_rows_per_group": "auto"}, "estimates no caps"),
+    "a cap in words": ({"max_rows_per_group": "auto"}, "can't estimate caps"),
     "an unknown option": ({"epsilom": 1}, "epsilon"),
     "an option of aggregates": ({"keys": [1]}, "no option keys"),
 }
