@@ -31,9 +31,8 @@ from dp_polars._aggregates.functions import (
 )
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._frame.namespace import private, put_namespace
-from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options
+from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ResponseOptions
 from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._local.methods import ResponseOptions
 from dp_polars._many.domain import Bins, bins
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_queries import OnlineQueries

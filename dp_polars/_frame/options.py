@@ -148,7 +148,37 @@ class ChoiceOptions(TypedDict, total=False):
     session: Session | None
 
 
-AnyOptions = Options | OpeningOptions | ChoiceOptions
+class ResponseOptions(TypedDict, total=False):
+    """The options of `randomized_response`.
+
+    Attributes
+    ----------
+    epsilon
+        The epsilon of each response. The price is `group_size` times that.
+    share, rho
+        Instead of epsilon: the whole price, as a share of the session's budget or as a rho.
+    fresh
+        Pays for new responses even if the same release is stored.
+    session
+        The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ResponseOptions = {"epsilon": 1.0, "fresh": True}
+    >>> with dp.Session(epsilon=1.0, unit="user", adjacency="replace"):
+    ...     pl.DataFrame({"user": [1, 2], "vote": [True, False]}).dp.randomized_response("vote", **usual).height
+    2
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    fresh: bool
+    session: Session | None
+
+
+AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions
 
 
 def check_options(options: AnyOptions, aggregate: str, kind: type = Options, also: Sequence[str] = ()) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
+from fractions import Fraction
+from typing import Any, Generic, TypeVar, Unpack
 
 import polars as pl
 
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
-from dp_polars._frame.options import ExpressionLike, Options, check_options, fresh_of, spend_of
+from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, spend_of
 from dp_polars._frame.queries import check_unit, unit_columns
 from dp_polars._frame.question import Asker, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
@@ -24,51 +25,6 @@ from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import categories_of
 
 Answer = TypeVar("Answer")
-
-
-class ResponseOptions(TypedDict, total=False):
-    """The options of `randomized_response`.
-
-    Attributes
-    ----------
-    epsilon
-        The epsilon of each response. The price is `group_size` times that.
-    share, rho
-        Instead of epsilon: the whole price, as a share of the session's budget or as a rho.
-    fresh
-        Pays for new responses even if the same release is stored.
-    session
-        The session that pays, if not the current one.
-
-    Examples
-    --------
-    >>> import dp_polars as dp, polars as pl
-    >>> usual: dp.ResponseOptions = {"epsilon": 1.0, "fresh": True}
-    >>> with dp.Session(epsilon=1.0, unit="user", adjacency="replace"):
-    ...     pl.DataFrame({"user": [1, 2], "vote": [True, False]}).dp.randomized_response("vote", **usual).height
-    2
-    """
-
-    epsilon: Number | None
-    share: Number | None
-    rho: Number | None
-    fresh: bool
-    session: Session | None
-
-
-@dataclass(frozen=True)
-class Asking:
-    """The arguments of `randomized_response`."""
-
-    column: ExpressionLike
-    categories: Sequence[Any] | None
-    resample: Number | None
-    options: ResponseOptions
-
-    @property
-    def general(self) -> Options:
-        """The options, in the type that all questions share."""
-        return cast(Options, self.options)
 
 
 @dataclass(frozen=True)
@@ -131,33 +87,38 @@ class Responses(Asker, Generic[Answer]):
         >>> dp.estimate_frequencies(responses, epsilon=1.0, categories=["yes", "no"]).columns
         ['category', 'frequency', 'standard_error']
         """
-        asking = Asking(column, categories, resample, options)
-        answer: Answer = self._put(asking.general, lambda view: response_question_of(view, asking))
+
+        def question(view: View) -> ResponseQuestion:
+            return response_question(view, options, column=column, categories=categories, resample=resample)
+
+        answer: Answer = self._put(options, question)
         return answer
 
 
-def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
+def response_question(
+    view: View, options: ResponseOptions, *, column: ExpressionLike, categories: Any, resample: Any
+) -> ResponseQuestion:
     """Return the question that a call asks, or raise an error that says what is missing. Nothing is read or spent."""
-    check_options(asking.general, "randomized_response", ResponseOptions)
+    check_options(options, "randomized_response", ResponseOptions)
     terms, schema = view.terms, view.rows.schema
     check_presence(terms, view.steps)
     check_unit(view.unit, schema)
-    checked = check_expression(asking.column, schema=schema, what="randomized_response")
+    checked = check_expression(column, schema=schema, what="randomized_response")
     tree = checked.tree
     if isinstance(tree.dtype, pl.Categorical):  # its codes depend on the data, so the released column is text
         tree = apply("cast", tree, to=pl.String())
     dtype = tree.dtype
     try:
-        categories = categories_of(dtype, asking.categories)
+        listed = categories_of(dtype, categories)
     except InvalidDataError as problem:  # about the type of the column, never about a value in it
         raise InvalidParameterError(f"{checked.name}: {problem}") from None
-    spend, resample = _law(asking, view.session)
-    channel, cost = channel_and_cost(terms, len(categories), spend, resample)
+    spend, probability = _spend_or_resample(options, resample, view.session)
+    channel, cost = channel_and_cost(terms, len(listed), spend, probability)
     plan = ResponsePlan(
         name=checked.name,
         expression=checked.canonical,
-        categories=categories,
-        rule="categories= in the call" if asking.categories is not None else f"all values of {_kind(dtype)}, and null",
+        categories=listed,
+        rule="categories= in the call" if categories is not None else f"all values of {_kind(dtype)}, and null",
         channel=channel,
         cost=cost,
         terms=terms,
@@ -166,24 +127,26 @@ def response_question_of(view: View, asking: Asking) -> ResponseQuestion:
         unchecked=view.unchecked,
     )
     rows = view.rows.make({**unit_columns(view), "value": tree}, keep=False)
-    return ResponseQuestion(plan, rows, view.session, fresh_of(asking.options))
+    return ResponseQuestion(plan, rows, view.session, fresh_of(options))
 
 
-def _law(asking: Asking, session: Session) -> tuple[Spend | None, Any]:
+def _spend_or_resample(
+    options: ResponseOptions, resample: Any, session: Session
+) -> tuple[Spend | None, Fraction | None]:
     """Return the spend, or the probability with which a response is resampled."""
-    said = [name for name in ("epsilon", "share", "rho") if asking.options.get(name) is not None]
-    if asking.resample is not None:
+    said = [name for name in ("epsilon", "share", "rho") if options.get(name) is not None]
+    if resample is not None:
         if said:
             raise InvalidParameterError(
                 f"resample= decides the epsilon of a response, and so the price: leave {said[0]}= out."
             )
-        return None, exact(asking.resample, "resample")
+        return None, exact(resample, "resample")
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
             "What may these responses cost? Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
             "or resample=0.5, the probability with which a response is a uniformly random category."
         )
-    return spend_of(asking.general, session), None
+    return spend_of(options, session), None
 
 
 def _kind(dtype: pl.DataType) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dp_polars._engines.duckdb.rows import TableColumn
-from dp_polars._local.methods import Asking, ResponseQuestion, response_question_of
+from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._session.reservation import release_key
 from dp_polars._sql.aggregate_calls import constant_of
@@ -164,8 +164,8 @@ class _Reader:
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")
         words = {**options, **said}
-        asking = Asking(name, words.pop("categories", None), words.pop("resample", None), words)  # type: ignore[arg-type]
-        planned = response_question_of(view, asking)
+        categories, resample = words.pop("categories", None), words.pop("resample", None)
+        planned = response_question(view, words, column=name, categories=categories, resample=resample)  # type: ignore[arg-type]
         shown = call.get("alias") or RESPONSE
         return LocalStatement(lambda: self._released(planned, question).rename({name: shown}), planned.plan)
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import dp_polars as dp
 from dp_polars._engines.polars.rows import PrivateRows
-from dp_polars._local.methods import Asking, response_question_of
+from dp_polars._local.methods import response_question
 from dp_polars._local.release import permutation, responses_of, run_responses
 from dp_polars._release import snapshot as snapshots
 from dp_polars.mechanisms.channel import Channel
@@ -53,7 +53,7 @@ def rich():
 def asked(frame, session, column, *, categories=None, resample=None, **options):
     """Return the plan and the rows of a question, for responses with bits of the test's own."""
     view = frame.dp._view({"session": session})
-    question = response_question_of(view, Asking(column, categories, resample, options))
+    question = response_question(view, options, column=column, categories=categories, resample=resample)
     return question.plan, question.rows
 
 
