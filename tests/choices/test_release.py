@@ -1,9 +1,9 @@
 """Choices on neighbouring frames, exactly: every outcome of `noisy_max`, `top_k` and `select_best` is enumerated.
 
-The exact scores of two neighbours come from the engine, with one salt for both (which groups a unit keeps is its own
-matter). From them the law of all outcomes is computed by its definition, and compared: the ratio is at most
-exp(epsilon) with public candidates, and but for delta with candidates from the data. That the sampler draws from that
-law is a test of its own. What is charged is what is compared with.
+The engine computes the exact scores of two neighbours with the same salt, because which groups a unit keeps does not
+depend on other units. From the scores, the probability of every outcome is computed by definition and compared: the
+ratio is at most exp(epsilon) with public candidates, and with discovered ones up to delta. Epsilon and delta are what
+is charged. Another test shows that the sampler draws from this law.
 """
 
 import itertools
@@ -73,7 +73,7 @@ def plan_for(
 
 
 def exact_scores(plan, rows):
-    """Return the engine's groups of rows (unit, group, candidate, value)."""
+    """Return the engine's exact scores of rows (unit, group, candidate, value)."""
     kinds = {"unit0": pl.Int64, "key0": pl.String, "key1": pl.String, "value0": pl.Int64}
     frame = pl.DataFrame(rows, schema=kinds, orient="row")
     if len(plan.query.keys) == 1:
@@ -131,7 +131,7 @@ NOTHING = {(): 1.0}
 
 
 def largest_loss(p, q):
-    """Return the largest log ratio of two products of laws, either way."""
+    """Return the largest log ratio of two products of laws, in either direction."""
     total = [0.0, 0.0]
     for group in {*p, *q}:
         one, other = p.get(group, NOTHING), q.get(group, NOTHING)
@@ -142,7 +142,7 @@ def largest_loss(p, q):
 
 
 def missing_mass(p, q, epsilon):
-    """Return the larger of sum (P - exp(epsilon) Q)+ and the other way, over products of laws."""
+    """Return sum (P - exp(epsilon) Q)+ over products of laws, or the same with P and Q swapped if that is larger."""
     groups = sorted({*p, *q})
     worst = 0.0
     for one, other in ((p, q), (q, p)):
@@ -288,7 +288,7 @@ def test_a_rate_that_is_too_large_is_caught():
 
 
 def test_replacing_needs_the_factor_two():
-    """Counts are monotone when a unit is added, not when it is replaced: one goes down, another up."""
+    """Counts are monotone if a unit is added. If it is replaced, one count falls and another one rises."""
     plan = plan_for(terms_of(2, adjacency="replace"))
     swapped = [(1, "a", "p", 0)] * 5, [(2, "a", "q", 0)] * 5
     found = losses(plan, CROWD + swapped[0], CROWD + swapped[1])
@@ -346,7 +346,7 @@ def test_choices_follow_their_law(measure, kind, discovers):
         assert found["rank"].to_list() == list(range(1, found.height + 1))
         drawn.append(names.index(tuple(found["key0"])))
     assert chi_square_fits(drawn, {i: law[name] for i, name in enumerate(names)})
-    # Many groups at once, of two sizes, are as many choices that know nothing of each other.
+    # Many groups of two sizes at once are independent choices.
     scores, values = exact.groups[plan.score.name].to_numpy(), exact.groups["key0"].to_list()
     starts = np.cumsum([0, *([len(scores), 1] * 4000)])[:-1]
     rows, ranks = choose_rows(np.tile(np.append(scores, 5), 4000), starts, plan, source)
@@ -373,7 +373,7 @@ def test_each_group_and_each_of_several_choices_is_paid():
     assert plan_for(pure, by=True, kind="top_k", k=2, max_groups=2).epsilon == Fraction(1, 4)
     assert plan_for(terms_of(10, adjacency="replace")).epsilon == Fraction(1, 2)
     assert plan_for(terms_of(10, group_size=3)).epsilon == Fraction(1, 3)
-    # Replaced: of three public groups a unit leaves one and enters another.
+    # With three public groups, a replaced unit leaves one group and enters another.
     assert plan_for(terms_of(10, adjacency="replace"), by=True).epsilon == Fraction(1, 2)
 
 
@@ -407,7 +407,7 @@ def test_regret_stays_within_the_theorem_and_permute_and_flip_is_no_worse(measur
 
 
 def test_a_thousand_candidates_at_the_reference_number():
-    """MATH 4: 1,000 candidates, epsilon 0.5: within 46 of the best with probability 99 % (not monotone: replace)."""
+    """1,000 candidates and epsilon 0.5: within 46 of the best with probability 99 % (replace, so not monotone)."""
     session = dp.Session(epsilon=1.0, unit="u", adjacency="replace", max_rows_per_group=1)
     frame = pl.DataFrame({"u": [1], "c": [1]})
     plan = frame.dp.preview.noisy_max("c", list(range(1000)), epsilon=0.5, session=session)
@@ -434,10 +434,10 @@ def asked(frame, session, candidates=(1, 2, 3), bounds=(0, 2), **words):
 @pytest.mark.parametrize("agreed", TERMS[:2], ids=str)
 @pytest.mark.parametrize("bounds", [(0, 2), (-1, 2)])
 def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
-    """One unit of many rows more, less or another: the law of the chosen candidate stays within epsilon.
+    """Adding, removing or replacing a unit with many rows changes the law of the choice by at most epsilon.
 
-    Random numbers are drawn for each row; on neighbours those of the other rows are the same, so here every other unit
-    has as many rows as are kept at most, and the changed unit's rows stand at the end.
+    A random number is drawn for each row, and on neighbours the numbers of the other rows must be the same. So no other
+    unit has more rows than it keeps, and the rows of the changed unit stand at the end.
     """
     session = dp.Session(epsilon=5.0, unit="u", max_rows_per_group=2, **agreed)
     others = [(unit, unit % 4) for unit in range(6)]
@@ -451,7 +451,7 @@ def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
     p, q = (
         laws(one.plan, engine_(one.rows, score_request(one.plan))) for one, engine_ in zip(questions, free, strict=True)
     )
-    assert largest_loss(p, q) > 1  # without the cap it would not
+    assert largest_loss(p, q) > 1  # without the cap it would not hold
 
 
 def _without_cap(plan):
@@ -459,7 +459,7 @@ def _without_cap(plan):
 
 
 def test_scores_are_those_of_a_plain_query(monkeypatch):
-    """More candidates than slots, several blocks, groups: the same sums as a cross join."""
+    """With more candidates than slots, several blocks and groups, the sums are those of a cross join."""
     monkeypatch.setattr(best, "_BLOCK", 64)
     rng = np.random.default_rng(4)
     n = 500
@@ -483,7 +483,7 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
 
 
 def test_two_zeros_are_one():
-    """Equal rows are counted together, so x**-1 must not tell 0.0 from another's -0.0."""
+    """Equal rows are counted together, so x**-1 must not tell 0.0 from -0.0 of another row."""
     frame = pl.DataFrame({"u": [1, 2, 3], "v": [0.0, -0.0, 0.0]})
     session = dp.Session(epsilon=5.0, unit=dp.ROW)
     private = dp.private(frame, session=session)

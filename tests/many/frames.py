@@ -1,4 +1,4 @@
-"""Small frames with units of many rows, and neighbours of them."""
+"""Small frames whose units have many rows, and their neighbours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {"color": None, "member": [True, False, None], "age": bins([0, 18, 65])}
 
 
 def random_rows(rng: np.random.Generator, users: list[int], most: int) -> pl.DataFrame:
-    """Rows of users with up to `most` rows each, a part of them outside the domain."""
+    """Return rows of users with up to `most` rows each, some of them outside the domain."""
     of = np.repeat(users, rng.integers(1, most + 1, len(users)))
     count = len(of)
     colors = [COLORS[i] if i < 3 else None for i in rng.integers(0, 4, count).tolist()]
@@ -34,12 +34,12 @@ def domain() -> Domain:
 
 
 def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:
-    """Histograms of frames that agree in their first rows, with the same numbers drawn for these."""
+    """Return histograms of frames that agree in their first rows, for which the same random numbers are drawn."""
     return [bounded_histogram(frame.lazy(), ("user",), domain(), max_rows, SeededBits(seed)) for frame in frames]
 
 
 def neighbours(seed: int, adjacency: str, together: int, most: int = 12) -> list[pl.DataFrame]:
-    """Two frames that differ in all rows of `together` units, which come last."""
+    """Return two frames that differ in all rows of `together` units, which come last."""
     rng = np.random.default_rng(seed)
     shared = random_rows(rng, list(range(6)), most)
     left = random_rows(rng, list(range(100, 100 + together)), most)

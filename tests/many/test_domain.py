@@ -1,4 +1,4 @@
-"""A public domain: which cell a row lies in, and which words are refused."""
+"""Public domains: which cell a row lies in, and which arguments are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic rows: what one unit can move, what all parts cost, what the rows look like."""
+"""Synthetic rows: how far one unit moves counts and scores, what all parts cost, and what the rows look like."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def plan_of(words=None, *, session=None, spend=None, frame=None, rows=3, **asked
     return synthesis_plan_of(view, {"max_rows_per_group": rows, **spend}, columns=words or WORDS, **given)
 
 
-# ---------------------------------------------------------------- what one unit can move
+# ---------------------------------------------------------------- sensitivity
 
 
 def moved(plan: SynthesisPlan, seeds: range) -> tuple[int, int, int]:
-    """The most that neighbours differ in: a partition's counts in both norms, and a score, for any hypothesis."""
+    """Return by how much neighbours differ: in the counts of a partition (L1 and L2), and in a score."""
     norms, squares, scores = 0, 0, 0
     parts = (*plan.workload, *plan.start, Partition.of_predicate((0, 2), np.eye(3, 2, dtype=bool)))
     noise = plan.granted(1)[-1].noise
@@ -83,7 +83,7 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_a_choice_is_as_private_as_its_epsilon(adjacency):
-    """The probabilities of all choices, exactly, on neighbours and for any hypothesis."""
+    """The exact probabilities of all choices are compared on neighbours, for random hypotheses."""
     assert worst_choice(adjacency) <= 1 + 1e-9
 
 
@@ -93,7 +93,7 @@ def test_a_choice_as_of_monotone_scores_is_caught(monkeypatch):
 
 
 def worst_choice(adjacency: str) -> float:
-    """The largest log ratio of a choice's probabilities, by the epsilon of the choice."""
+    """Return the largest log ratio of a choice's probabilities, divided by the epsilon of the choice."""
     plan = plan_of(rounds=1, session=dp.Session(epsilon=2, unit="user", adjacency=adjacency))
     schedule, worst = plan.schedule(100), 0.0
     rng = np.random.default_rng(1)
@@ -101,7 +101,7 @@ def worst_choice(adjacency: str) -> float:
     for _ in range(200):
         table = rng.integers(0, 20, (3, 3, 2))
         other, left = table.copy(), plan.max_rows
-        for cell in rng.permutation(18)[:2]:  # rows leave one cell; under replace others enter
+        for cell in rng.permutation(18)[:2]:  # rows leave one cell, and under replace others enter another
             other.ravel()[cell] -= min(left, other.ravel()[cell]) if cell % 2 or adjacency == "add_remove" else -left
             if adjacency == "add_remove":
                 break
@@ -121,7 +121,7 @@ def worst_choice(adjacency: str) -> float:
 
 
 def spent(plan: SynthesisPlan, monkeypatch, histogram) -> tuple[Fraction, Fraction]:
-    """The epsilon and rho of every draw that a synthesis really makes, from its noise and rates alone."""
+    """Return the epsilon and rho of every draw that a synthesis makes, from its noise and rates alone."""
     reach = plan.max_rows * plan.terms.group_size
     changes = 1 if plan.terms.adjacency == "add_remove" else 2
     epsilons, rhos = [], []
@@ -222,7 +222,7 @@ def test_whole_rows_sum_to_the_size_and_are_near_their_shares():
         assert rows.sum() == 300
         assert (np.abs(rows - shares * 300) <= 1 + 1e-9).all()
         totals += rows
-    # 500 means of 200 draws of variance 1/4 at most: all within 6 deviations but for a chance below 1e-6
+    # 500 means of 200 draws with variance at most 1/4: all are within 6 deviations, up to a probability of 1e-6.
     assert np.abs(totals / 200 - shares * 300).max() < 6 * 0.5 / math.sqrt(200)
 
 
@@ -327,7 +327,7 @@ def test_bad_words_are_refused_and_cost_nothing(words, message):
 
 
 def test_pairs_of_columns_of_the_flights_are_closer_than_with_laplace_noise():
-    """All ten pairs of five columns with the plane as the unit, against Laplace noise on each pair."""
+    """All ten pairs of five columns, with the plane as the unit, compared with Laplace noise on each pair."""
     frame = flights().drop_nulls("tailnum")
     words = {
         "origin": ["EWR", "JFK", "LGA"],
