@@ -30,9 +30,8 @@ from dp_polars._aggregates.functions import (
     var,
 )
 from dp_polars._choices.plan import ChoicePlan
-from dp_polars._frame.namespace import private, put_namespace
 from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ResponseOptions
-from dp_polars._frame.private_frame import PrivateFrame
+from dp_polars._frame.private_frame import PrivateFrame, private, register_namespace
 from dp_polars._many.domain import Bins, bins
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_queries import OnlineQueries
@@ -137,7 +136,7 @@ __all__ = [
     "var",
 ]
 
-put_namespace()
+register_namespace()
 
 
 def __getattr__(name: str) -> object:

@@ -33,8 +33,8 @@ class Choices(Asker, Generic[Answer]):
     ) -> Answer:
         """Return the value of a column that most rows have, up to noise. With `by`, one for each group.
 
-        The price doesn't depend on the number of candidates: a thousand that everyone may approve of need no more noise
-        than two.
+        The noise doesn't depend on how many candidates one unit counts for: a thousand candidates that everyone may
+        approve of need no more noise than two.
 
         Parameters
         ----------

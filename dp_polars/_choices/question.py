@@ -71,18 +71,17 @@ class BestChoice:
 class ChoiceQuestion(TableQuestion[ChoicePlan]):
     """A planned choice, and the rows with the columns that the engine reads."""
 
-    scores: Scores | None = None
-    """The engine of `select_best`."""
+    engine: Engine | None = None
+    """The engine that computes the scores, if it is not the usual one."""
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
         """The names and types of the released table, known before it exists."""
         return choice_schema(self.plan)
 
-    def release(self, *, name: Callable[[], bytes], engine: Engine | None = None) -> Release:
+    def release(self, name: Callable[[], bytes]) -> Release:
         """Return the stored release of this choice, or charge its price and choose."""
-        engine = self.scores or engine
-        return run_choice(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=engine)
+        return run_choice(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
 
 
 # ---------------------------------------------------------------- noisy_max, noisy_min, top_k

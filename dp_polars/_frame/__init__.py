@@ -1,8 +1,7 @@
 """`df.dp` and `lf.dp`: private frames, their checked transformations and their questions.
 
-- `private_frame`: `PrivateFrame`, with the transformations, and the one place that answers questions.
+- `private_frame`: `PrivateFrame` with its transformations, `dp.private`, and the registration of `df.dp`.
 - `preview`: `Preview`, with the same methods, which return plans.
-- `namespace`: `dp.private`, and the registration of `df.dp`.
 - `methods`: the aggregates as methods. The other methods come from `_choices`, `_streams`, `_many` and `_local`.
 - `question`: what a question is: its view of a frame, its plan, its answer.
 - `queries`: from the arguments of aggregates to a planned question.

@@ -30,14 +30,17 @@ from dp_polars.errors import InvalidParameterError
 class AggregateQuestion(TableQuestion[Plan]):
     """Planned aggregates, and the rows with the columns that the engine reads."""
 
+    engine: Engine | None = None
+    """The engine that aggregates the rows, if it is not the usual one."""
+
     @property
     def schema(self) -> dict[str, pl.DataType]:
         """The names and types of the released table, known before it exists."""
         return result_schema(self.plan)
 
-    def release(self, *, name: Callable[[], bytes], engine: Engine | None = None) -> Release:
+    def release(self, name: Callable[[], bytes]) -> Release:
         """Return the stored release of this question, or charge its price and make one."""
-        return run_plan(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=engine)
+        return run_plan(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
 
 
 def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, options: Options) -> AggregateQuestion:

@@ -19,7 +19,6 @@ from dp_polars._frame.options import AnyOptions
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.lazy import deferred
-from dp_polars._release.run import Engine
 from dp_polars._release.source import source_identity
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
@@ -91,17 +90,14 @@ class TableQuestion(Question[AnyPlan]):
         """The names and types of the released table, known before it exists."""
 
     @abstractmethod
-    def release(self, *, name: Callable[[], bytes], engine: Engine | None = None) -> Release:
-        """Return the release that is stored under `name()`, or charge the price and make one.
-
-        `engine` aggregates the rows, if it is not the usual one.
-        """
+    def release(self, name: Callable[[], bytes]) -> Release:
+        """Return the release that is stored under `name()`, or charge the price and make one."""
 
     def answer(self, source: Source) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
 
         def table() -> pl.DataFrame:
-            return self.release(name=lambda: source.key(self.plan.fingerprint())).frame
+            return self.release(lambda: source.key(self.plan.fingerprint())).frame
 
         return table() if isinstance(source.frame, pl.DataFrame) else deferred(table, self.schema)
 

@@ -18,7 +18,6 @@ from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
 from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Spend
-from dp_polars._release.run import Engine
 from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidDataError, InvalidParameterError
@@ -36,7 +35,7 @@ class ResponseQuestion(TableQuestion[ResponsePlan]):
         """The one column of the answer."""
         return self.plan.schema
 
-    def release(self, *, name: Callable[[], bytes], engine: Engine | None = None) -> Release:
+    def release(self, name: Callable[[], bytes]) -> Release:
         """Return the stored responses, or charge their price and draw them."""
         return run_responses(self.plan, self.rows, self.session, name=name, fresh=self.fresh)
 

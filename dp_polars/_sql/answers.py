@@ -20,7 +20,6 @@ from dp_polars._frame.queries import AggregateQuestion, question_of
 from dp_polars._frame.question import View
 from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
-from dp_polars._release.run import Engine
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
@@ -43,7 +42,6 @@ class _One:
     unchanged: Callable[[], bool]
     keys: tuple[str, ...]
     numbers: tuple[int, ...]
-    engine: Engine
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...], releases: list[Rele
     for one in ones:
         if not one.unchanged():  # what was planned for some columns must not be read as others
             raise InvalidDataError("The data changed after this question was planned. Ask again.")
-        release = one.question.release(name=one.name, engine=one.engine)
+        release = one.question.release(one.name)
         releases.append(release)
         frame = release.frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
         if not keys and not frame.height:  # nobody was chosen
@@ -179,7 +177,7 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
         parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
         return run_bounded(rows, request, parts=parts)
 
-    return _One(planned, name, unchanged, question.keys, question.numbers, engine)
+    return _One(replace(planned, engine=engine), name, unchanged, question.keys, question.numbers)
 
 
 def view_of(question: SqlQuestion, session: Session, kind: str = "sql") -> View:

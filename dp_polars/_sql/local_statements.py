@@ -182,7 +182,7 @@ class _Reader:
             return release_key(planned.plan.fingerprint(), self._catalog.source(question.sources))
 
         try:
-            release = planned.release(name=name)
+            release = planned.release(name)
             self._guard._paid = (release,)
             return release.frame
         finally:

@@ -420,7 +420,7 @@ def test_a_thousand_candidates_at_the_reference_number():
 def best_scores(question, monkeypatch, seed=3):
     """Return the exact scores of the rows that count, with fixed random numbers."""
     monkeypatch.setattr(best, "SYSTEM_BITS", SeededBits(seed))
-    return question.scores(question.rows, score_request(question.plan))
+    return question.engine(question.rows, score_request(question.plan))
 
 
 def asked(frame, session, candidates=(1, 2, 3), bounds=(0, 2), **words):
@@ -447,7 +447,7 @@ def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
     questions = [asked(frame, session, bounds=bounds) for frame in (left, right)]
     p, q = (laws(one.plan, best_scores(one, monkeypatch)) for one in questions)
     assert largest_loss(p, q) <= 1 + 1e-9
-    free = [replace(one.scores, plan=_without_cap(one.plan)) for one in questions]
+    free = [replace(one.engine, plan=_without_cap(one.plan)) for one in questions]
     p, q = (
         laws(one.plan, engine_(one.rows, score_request(one.plan))) for one, engine_ in zip(questions, free, strict=True)
     )
@@ -492,7 +492,7 @@ def test_two_zeros_are_one():
             candidates=[float(i) for i in range(1, count)], score=lambda c: c * pl.col("v").pow(-1), bounds=(-1, 1)
         )
         one = best_question(private._view({}), choice, None, {"epsilon": 1})
-        scores = one.scores(one.rows, score_request(one.plan)).groups[one.plan.score.name]
+        scores = one.engine(one.rows, score_request(one.plan)).groups[one.plan.score.name]
         assert scores.n_unique() == 1
         assert scores[0] * float(one.plan.score.grid.step) == 3
 
@@ -502,7 +502,7 @@ def test_nan_null_and_infinity_stay_within_the_bounds():
     private = dp.private(frame, session=dp.Session(epsilon=5.0, unit=dp.ROW))
     choice = BestChoice(candidates=[1.0, 2.0], score=lambda c: pl.col("v") * c, bounds=(-2, 5))
     one = best_question(private._view({}), choice, None, {"epsilon": 1})
-    scores = one.scores(one.rows, score_request(one.plan)).groups[one.plan.score.name]
+    scores = one.engine(one.rows, score_request(one.plan)).groups[one.plan.score.name]
     assert (scores * float(one.plan.score.grid.step)).to_list() == [3.0, 3.0]
 
 
@@ -522,6 +522,6 @@ def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
         choice = BestChoice(candidates=[1, 2], score=lambda c: pl.col("v"), bounds=(0, 5))
         one = best_question(private._view({}), choice, None, {"epsilon": 1})
         monkeypatch.setattr(best, "LIMIT", most)
-        table = one.scores._summed(one.scores._kept(one.rows.lazy().collect(), score_request(one.plan), None), 1)
+        table = one.engine._summed(one.engine._kept(one.rows.lazy().collect(), score_request(one.plan), None), 1)
         found.add(int(table[0, 0]))
     assert len(found) == 1
