@@ -9,14 +9,14 @@ from dp_polars._aggregates import functions as aggregates
 from dp_polars._aggregates.functions import Asked, Bounds
 from dp_polars._frame.options import By, ExpressionLike, Options
 from dp_polars._frame.queries import question_of
-from dp_polars._frame.question import Asker
+from dp_polars._frame.question import FrameMethods
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
 Answer = TypeVar("Answer")
 
 
-class Questions(Asker, Generic[Answer]):
+class Questions(FrameMethods, Generic[Answer]):
     """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
 
     On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
@@ -24,7 +24,7 @@ class Questions(Asker, Generic[Answer]):
     """
 
     def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Answer:
-        answer: Answer = self._put(options, lambda view: question_of(view, asked, by, options))
+        answer: Answer = self._resolve(options, lambda view: question_of(view, asked, by, options))
         return answer
 
     def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:

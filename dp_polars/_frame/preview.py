@@ -46,5 +46,5 @@ class Preview(
         self._view = view
 
     @no_panics
-    def _put(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> BasePlan:
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> BasePlan:
         return question(self._view(options)).plan

@@ -193,7 +193,7 @@ class PrivateFrame(
     # ------------------------------------------------------------------ questions
 
     @no_panics
-    def _put(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
         return question(self._view(options)).answer(Source(self._origin, self._name, self._data_version))
 

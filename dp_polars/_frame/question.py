@@ -102,9 +102,9 @@ class TableQuestion(Question[AnyPlan]):
         return table() if isinstance(source.frame, pl.DataFrame) else deferred(table, self.schema)
 
 
-class Asker(ABC):
-    """What has the methods of a private frame: the frame itself, and its preview."""
+class FrameMethods(ABC):
+    """The base of all methods of a private frame, which `PrivateFrame` and `Preview` have in common."""
 
     @abstractmethod
-    def _put(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Return the answer to a question, or its plan."""

@@ -13,7 +13,7 @@ from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, spend_of
 from dp_polars._frame.queries import check_unit, unit_columns
-from dp_polars._frame.question import Asker, TableQuestion, View
+from dp_polars._frame.question import FrameMethods, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
 from dp_polars._numbers import Number, exact
@@ -40,7 +40,7 @@ class ResponseQuestion(TableQuestion[ResponsePlan]):
         return run_responses(self.plan, self.rows, self.session, name=name, fresh=self.fresh)
 
 
-class Responses(Asker, Generic[Answer]):
+class Responses(FrameMethods, Generic[Answer]):
     """Randomized responses: one random category for each unit."""
 
     def randomized_response(
@@ -90,7 +90,7 @@ class Responses(Asker, Generic[Answer]):
         def question(view: View) -> ResponseQuestion:
             return response_question(view, options, column=column, categories=categories, resample=resample)
 
-        answer: Answer = self._put(options, question)
+        answer: Answer = self._resolve(options, question)
         return answer
 
 

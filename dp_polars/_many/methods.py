@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import check_unit
-from dp_polars._frame.question import Asker, Question, Source, View
+from dp_polars._frame.question import FrameMethods, Question, Source, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
 from dp_polars._many.online_queries import WEIGHT, OnlineQueries
@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 _MOST_ROUNDS = 1_000
 
 
-class ManyQueries(Asker, Generic[Opened, Made]):
+class ManyQueries(FrameMethods, Generic[Opened, Made]):
     """Very many questions over a public domain: answered one after another, or by synthetic rows."""
 
     def online_queries(
@@ -83,7 +83,7 @@ class ManyQueries(Asker, Generic[Opened, Made]):
             plan = online_plan_of(view, options, domain=domain, alpha=alpha, max_updates=max_updates)
             return OnlineOpening(plan, view.rows, view.session)
 
-        opened: Opened = self._put(options, question)
+        opened: Opened = self._resolve(options, question)
         return opened
 
     def synthesize(
@@ -141,7 +141,7 @@ class ManyQueries(Asker, Generic[Opened, Made]):
             )
             return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
 
-        made: Made = self._put(options, question)
+        made: Made = self._resolve(options, question)
         return made
 
 

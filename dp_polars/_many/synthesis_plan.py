@@ -221,16 +221,17 @@ class SynthesisPlan(FramePlan):
                 ("method", f"small database of {self.elements} rows, chosen among {candidates(self):,}"),
                 ("choice", f"exponential mechanism, epsilon {float(epsilon):.6g}, sensitivity {moved}"),
             ]
-        what = "pairs of columns" if self.queries is None else "conditions"
+        pairs = "pair of columns" if len(self.domain.dims) > 1 else "column"
+        what = _plural(len(self.workload), pairs if self.queries is None else "condition")
         most, sensitivity = self.most_rounds, self.sensitivity
         chosen = f"{self.rounds}" if self.rounds is not None else f"up to {most}, by the noisy number of rows"
         usual = min(self.rounds if self.rounds is not None else most, len(self.workload))
         return [
             *rows,
-            ("method", f"MWEM over {len(self.workload):,} {what}"),
+            ("method", f"MWEM over {what}"),
             ("rounds", chosen),
             ("sensitivity", f"L1 {sensitivity.l1}, L2 {math.sqrt(sensitivity.l2_squared):.6g} for each of them"),
-            ("noise on each", f"{_noise_text(_noise(self.granted(usual)[-1]))} in {usual} rounds"),
+            ("noise on each", f"{_noise_text(_noise(self.granted(usual)[-1]))} in {_plural(usual, 'round')}"),
         ]
 
 
@@ -342,3 +343,9 @@ def _noise_text(noise: Noise) -> str:
     if noise.mechanism == "laplace":
         return f"discrete Laplace, scale {float(noise.parameter):.6g}"
     return f"discrete Gaussian, sigma {math.sqrt(noise.parameter):.6g}"
+
+
+def _plural(number: int, what: str) -> str:
+    """Return a number and what it counts, as in "1 round" and "2 pairs of columns"."""
+    first, *rest = what.split(" ")
+    return " ".join([f"{number:,}", first if number == 1 else f"{first}s", *rest])

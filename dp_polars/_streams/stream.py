@@ -12,7 +12,7 @@ from dp_polars._aggregates.functions import Asked
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import check_unit
-from dp_polars._frame.question import Asker, Question, Source, View
+from dp_polars._frame.question import FrameMethods, Question, Source, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan_of
@@ -120,7 +120,7 @@ class Stream:
         return f"<dp.Stream above {shown(plan.threshold)}, {left}, epsilon {float(plan.epsilon):.6g}, {state}>"
 
 
-class Streams(Asker, Generic[Opened]):
+class Streams(FrameMethods, Generic[Opened]):
     """Open streams, with the options of `dp.OpeningOptions`."""
 
     def above_threshold(
@@ -195,32 +195,11 @@ class Streams(Asker, Generic[Opened]):
         """
 
         def question(view: View) -> StreamOpening:
-            check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
-            check_unit(view.unit, view.rows.schema)
-            cap, rule = cap_of(options, "max_rows_per_group", view.session)
-            if cap == "auto":
-                if of != "units" or options.get("max_rows_per_group") is not None:
-                    raise InvalidParameterError(
-                        "A stream can't estimate caps; say max_rows_per_group=10, or count units with of='units'."
-                    )
-                cap = None
-            plan = stream_plan_of(
-                terms=view.terms,
-                unit=view.unit,
-                steps=view.steps,
-                unchecked=view.unchecked,
-                threshold=threshold,
-                hits=hits,
-                numeric=numeric,
-                monotone=monotone,
-                of=of,
-                max_rows=cap,
-                max_rows_rule=rule,
-                spend=spend_of(options, view.session),
+            return stream_opening(
+                view, options, threshold=threshold, hits=hits, numeric=numeric, monotone=monotone, of=of
             )
-            return StreamOpening(plan, view.rows, view.session)
 
-        opened: Opened = self._put(options, question)
+        opened: Opened = self._resolve(options, question)
         return opened
 
 
@@ -232,3 +211,40 @@ class StreamOpening(Question[StreamPlan]):
         """Charge the price of the stream and open it."""
         opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
         return Stream(self.plan, opened, self.rows.schema)
+
+
+def stream_opening(
+    view: View,
+    options: OpeningOptions,
+    *,
+    threshold: Number,
+    hits: int,
+    numeric: bool,
+    monotone: bool,
+    of: Literal["rows", "units"],
+) -> StreamOpening:
+    """Return the planned stream of a call, or raise an error that says what is missing. Nothing is read or spent."""
+    check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
+    check_unit(view.unit, view.rows.schema)
+    cap, rule = cap_of(options, "max_rows_per_group", view.session)
+    if cap == "auto":
+        if of != "units" or options.get("max_rows_per_group") is not None:
+            raise InvalidParameterError(
+                "A stream can't estimate caps; say max_rows_per_group=10, or count units with of='units'."
+            )
+        cap = None
+    plan = stream_plan_of(
+        terms=view.terms,
+        unit=view.unit,
+        steps=view.steps,
+        unchecked=view.unchecked,
+        threshold=threshold,
+        hits=hits,
+        numeric=numeric,
+        monotone=monotone,
+        of=of,
+        max_rows=cap,
+        max_rows_rule=rule,
+        spend=spend_of(options, view.session),
+    )
+    return StreamOpening(plan, view.rows, view.session)
