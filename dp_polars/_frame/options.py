@@ -30,7 +30,8 @@ class Options(TypedDict, total=False):
         The spend, in one of these ways: the epsilon of this release, a share of the session's budget, a rho, or the
         error that an answer should stay within (with probability `confidence`, 0.95 by default).
     delta
-        The delta for discovering keys. The default is the same share of the session's delta as the spend's.
+        The delta for discovering keys. By default it is as large a share of the session's delta as the spend is of the
+        budget.
     mechanism
         "laplace" or "gaussian". The default is the one with less noise, or the cheaper one if they are nearly equal.
     keys
@@ -115,8 +116,8 @@ class ChoiceOptions(TypedDict, total=False):
     epsilon, share, rho
         The spend, in one of these ways: the epsilon of this release, a share of the session's budget, or a rho.
     delta
-        The delta for discovering candidates or the keys of `by`. The default is the same share of the session's delta
-        as the spend's.
+        The delta for discovering candidates or the keys of `by`. By default it is as large a share of the session's
+        delta as the spend is of the budget.
     keys
         The public keys of `by`: a list for one key, a frame with the names of the keys for several.
     max_groups

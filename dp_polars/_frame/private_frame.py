@@ -95,7 +95,7 @@ class PrivateFrame(
     def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true and columns have the values of the constraints.
 
-        `unchecked=True` skips the check: the user then vouches that each predicate depends on one row only.
+        `unchecked=True` skips the check: the user then vouches that the predicates are row-wise and never fail.
         """
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]

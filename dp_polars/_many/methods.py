@@ -80,8 +80,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         """
 
         def question(view: View) -> OnlineOpening:
-            plan = online_plan_of(view, options, domain=domain, alpha=alpha, max_updates=max_updates)
-            return OnlineOpening(plan, view.rows, view.session)
+            return online_opening(view, options, domain=domain, alpha=alpha, max_updates=max_updates)
 
         opened: Opened = self._resolve(options, question)
         return opened
@@ -136,10 +135,9 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         """
 
         def question(view: View) -> SynthesisQuestion:
-            plan = synthesis_plan_of(
-                view, options, columns=columns, queries=queries, method=method, rounds=rounds, alpha=alpha
+            return synthesis_question(
+                view, options, columns=columns, queries=queries, method=method, rounds=rounds, alpha=alpha, fresh=fresh
             )
-            return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
 
         made: Made = self._resolve(options, question)
         return made
@@ -169,8 +167,8 @@ class SynthesisQuestion(Question[SynthesisPlan]):
         return Synthesis(plan.domain, release)
 
 
-def online_plan_of(view: View, options: OpeningOptions, *, domain: Any, alpha: Any, max_updates: Any) -> OnlinePlan:
-    """Return the plan of a call of `online_queries`, or raise an error that says what is missing."""
+def online_opening(view: View, options: OpeningOptions, *, domain: Any, alpha: Any, max_updates: Any) -> OnlineOpening:
+    """Return the question of a call of `online_queries`, or raise an error that says what is missing."""
     check_options(options, "online_queries", OpeningOptions, ("domain", "alpha", "max_updates"))
     parsed = _domain(view, domain, (WEIGHT,))
     if alpha is None:
@@ -178,7 +176,7 @@ def online_plan_of(view: View, options: OpeningOptions, *, domain: Any, alpha: A
             "How far off may an answer be before it is measured? Say alpha=0.05, a fraction of all rows."
         )
     probability_of(alpha, "alpha")
-    return online_plan(
+    plan = online_plan(
         view.terms,
         spend_of(options, view.session),
         domain=parsed,
@@ -189,12 +187,21 @@ def online_plan_of(view: View, options: OpeningOptions, *, domain: Any, alpha: A
         steps=view.steps,
         unchecked=view.unchecked,
     )
+    return OnlineOpening(plan, view.rows, view.session)
 
 
-def synthesis_plan_of(
-    view: View, options: OpeningOptions, *, columns: Any, queries: Any, method: Any, rounds: Any, alpha: Any
-) -> SynthesisPlan:
-    """Return the plan of a call of `synthesize`, or raise an error that says what is missing."""
+def synthesis_question(
+    view: View,
+    options: OpeningOptions,
+    *,
+    columns: Any,
+    queries: Any,
+    method: Any,
+    rounds: Any,
+    alpha: Any,
+    fresh: Any = False,
+) -> SynthesisQuestion:
+    """Return the question of a call of `synthesize`, or raise an error that says what is missing."""
     check_options(options, "synthesize", OpeningOptions, ("columns", "queries", "method", "rounds", "alpha", "fresh"))
     if method not in ("mwem", "small_database"):
         raise InvalidParameterError(f"method must be 'mwem' or 'small_database', got {method!r}.")
@@ -211,7 +218,7 @@ def synthesis_plan_of(
     if wanted is not None and wanted > _MOST_ROUNDS:
         raise InvalidParameterError(f"rounds= must be at most {_MOST_ROUNDS:,}: each gets a part of the spend.")
     domain = _domain(view, columns, RESERVED)
-    return synthesis_plan(
+    plan = synthesis_plan(
         view.terms,
         spend_of(options, view.session),
         domain=domain,
@@ -224,6 +231,7 @@ def synthesis_plan_of(
         steps=view.steps,
         unchecked=view.unchecked,
     )
+    return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
 
 
 def _domain(view: View, given: Any, reserved: Sequence[str]) -> Domain:

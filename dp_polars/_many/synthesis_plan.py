@@ -275,7 +275,7 @@ def synthesis_plan(
         try:
             granted, wanted = plan.granted(usual), plan.wanted(usual)
             if rounds is None:
-                plan.granted(plan.most_rounds)  # raises an error if a large number of rounds has no noise
+                plan.granted(plan.most_rounds)  # the number of rounds is not known yet, so the largest must work too
         except InvalidParameterError:
             continue
         size = sum(float(own.weight) * math.log(one.size) for one, own in zip(granted, wanted, strict=True))

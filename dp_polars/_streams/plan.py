@@ -126,7 +126,7 @@ class StreamPlan(FramePlan):
         return rows
 
 
-def stream_plan_of(
+def stream_plan(
     *,
     terms: Terms,
     unit: tuple[str, ...],

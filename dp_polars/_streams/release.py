@@ -70,7 +70,7 @@ class OpenStream:
             )
 
     def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
-        """Return the answers up to the last hit, in order. The list is empty if the last hit was before."""
+        """Return the answers in order, up to the last hit."""
         self.refuse_copies()
         if not queries:
             return []

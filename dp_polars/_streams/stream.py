@@ -15,7 +15,7 @@ from dp_polars._frame.queries import check_unit
 from dp_polars._frame.question import FrameMethods, Question, Source, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
-from dp_polars._streams.plan import StreamPlan, shown, stream_plan_of
+from dp_polars._streams.plan import StreamPlan, shown, stream_plan
 from dp_polars._streams.queries import query_of
 from dp_polars._streams.release import OpenStream, closed, open_stream
 from dp_polars.errors import InvalidParameterError
@@ -233,7 +233,7 @@ def stream_opening(
                 "A stream can't estimate caps; say max_rows_per_group=10, or count units with of='units'."
             )
         cap = None
-    plan = stream_plan_of(
+    plan = stream_plan(
         terms=view.terms,
         unit=view.unit,
         steps=view.steps,

@@ -12,7 +12,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._many import histogram, synthesis_release
-from dp_polars._many.methods import synthesis_plan_of
+from dp_polars._many.methods import synthesis_question
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
 from dp_polars._session.pricing import pure_cost
@@ -34,7 +34,7 @@ def plan_of(words=None, *, session=None, spend=None, frame=None, rows=3, **asked
     view = dp.private(frame, session=session)._view({})
     given = {"queries": None, "method": "mwem", "rounds": None, "alpha": None, **asked}
     spend = spend or {"epsilon": 1}
-    return synthesis_plan_of(view, {"max_rows_per_group": rows, **spend}, columns=words or WORDS, **given)
+    return synthesis_question(view, {"max_rows_per_group": rows, **spend}, columns=words or WORDS, **given).plan
 
 
 # ---------------------------------------------------------------- sensitivity
