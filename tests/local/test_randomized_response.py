@@ -403,7 +403,7 @@ def test_steps_that_drop_rows_are_refused(session, step, what):
     with session:
         frame = step(PEOPLE.dp)
         for door in (frame, frame.preview):
-            with pytest.raises(dp.InvalidParameterError, match=f"After a {what} the number of responses would tell"):
+            with pytest.raises(dp.InvalidParameterError, match=f"After a {what} the number of responses would reveal"):
                 door.randomized_response("flag", epsilon=0.5)
     assert not session.releases
 
