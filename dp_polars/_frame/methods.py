@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
@@ -10,21 +9,24 @@ from dp_polars import _aggregates as aggregates
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.options import By, ExpressionLike, Options
+from dp_polars._frame.queries import question_of
+from dp_polars._frame.question import FrameMethods
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
 Answer = TypeVar("Answer")
 
 
-class Questions(Generic[Answer]):
+class Questions(FrameMethods, Generic[Answer]):
     """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
 
     On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
     is released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
     """
 
-    @abstractmethod
-    def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer: ...
+    def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer:
+        answer: Answer = self._resolve(options, lambda view: question_of(view, asked, by, options))
+        return answer
 
     def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:
         """Count rows, or the values of a column that are not null.

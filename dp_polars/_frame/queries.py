@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -15,53 +14,37 @@ from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, spend_of
+from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, spend_of
+from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.plan import Plan, plan_of
-from dp_polars._plan.query import UNIT_STEP, Key, Query
-from dp_polars._release.run import Engine
-from dp_polars._session.session import Session
-from dp_polars._session.terms import TableUnit, Terms, table_terms
+from dp_polars._plan.query import Key, Query
+from dp_polars._release.answers import result_schema
+from dp_polars._release.run import Engine, run_plan
+from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
 
 @dataclass(frozen=True)
-class View:
-    """What a question sees of a private frame: its rows and steps, who is protected and who pays."""
+class AggregateQuestion(TableQuestion[Plan]):
+    """Planned aggregates, and the rows with the columns that the engine reads."""
 
-    rows: PrivateRows
-    steps: tuple[str, ...]
-    unchecked: bool
-    unit: tuple[str, ...]
-    session: Session
-    table: TableUnit | None = None
-    """How the unit was said, if not by the session alone."""
-
-    def __post_init__(self) -> None:
-        if self.table is not None and self.table.relation != "agreed":  # another unit, another question
-            said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
-            object.__setattr__(self, "steps", (*self.steps, said))
+    engine: Engine | None = None
+    """The engine that aggregates the rows, if it is not the usual one."""
 
     @property
-    def terms(self) -> Terms:
-        """The terms under which this table is asked."""
-        return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
+    def schema(self) -> dict[str, pl.DataType]:
+        """The names and types of the released table, known before it exists."""
+        return result_schema(self.plan)
 
-
-@dataclass(frozen=True)
-class Question:
-    """A planned query and the rows it will be asked of."""
-
-    plan: Plan
-    rows: PrivateRows
-    session: Session
-    engine: Engine | None = None
-    """What aggregates the rows, if not the usual engine."""
+    def release(self, name: Callable[[], bytes]) -> Release:
+        """Return the stored release of this question, or charge its price and make one."""
+        return run_plan(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
 
 
 def question_of(
     view: View, asked: Mapping[str | None, AggregateCall] | AggregateCall, by: By, options: Options
-) -> Question:
+) -> AggregateQuestion:
     """Return the question that a call means, or say what is missing; without a name an aggregate has its column's."""
     named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
     check_options(options, ", ".join(one.kind for one in named.values()))
@@ -97,16 +80,17 @@ def question_of(
         unfolded=isinstance(asked, AggregateCall),
     )
     plan = plan_of(query, view.terms)
-    return Question(plan, engine_rows(view, key_columns, expressions, plan), session)
+    rows = engine_rows(view, key_columns, expressions, plan.columns)
+    return AggregateQuestion(plan, rows, session, fresh_of(options))
 
 
 def engine_rows(
-    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], plan: Plan
+    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], columns: Sequence[Value]
 ) -> PrivateRows:
     """Return the rows with the columns that a bounded request names."""
     made = unit_columns(view)
     made |= {f"key{i}": item.tree for i, item in enumerate(keys)}
-    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(plan.columns)}
+    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(columns)}
     return view.rows.make(made, keep=False)
 
 

@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 
 import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
-from dp_polars._display.fact_table import table_text as table_text
+from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, steps_text
 from dp_polars._plan.plan import Part, Plan
-from dp_polars._plan.query import UNIT_STEP
 from dp_polars._plan.statistics import Made
-from dp_polars._session.cost import Cost
-from dp_polars._session.filters import share_of
-from dp_polars._session.terms import Terms
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
-
-
-def protected_text(terms: Terms, unit: Sequence[str]) -> str:
-    """Return who is protected against what, in words."""
-    together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
-    change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
-    note = f" ({terms.unit_note})" if terms.unit_note else ""
-    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
-
-
-def unit_text(terms: Terms, unit: Sequence[str]) -> str:
-    """Return who was protected, for a label in the ledger."""
-    note = f" ({terms.unit_note})" if terms.unit_note else ""
-    return f"unit {', '.join(unit) or 'each row'}{note}"
-
-
-def steps_text(steps: Sequence[str]) -> str:
-    """Return the transformations before a question, in words."""
-    kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
-    return f" (after {', '.join(kinds)})" if kinds else ""
-
-
-def price_text(terms: Terms, cost: Cost) -> str:
-    """Return a price, and which part of the session it is."""
-    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
-
-
-def hashed_text(delta: Fraction) -> str:
-    """Return how units are told apart that are no integers; the bound is heuristic, and says so."""
-    return f"told apart by a hash of 128 bits (delta {float(delta):.3g}, assuming a random function)"
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -93,7 +57,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
             noise = "privacy noise, not what caps and bounds cut off"
             rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
     if query.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
+        rows.append(UNCHECKED)
     return rows
 
 

@@ -30,36 +30,6 @@ class Key:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Which values of the last key are wanted, by their score: the one aggregate of a query.
-
-    Attributes
-    ----------
-    kind, k
-        How it was asked for, and how many are wanted of each group.
-    largest
-        Whether high scores are wanted.
-    candidates, candidates_rule
-        The public candidates, a frame of one column, and where they came from; None: discovered.
-    groups
-        The public keys of the groups in which candidates are chosen; None: discovered, or there is one group.
-    """
-
-    kind: Literal["noisy_max", "noisy_min", "top_k", "select_best"]
-    k: int
-    largest: bool
-    candidates: pl.DataFrame | None
-    candidates_rule: str
-    groups: pl.DataFrame | None
-
-    def public(self) -> dict[str, Any]:
-        """Return what a fingerprint needs."""
-        frames = {"candidates": self.candidates, "groups": self.groups}
-        digests = {name: None if frame is None else public_digest(frame) for name, frame in frames.items()}
-        return {**vars(self), **digests}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Spend:
     """How a user said what a release may cost; exactly one way, or none."""
 
@@ -108,8 +78,6 @@ class Query:
         Whether totals over the last keys are released too.
     unfolded
         Whether an answer of several numbers has columns and rows of its own; else it is one value, a list or a struct.
-    selection
-        Of a choice: what is chosen among the values of the last key.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -130,7 +98,6 @@ class Query:
     integer_unit: bool = True
     rollup: bool = False
     unfolded: bool = True
-    selection: Selection | None = None
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal for equal queries, in every process."""
@@ -138,7 +105,6 @@ class Query:
         plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
         plain["aggregates"] = [{"kind": one.kind, **asdict(one)} for one in self.aggregates]
         plain["spend"] = asdict(self.spend)
-        plain["selection"] = None if self.selection is None else self.selection.public()
         domain = plain.pop("domain")
         plain["domain"] = None if domain is None else public_digest(domain)
         return json.dumps(plain, sort_keys=True, default=str).encode()
@@ -151,17 +117,6 @@ class Query:
 
     def title(self) -> str:
         """Return the question in a few words."""
-        if self.selection is not None:
-            return self._choice()
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
         rolled = ", with totals" if self.rollup else ""
         return f"{', '.join(aggregate.title() for aggregate in self.aggregates)}{by}{rolled}"
-
-    def _choice(self) -> str:
-        *by, column = self.keys
-        groups = f" by {', '.join(key.name for key in by)}" if by else ""
-        kind = self.selection.kind if self.selection is not None else ""
-        if kind == "select_best":
-            return f"select_best{groups}"
-        several = f" ({self.selection.k})" if self.selection is not None and kind == "top_k" else ""
-        return f"{kind}{several} of {column.name}{groups}, scored by {self.aggregates[0].title()}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from dp_polars._choices.release import choice_schema, present_choices
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._plan.statistics import Made
@@ -14,8 +13,6 @@ from dp_polars._release.noisy_numbers import NoisyNumbers, as_answer
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
     """Return the names and types of the released frame, which are known before it exists."""
     query = plan.query
-    if query.selection is not None:
-        return choice_schema(query, query.selection)
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
     if query.rollup:
         schema[LEVEL] = pl.Int64()
@@ -29,8 +26,6 @@ def result_schema(plan: Plan) -> dict[str, pl.DataType]:
 def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """Return the released frame: the keys, the answers, and their intervals if they were asked for."""
     query = plan.query
-    if query.selection is not None:
-        return present_choices(noisy, query, query.selection)
     columns: dict[str, pl.Series] = {key.name: noisy[f"key{i}"] for i, key in enumerate(query.keys)}
     if query.rollup:
         columns[LEVEL] = noisy[LEVEL]

@@ -8,7 +8,7 @@ from typing import Any
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall
 from dp_polars._aggregates.sums import Sum
-from dp_polars._choices.methods import Choice
+from dp_polars._choices.question import Choice
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, fold, place, walk

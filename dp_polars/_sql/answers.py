@@ -10,16 +10,16 @@ from typing import Any
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
-from dp_polars._choices.query import choice_question
+from dp_polars._choices.plan import ChoicePlan
+from dp_polars._choices.question import ChoiceQuestion, choice_question
 from dp_polars._engines.polars import parts_for, run_bounded
 from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._frame.options import ChoiceOptions, Options
-from dp_polars._frame.queries import Question, View, question_of
-from dp_polars._numbers import exact, flag_of
+from dp_polars._frame.queries import AggregateQuestion, question_of
+from dp_polars._frame.question import View
+from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
-from dp_polars._release.answers import result_schema
-from dp_polars._release.run import Engine, run_plan
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
@@ -37,13 +37,11 @@ _ONCE = ("keys", "min_units", "max_groups")
 
 @dataclass(frozen=True)
 class _One:
-    question: Question
+    question: AggregateQuestion | ChoiceQuestion
     name: Callable[[], bytes]
     unchanged: Callable[[], bool]
-    fresh: bool
     keys: tuple[str, ...]
     numbers: tuple[int, ...]
-    engine: Engine
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Asked:
     """Those that were made or found again, once `release` was called."""
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[Plan | ChoicePlan]:
         """The plans, in the order of the statement."""
         return [one.question.plan for _, ones in self.ones for one in ones]
 
@@ -69,7 +67,7 @@ class Asked:
     def release(self) -> dict[str, pl.DataFrame]:
         """Ask all questions, or none if not all fit the budget; return the tables of released rows."""
         wanted = [one for _, ones in self.ones for one in ones]
-        new = [one for one in wanted if one.fresh or self.session.stored(one.name()) is None]
+        new = [one for one in wanted if one.question.fresh or self.session.stored(one.name()) is None]
         if new:
             self.session.check(sum((one.question.plan.cost for one in new), NOTHING))
         try:
@@ -81,16 +79,15 @@ class Asked:
 def _answers(one: _One) -> dict[str, str]:
     """Return the columns of the answers and the names that they have in the SELECT."""
     plan = one.question.plan
-    names = [made.aggregate.name for made in plan.made]
-    if plan.choosing is not None:
-        names = [plan.query.keys[-1].name]
+    chosen = isinstance(plan, ChoicePlan)
+    names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates]
     return {name: f"dp_answer_{number}" for name, number in zip(names, one.numbers, strict=True)}
 
 
 def _empty(aggregation: Aggregation, ones: tuple[_One, ...]) -> pl.DataFrame:
     schema: dict[str, Any] = {}
     for one in ones:
-        own = result_schema(one.question.plan)
+        own = one.question.schema
         schema |= {f"dp_key_{place}": own[name] for place, name in enumerate(aggregation.keys)}
         schema |= {answer: own[name] for name, answer in _answers(one).items()}
     return pl.DataFrame(schema=schema)
@@ -101,12 +98,9 @@ def _table(aggregation: Aggregation, ones: tuple[_One, ...], releases: list[Rele
     keys = [f"dp_key_{number}" for number in range(len(aggregation.keys))]
     joined: pl.DataFrame | None = None
     for one in ones:
-        question = one.question
         if not one.unchanged():  # what was planned for some columns must not be read as others
             raise InvalidDataError("The data changed after this question was planned. Ask again.")
-        release = run_plan(
-            question.plan, question.rows, question.session, name=one.name, fresh=one.fresh, engine=one.engine
-        )
+        release = one.question.release(one.name)
         releases.append(release)
         frame = release.frame.rename({**dict(zip(one.keys, keys, strict=True)), **_answers(one)})
         if not keys and not frame.height:  # nobody was chosen
@@ -174,7 +168,7 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
     planned = _question(view_of(question, session), question, options, own)
 
     def name() -> bytes:
-        return release_key(planned.plan.query.fingerprint(), catalog.source(question.sources))
+        return release_key(planned.plan.fingerprint(), catalog.source(question.sources))
 
     def unchanged() -> bool:
         return catalog.source(question.sources) == seen
@@ -183,8 +177,7 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
         parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
         return run_bounded(rows, request, parts=parts)
 
-    fresh = flag_of(own.get("fresh", False), "fresh")
-    return _One(planned, name, unchanged, fresh, question.keys, question.numbers, engine)
+    return _One(replace(planned, engine=engine), name, unchanged, question.keys, question.numbers)
 
 
 def view_of(question: SqlQuestion, session: Session, kind: str = "sql") -> View:
@@ -193,7 +186,9 @@ def view_of(question: SqlQuestion, session: Session, kind: str = "sql") -> View:
     return View(question.rows, steps, question.declared, question.unit, session, question.table_unit)
 
 
-def _question(view: View, question: SqlQuestion, options: dict[str, Any], own: dict[str, Any]) -> Question:
+def _question(
+    view: View, question: SqlQuestion, options: dict[str, Any], own: dict[str, Any]
+) -> AggregateQuestion | ChoiceQuestion:
     """Return the question that calls mean."""
     keys = list(question.keys) or None
     alone = len(question.calls) == 1

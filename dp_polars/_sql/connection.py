@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._numbers import flag_of
 from dp_polars._plan.plan import Plan
@@ -37,7 +38,7 @@ _VALUES = (
 )  # fmt: skip
 
 
-class Plans(list[Plan]):
+class Plans(list[Plan | ChoicePlan]):
     """The plans of a statement with several private aggregates; prints one after the other."""
 
     def __str__(self) -> str:
@@ -228,7 +229,9 @@ class GuardedConnection:
         self._result.execute("FROM dp_result")
         return self
 
-    def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Plan | ResponsePlan | list[Plan]:
+    def preview(
+        self, query: str, *, params: Parameters = None, **options: Any
+    ) -> Plan | ChoicePlan | ResponsePlan | list[Plan | ChoicePlan]:
         """Return the plan of a statement's private aggregate, or the plans of several. Spends nothing."""
         if is_local(query) and (local := local_statement(self, query, _parameters(params), options)) is not None:
             return plan_of_local(local)
@@ -276,7 +279,7 @@ class GuardedConnection:
         frame = asked.release()[aggregation.table]
         sources = aggregation.questions[0].sources
         names = {f"dp_key_{number}": name for number, name in enumerate(aggregation.keys)}
-        return frame.rename(names), asked.plans[0].made[0].aggregate.name, lambda: catalog.source(sources)
+        return frame.rename(names), asked.plans[0].query.aggregates[0].name, lambda: catalog.source(sources)
 
     def _cursor_for_rows(self) -> Any:
         """Return a cursor on the database that sees no Python variables."""

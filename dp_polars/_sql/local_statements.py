@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dp_polars._engines.duckdb.rows import TableColumn
-from dp_polars._local.methods import Asking, ResponseQuestion, response_question_of
+from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._local.release import run_responses
-from dp_polars._numbers import flag_of
 from dp_polars._session.reservation import release_key
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.answers import view_of
@@ -166,11 +164,10 @@ class _Reader:
         if twice:
             raise InvalidParameterError(f"{twice[0]} is said in the statement and beside it; say it once.")
         words = {**options, **said}
-        asking = Asking(name, words.pop("categories", None), words.pop("resample", None), words)  # type: ignore[arg-type]
-        planned = response_question_of(view, asking)
-        fresh = flag_of(words.get("fresh", False), "fresh")
+        categories, resample = words.pop("categories", None), words.pop("resample", None)
+        planned = response_question(view, words, column=name, categories=categories, resample=resample)  # type: ignore[arg-type]
         shown = call.get("alias") or RESPONSE
-        return LocalStatement(lambda: self._released(planned, question, fresh).rename({name: shown}), planned.plan)
+        return LocalStatement(lambda: self._released(planned, question).rename({name: shown}), planned.plan)
 
     def _question(self, node: Node, value: Node) -> SqlQuestion:
         """Return the question for units and values: as that of any other aggregate of the column, checked as it is."""
@@ -180,12 +177,12 @@ class _Reader:
         )
         return parts.aggregations[0].questions[0]
 
-    def _released(self, planned: ResponseQuestion, question: SqlQuestion, fresh: bool) -> pl.DataFrame:
+    def _released(self, planned: ResponseQuestion, question: SqlQuestion) -> pl.DataFrame:
         def name() -> bytes:
             return release_key(planned.plan.fingerprint(), self._catalog.source(question.sources))
 
         try:
-            release = run_responses(planned.plan, planned.rows, planned.session, name=name, fresh=fresh)
+            release = planned.release(name)
             self._guard._paid = (release,)
             return release.frame
         finally:
