@@ -10,7 +10,7 @@ from dp_polars._aggregates.functions import Asked, count, count_units
 from dp_polars._choices.methods import Choice
 from dp_polars._choices.plan import selection_plan
 from dp_polars._choices.release import RANK
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._frame.options import By, ChoiceOptions, candidates_of, cap_of, check_options, domain_of, spend_of
 from dp_polars._frame.queries import Question, View, aggregate_of, check_unit, engine_rows, is_integer, keys_of

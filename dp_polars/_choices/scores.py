@@ -16,9 +16,11 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.rows import PrivateRows, Program, collect
-from dp_polars._engines.polars.whole_numbers import one_form, whole_numbers
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.value_codes import one_form, value_codes
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import LIMIT, BoundedRequest, Column, Exact
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.plan import Plan
@@ -58,11 +60,7 @@ class Scores:
         if request.domain is None:
             raise ValueError("candidates are public")
         groups = self.plan.query.selection.groups if self.plan.query.selection is not None else None
-        scan = rows.scan()
-        scan.begin()
-        read = collect(scan.frame)
-        scan.check(read.height)
-        frame = self._kept(read, request, groups)
+        frame = self._kept(engine_for(rows).read(rows), request, groups)
         table = self._summed(frame, 1 if groups is None else groups.height)
         scores = np.clip(table, -LIMIT, LIMIT).astype(np.int64).ravel()
         return Exact(request.domain.with_columns(pl.Series(self.plan.parts[0].name, scores)))
@@ -139,5 +137,5 @@ def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:
 
 def _integer_steps(slot: int, dtype: pl.DataType, grid: Grid) -> pl.Expr:
     column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
-    number = whole_numbers(column, dtype, 0)
+    number = value_codes(column, dtype, 0)
     return pl.when(number >= grid.low).then(number).otherwise(0).cast(pl.Int128)

@@ -7,7 +7,7 @@ that does not fit the column's type) shows here, at the call, and so never as an
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -55,7 +55,7 @@ _DAYS = (
 )
 
 
-def hostile_frame(columns: dict[str, pl.DataType]) -> pl.DataFrame:
+def hostile_frame(columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return a frame with these columns, each full of the edges of its type, in an order of its own."""
     return pl.DataFrame([_rotated(dtype, i).alias(name) for i, (name, dtype) in enumerate(columns.items())])
 

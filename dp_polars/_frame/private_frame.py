@@ -15,7 +15,9 @@ from dp_polars._choices.query import choice_question
 from dp_polars._choices.select_best import best_question
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.escaping import escaped
-from dp_polars._engines.polars.rows import PrivateRows, check_names
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
+from dp_polars._engines.registry import source_identity
+from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
@@ -31,7 +33,6 @@ from dp_polars._plan.query import public_digest
 from dp_polars._release.answers import result_schema
 from dp_polars._release.lazy import deferred
 from dp_polars._release.run import run_plan
-from dp_polars._release.source import source_identity
 from dp_polars._session.current import current_session
 from dp_polars._session.reservation import release_key
 from dp_polars._session.session import Session
@@ -80,7 +81,7 @@ class PrivateFrame(
     ) -> None:
         self._origin: pl.DataFrame | pl.LazyFrame = frame
         height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
-        self._rows = PrivateRows(frame.lazy(), height=height)
+        self._rows = polars_rows(frame.lazy(), height)
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
@@ -98,7 +99,7 @@ class PrivateFrame(
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
-            return self._after_unchecked(self._rows.lazy().filter(given), "filter")
+            return self._after_unchecked(lazy_rows(self._rows).filter(given), "filter")
         checked = [one for item in given for one in self._check_all(item, "filter")]
         rows = self._rows
         for one in checked:
@@ -305,7 +306,7 @@ class PrivateFrame(
 
     def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
         """Add columns on the user's word that they are row-wise and total."""
-        rows = self._rows.lazy().with_columns(*expressions, **named)
+        rows = lazy_rows(self._rows).with_columns(*expressions, **named)
         before, after = self._schema(), rows.collect_schema()
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
         touched = {
@@ -343,7 +344,7 @@ class PrivateFrame(
 
     def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
         """Return the frame after a step that nobody checked: it may not even have a text that names it."""
-        after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
+        after = self._after(polars_rows(rows), kind, secrets.token_hex(16), made=made)
         after._unchecked = True
         return after
 

@@ -11,8 +11,8 @@ import polars as pl
 
 from dp_polars._aggregates.functions import Asked
 from dp_polars._aggregates.values import edges_of, quantiles_of, value_of
-from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import stored_as_integers
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, spend_of
@@ -21,7 +21,7 @@ from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import UNIT_STEP, Aggregate, Key, Query, Value
 from dp_polars._release.answers import BIN, WITHOUT_INTERVAL
 from dp_polars._release.moments import REGRESSION
-from dp_polars._release.run import Engine
+from dp_polars._release.run import ExactAnswers
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, Terms, table_terms
 from dp_polars.errors import InvalidParameterError
@@ -57,7 +57,7 @@ class Question:
     plan: Plan
     rows: PrivateRows
     session: Session
-    engine: Engine | None = None
+    engine: ExactAnswers | None = None
     """What aggregates the rows, if not the usual engine."""
 
 

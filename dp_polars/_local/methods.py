@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.options import ExpressionLike, Options, check_options, spend_of

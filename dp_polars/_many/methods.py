@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 import polars as pl
 
+from dp_polars._engines.registry import source_identity
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import View, check_unit
@@ -21,7 +22,6 @@ from dp_polars._many.predicates import workload_of
 from dp_polars._many.synthesis_plan import SynthesisPlan, synthesis_plan
 from dp_polars._many.synthesis_release import RESERVED, Synthesis, run_synthesis
 from dp_polars._numbers import Number, count_of, exact, flag_of, probability_of
-from dp_polars._release.source import source_identity
 from dp_polars._session.reservation import release_key
 from dp_polars.errors import InvalidParameterError
 

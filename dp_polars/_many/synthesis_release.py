@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._many.domain import Domain, DomainColumn
 from dp_polars._many.mwem import synthetic_weights
 from dp_polars._many.online_release import bounded_histogram

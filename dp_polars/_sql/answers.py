@@ -11,15 +11,16 @@ import polars as pl
 
 from dp_polars._aggregates.functions import Asked as AskedAggregate
 from dp_polars._choices.query import choice_question
-from dp_polars._engines.polars import parts_for, run_bounded
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.base import parts_for
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._frame.queries import Question, View, question_of
 from dp_polars._numbers import exact, flag_of
 from dp_polars._plan.plan import Plan
 from dp_polars._release.answers import result_schema
-from dp_polars._release.run import Engine, run_plan
+from dp_polars._release.run import ExactAnswers, run_plan
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
@@ -43,7 +44,7 @@ class _One:
     fresh: bool
     keys: tuple[str, ...]
     numbers: tuple[int, ...]
-    engine: Engine
+    engine: ExactAnswers
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
 
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
-        return run_bounded(rows, request, parts=parts)
+        return engine_for(rows).aggregate(rows, request, parts=parts)
 
     fresh = flag_of(own.get("fresh", False), "fresh")
     return _One(planned, name, unchanged, fresh, question.keys, question.numbers, engine)

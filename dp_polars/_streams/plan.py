@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dp_polars._display.fact_table import AsTable
-from dp_polars._engines.polars.stream_answers import Tally
+from dp_polars._engines.request import Tally
 from dp_polars._numbers import Number, count_of, exact, flag_of
 from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
 from dp_polars._plan.grid import Grid

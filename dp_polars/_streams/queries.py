@@ -9,8 +9,7 @@ import polars as pl
 
 from dp_polars._aggregates.functions import Asked
 from dp_polars._aggregates.values import value_of
-from dp_polars._engines.polars.stream_answers import Tally
-from dp_polars._engines.request import Column
+from dp_polars._engines.request import Column, Tally
 from dp_polars._expressions import Expression, apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._plan.grid import grid_of

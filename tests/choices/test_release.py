@@ -23,9 +23,10 @@ from dp_polars._choices import scores as best
 from dp_polars._choices.methods import BestChoice
 from dp_polars._choices.plan import regret, selection_plan
 from dp_polars._choices.release import _starts, choose_candidates, choose_rows
-from dp_polars._engines.bounding import capped_sums as moments
+from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.bounding.blocks import kept_runs
 from dp_polars._engines.polars import engine, run_bounded
+from dp_polars._engines.registry import engine_for
 from dp_polars._plan.query import Selection, Spend
 from dp_polars._release.run import request_of
 from tests.bits import SeededBits
@@ -526,6 +527,6 @@ def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
         choice = BestChoice(candidates=[1, 2], score=lambda c: pl.col("v"), bounds=(0, 5))
         one = private._choice(choice, None, {"epsilon": 1})
         monkeypatch.setattr(best, "LIMIT", most)
-        table = one.engine._summed(one.engine._kept(one.rows.lazy().collect(), request_of(one.plan), None), 1)
+        table = one.engine._summed(one.engine._kept(engine_for(one.rows).read(one.rows), request_of(one.plan), None), 1)
         found.add(int(table[0, 0]))
     assert len(found) == 1

@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars._engines import hash_table as hashes
-from dp_polars._engines.bounding import exact_sums as sums
-from dp_polars._engines.bounding import packed_rows as packed
-from dp_polars._engines.bounding import row_store as store
-from dp_polars._engines.bounding import units as bound
-from dp_polars._engines.bounding import wide_rows as wide_plan
+from dp_polars._engines.bounding import blocks, row_store, sorters, sums
 from dp_polars._engines.polars import codes, engine
+from dp_polars._engines.polars import hash_table as hashes
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 
@@ -207,36 +203,36 @@ def test_each_group_is_kept_equally_often(keys):
 
 
 def in_parts(patch):
-    patch.setattr(bound, "_Packed", lambda *given: bound._PackedInParts(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(*given))
 
 
 def wide(patch):
-    patch.setattr(bound, "_Packed", lambda *given: bound._Wide(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(*given))
 
 
 def wide_in_parts(patch):
     wide(patch)
-    patch.setattr(store, "_PIECE", 100)
+    patch.setattr(row_store, "_PIECE", 100)
 
 
 def wide_with_places(patch):
-    patch.setattr(packed.Layout, "fits", property(lambda self: False))
+    patch.setattr(blocks.Layout, "fits", property(lambda self: False))
 
 
 def wide_by_argsort(patch):
     wide_with_places(patch)
-    patch.setattr(wide_plan, "_sorted_places", lambda words, bits: (np.argsort(words), np.sort(words)))
+    patch.setattr(blocks, "_sorted_places", lambda words, bits: (np.argsort(words), np.sort(words)))
 
 
 def wide_by_lexsort(patch):
     wide(patch)
-    bits = packed.Layout.bits.fget
-    patch.setattr(packed.Layout, "bits", property(lambda self: bits(self) + 64 * (self.unit_bits == UNIT_BITS)))
+    bits = blocks.Layout.bits.fget
+    patch.setattr(blocks.Layout, "bits", property(lambda self: bits(self) + 64 * (self.unit_bits == UNIT_BITS)))
 
 
 def wide_units_that_share_their_upper_bits(patch):
     wide(patch)
-    patch.setattr(wide_plan, "_place_bits", lambda words: 60)
+    patch.setattr(blocks, "_place_bits", lambda words: 60)
 
 
 def few_places(patch):
@@ -245,8 +241,8 @@ def few_places(patch):
 
 
 def small_blocks(patch):
-    patch.setattr(packed, "_BLOCK", 16)
-    patch.setattr(store, "_PAGE", 100)
+    patch.setattr(blocks, "_BLOCK", 16)
+    patch.setattr(row_store, "_PAGE", 100)
 
 
 def joined(patch):

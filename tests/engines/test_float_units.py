@@ -11,10 +11,10 @@ import pytest
 from dp_polars._engines import polars as engine
 from dp_polars._engines.polars.codes import Salts, hashed
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.stream_answers import Tally, exact_answers, stream_rows
+from dp_polars._engines.polars.stream_answers import exact_answers, stream_rows
 from dp_polars._engines.polars.units import HashedUnits
-from dp_polars._engines.polars.whole_numbers import one_form
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Sum
+from dp_polars._engines.polars.value_codes import one_form
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Sum, Tally
 from tests.bits import SeededBits
 
 # Zeros of both signs; NaNs of both signs and of three payloads.

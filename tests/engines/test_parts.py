@@ -13,9 +13,9 @@ import dp_polars as dp
 from dp_polars._engines.bounding import LaneBounding
 from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine
-from dp_polars._engines.polars.rows import PrivateRows, RowCountError
+from dp_polars._engines.polars.program import RowCountError
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
-from dp_polars._sql import answers as asking
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 
@@ -259,7 +259,7 @@ def source_that_loses_a_row(frame, lost):
         yield (frame.tail(-1) if passes[-1] == lost else frame).select(with_columns or frame.columns)
 
     lazy = register_io_source(rows, schema=frame.schema)
-    return PrivateRows(lazy, height=lambda: frame.height), passes
+    return polars_rows(lazy, height=lambda: frame.height), passes
 
 
 def test_every_part_has_read_all_rows_of_the_source():
@@ -309,8 +309,8 @@ def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypa
         called.append(parts)
         return honest(*given, parts=parts)
 
-    honest = asking.run_bounded
-    monkeypatch.setattr(asking, "run_bounded", bounded)
+    honest = engine.run_bounded
+    monkeypatch.setattr(engine, "run_bounded", bounded)
     path = tmp_path / "rows.duckdb"
     raw = duckdb.connect(str(path))
     raw.execute("CREATE TABLE rows AS SELECT hash(i) % 1000 AS who, i % 3 AS k, random() AS r FROM range(1000000) t(i)")

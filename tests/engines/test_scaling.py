@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 from dp_polars._engines import polars
-from dp_polars._engines.bounding import capped_sums as moments
-from dp_polars._engines.bounding import exact_sums as sums
+from dp_polars._engines.bounding import sums
 from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, Column, Lane, Sum
 from dp_polars._plan.grid import scaling_of
 from dp_polars._plan.plan import plan_of
@@ -31,9 +30,9 @@ PATHS = ["one division", "long division", "Python's integers"]
 def scaled(path, totals, rows, cap, inner, bits, monkeypatch):
     """Return what the engine makes of runs, by one of its ways."""
     if path == "Python's integers":
-        monkeypatch.setattr(moments, "_LONG_RUN", 0)
+        monkeypatch.setattr(sums, "_LONG_RUN", 0)
     wide = bits if path == "one division" else 62
-    found = moments.scaled(np.array(totals, np.int64), np.array(rows, np.int64), cap, inner, wide)
+    found = sums.scaled(np.array(totals, np.int64), np.array(rows, np.int64), cap, inner, wide)
     monkeypatch.undo()
     return found.tolist()
 
@@ -77,7 +76,7 @@ def test_one_division_is_used_only_where_the_numerator_fits():
     for bits in (30, 31):
         largest, n, cap, inner = (1 << bits) - 1, 2**10 - 1, 2**9, 11
         runs = [(s, n) for s in (n * largest, -n * largest, n * largest - 1, 12345, -54321)]
-        found = moments.scaled(np.array([s for s, _ in runs]), np.full(5, n), cap, inner, bits).tolist()
+        found = sums.scaled(np.array([s for s, _ in runs]), np.full(5, n), cap, inner, bits).tolist()
         assert found == [round(Fraction(s * cap << inner, k)) for s, k in runs]
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column, apply, constant
 
 LOW, HIGH = -(2**63), 2**63 - 1

@@ -11,7 +11,8 @@ import random
 import polars as pl
 import pytest
 
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._expressions import OPERATIONS, Apply, Column, Constant, apply
 from dp_polars._expressions.hostile import hostile
 from dp_polars.errors import ExpressionNotAllowed
@@ -143,10 +144,10 @@ def test_operation_gives_the_same_in_every_way_of_running(operation, sample, nev
     chunks = pl.concat([numbered[start : start + 7] for start in range(0, HEIGHT, 7)], rechunk=False)
     for frame in (numbered, chunks):
         for source in (frame.lazy(), frame.lazy().filter(kept)):
-            rows = PrivateRows(source).make({"row": Column("row", pl.UInt32()), **columns}, keep=False)
-            for found in (rows.lazy().collect(engine="streaming"), rows.lazy().collect(engine="in-memory")):
+            rows = polars_rows(source).make({"row": Column("row", pl.UInt32()), **columns}, keep=False)
+            for found in (lazy_rows(rows).collect(engine="streaming"), lazy_rows(rows).collect(engine="in-memory")):
                 assert_rows_as_in(found, whole)
-    plain = PrivateRows(chunks.lazy()).make({"row": Column("row", pl.UInt32()), **columns}, keep=False).lazy()
+    plain = lazy_rows(polars_rows(chunks.lazy()).make({"row": Column("row", pl.UInt32()), **columns}, keep=False))
     assert_rows_as_in(plain.collect(optimizations=pl.QueryOptFlags.none()), whole)
 
 

@@ -18,7 +18,8 @@ import polars.selectors as cs
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._expressions import from_polars
 from dp_polars._expressions.check import check_expression, check_expressions
 from dp_polars._expressions.hostile import hostile_frame
@@ -37,8 +38,8 @@ def words(text):
 def answer(expr, frame, engine="streaming"):
     """Return what an expression gives on private rows."""
     checked = check_expression(expr, schema=frame.schema, what="probe")
-    rows = PrivateRows(frame.lazy()).make({"out": checked.tree}, keep=False)
-    return rows.lazy().collect(engine=engine)["out"]
+    rows = polars_rows(frame.lazy()).make({"out": checked.tree}, keep=False)
+    return lazy_rows(rows).collect(engine=engine)["out"]
 
 
 # ---------------------------------------------------------------------- what is accepted, and what it gives
@@ -331,7 +332,7 @@ def test_whatever_is_accepted_is_row_wise_and_total(seed, never_isolated):  # no
         for found, wanted in zip(program.columns(frame[rows]), whole, strict=True):
             assert bits(found) == [wanted[row] for row in rows]
     chunks = pl.concat([frame[:1], frame[1:2], frame[2:]], rechunk=False)
-    made = PrivateRows(chunks.lazy()).make({str(place): tree for place, tree in enumerate(trees)}, keep=False).lazy()
+    made = lazy_rows(polars_rows(chunks.lazy()).make({str(i): tree for i, tree in enumerate(trees)}, keep=False))
     for engine in ENGINES:
         found = made.collect(engine=engine)
         assert [bits(found[str(place)]) for place in range(len(trees))] == whole

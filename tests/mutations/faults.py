@@ -15,8 +15,8 @@ import pytest
 
 from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
-from dp_polars._engines.bounding import capped_sums as moments
-from dp_polars._engines.polars import codes, engine, lowering, rows, units
+from dp_polars._engines.bounding import sums as moments
+from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
 from dp_polars._frame import private_frame as frames
 from dp_polars._plan import compile as making
 from dp_polars._plan import lanes as building
@@ -449,22 +449,22 @@ def failing_rows_take_all_with_them(patch: Patch) -> None:
     def wrong(self, part, height, place):
         return pl.repeat(None, height, dtype=self._expressions[place].dtype, eager=True)
 
-    patch.setattr(rows.Program, "_isolated", wrong)
+    patch.setattr(program.Program, "_isolated", wrong)
 
 
 def failing_rows_are_not_isolated(patch: Patch) -> None:
     def wrong(self, part, height, place):
         raise checks.Broken("a row on which Polars fails takes others with it: the whole question fails")
 
-    patch.setattr(rows.Program, "_isolated", wrong)
+    patch.setattr(program.Program, "_isolated", wrong)
 
 
 def rows_are_not_counted(patch: Patch) -> None:
-    patch.setattr(rows.Scan, "check", lambda self, received: None)
+    patch.setattr(scan.Scan, "check", lambda self, received: None)
 
 
 def passes_are_not_counted(patch: Patch) -> None:
-    patch.setattr(rows.Scan, "check_passes", lambda self, passes: None)
+    patch.setattr(scan.Scan, "check_passes", lambda self, passes: None)
 
 
 NEIGHBOURS = checks.neighbours_differ_by_at_most_the_sensitivity

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._sql.expressions import ROWWISE, Reader

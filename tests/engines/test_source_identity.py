@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._release.source import _plan_over_files, source_identity
+from dp_polars._engines.polars.identity import plan_over_files
+from dp_polars._engines.registry import source_identity
 
 
 def people(path, count):
@@ -101,7 +102,7 @@ def test_numbers_that_json_does_not_know(tmp_path):
     pl.DataFrame({"user": [1, 2], "x": [1.0, 2.0]}).write_parquet(tmp_path / "m.parquet")
     rows = pl.scan_parquet(tmp_path / "m.parquet")
     for number in (float("inf"), float("-inf"), float("nan")):
-        assert _plan_over_files(rows.filter(pl.col("x") < number)) is None
+        assert plan_over_files(rows.filter(pl.col("x") < number)) is None
 
 
 def test_what_is_understood_is_found_again_and_all_else_is_an_object(tmp_path):
