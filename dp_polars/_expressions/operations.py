@@ -1,12 +1,19 @@
-"""The operations of the language: which types they take, what they give, and why they are safe on private rows.
+"""The operations of the expression language: the types that they accept and return, and why they never fail.
 
-An operation is **row-wise**: its value in a row depends on that row alone. It is **total**: it has a value, perhaps
-null, for every value of its types, and never fails. Each has its reason written beside it, and
-`tests/expressions/test_evidence.py` runs every operation on every combination of types that it takes, with hostile
-values: a row alone, among others, shuffled, in batches of several sizes, on every engine.
+Every operation is **row-wise**: its value in a row depends only on its arguments in that row and on public parameters.
+It is also **total**: it has a value, possibly null, for every value of the types that it accepts, and never fails. The
+reason for this stands beside each operation. `tests/expressions/test_evidence.py` runs every operation on every
+combination of types that it accepts, with hostile values: a row alone, among others, shuffled, and in batches of
+several sizes.
 
-`apply` is the only way to build an operation. It brings arguments to the types that the operation works on: integers
-to Int64, floats to Float64, categories to texts, constants exactly to the type of the column beside them.
+`apply` is the only way to build an operation. It converts arguments to the types that the operation works on: integers
+to Int64, floats to Float64, categories to texts, and constants exactly to the type of the column beside them.
+
+An entry of the table looks like this. The decorator registers the operation under its name, and the function checks the
+arguments and parameters and returns the tree:
+
+    @_operation("name", "Why it never fails.", spoken="what users call it", samples=(parameters for the tests,))
+    def _name(x: Expression, *, parameter: int) -> Expression: ...
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
+from zoneinfo import available_timezones
 
 import polars as pl
 
@@ -31,6 +39,7 @@ from dp_polars._expressions.types import (
     MOST_INSERTED,
     MOST_LITERAL,
     MOST_NODES,
+    MOST_TEXT,
     MOST_VALUES,
     NUMBERS,
     TEXTS,
@@ -50,17 +59,17 @@ class Operation:
     Attributes
     ----------
     name
-        Its name in trees.
+        The name of the operation in trees.
     spoken
-        What users call it in messages.
+        What messages call it.
     build
         Checks arguments and parameters, and returns the tree.
     reason
-        Why it is row-wise and total.
+        Why the operation never fails.
     arity
-        How many arguments it takes; for operations of any number, how many are tested.
+        The number of arguments. For operations with any number of arguments, the number that is tested.
     samples
-        Parameters that it is tested with.
+        The parameters that it is tested with.
     """
 
     name: str
@@ -85,21 +94,21 @@ def _operation(
 
 
 def apply(name: str, /, *arguments: Expression, **parameters: Any) -> Expression:
-    """Return an operation on expressions, in the types that it works on, or refuse it.
+    """Return an operation applied to expressions, after converting them to the types that it works on.
 
     Parameters
     ----------
     name
         One of `OPERATIONS`.
     *arguments
-        What it is computed from.
+        The arguments of the operation.
     **parameters
-        Public settings that are not values of rows: patterns, formats, digits.
+        Public settings that are not values of rows, such as patterns, formats and digits.
 
     Raises
     ------
     ExpressionNotAllowed
-        If it does not take these types or parameters.
+        If the operation does not accept these types or parameters.
 
     Examples
     --------
@@ -124,7 +133,7 @@ def apply(name: str, /, *arguments: Expression, **parameters: Any) -> Expression
 
 
 def _read(one: Expression) -> Expression:
-    """Return a category as the text it stands for: its number depends on other rows."""
+    """Return a category as its text. The code of a category depends on other rows."""
     return _make("cast", (one,), _TEXT, to=_TEXT) if kind_of(one.dtype) == "categorical" else one
 
 
@@ -134,7 +143,7 @@ def _small(made: Expression, spoken: str) -> Expression:
             spoken,
             Reason(
                 "is nested too deeply" if made.depth > MOST_DEPTH else "is part of too long an expression",
-                f"Expressions have up to {MOST_DEPTH} steps in each other and {MOST_NODES:,} in all.",
+                f"Expressions may be nested {MOST_DEPTH} deep and have {MOST_NODES:,} steps in all.",
                 "Split it over two `with_columns`, or use `is_in([...])` and `replace_strict(..., default=...)` for "
                 "long choices.",
             ),
@@ -148,15 +157,16 @@ def _make(name: str, arguments: Sequence[Expression], dtype: pl.DataType, /, **p
 
 # ---------------------------------------------------------------------- messages
 
-_LEAKS = "Whether a query fails must not tell anything about a person's value."
-_GROWS = "Memory that runs out for one person's row would tell that the person is there."
+_LEAKS = "Whether a query fails must not reveal anything about a person's value."
+_GROWS = "If the memory ran out because of one person's row, the failure would reveal that the person is in the data."
 
 
 def wrong_type(spoken: str, *given: Expression, fix: str = "") -> Refused:
-    """Return the refusal of types that an operation does not take."""
+    """Return the refusal of types that an operation does not accept."""
     shown = " and ".join(dict.fromkeys(str(one.dtype) for one in given))
-    advice = fix or "Cast its arguments to types that it takes first."
-    return Refused(spoken, Reason(f"is not known never to fail on {shown}", _LEAKS, advice))
+    advice = fix or "Cast its arguments to types that it accepts first."
+    why = "Operations on private rows accept only types on which they never fail."
+    return Refused(spoken, Reason(f"does not accept {shown}", why, advice))
 
 
 def _bad(spoken: str, does: str, fix: str) -> Refused:
@@ -167,7 +177,7 @@ def _bad(spoken: str, does: str, fix: str) -> Refused:
 
 
 def _number(one: Expression, spoken: str) -> Expression:
-    """Return a number as Int64 or Float64; a constant exactly."""
+    """Return a number as Int64 or Float64. Constants are converted exactly."""
     kind = kind_of(one.dtype)
     if kind == "null":
         return Constant(None, _INT)
@@ -185,7 +195,7 @@ def _as(one: Expression, dtype: pl.DataType) -> Expression:
         found = fits(one, dtype)
         if found is not None:
             return found
-        if dtype == _FLOAT and isinstance(one.dtype, pl.Decimal):  # 0.1 in SQL: the nearest float, as everywhere
+        if dtype == _FLOAT and isinstance(one.dtype, pl.Decimal):  # such as 0.1 in SQL: use the nearest float
             return Constant(float(Fraction(one.value, 10**one.dtype.scale)), dtype)
         if dtype == _INT and isinstance(one.value, bool):
             return Constant(int(one.value), dtype)
@@ -194,7 +204,7 @@ def _as(one: Expression, dtype: pl.DataType) -> Expression:
 
 
 def _numbers(given: Sequence[Expression], spoken: str) -> tuple[list[Expression], pl.DataType]:
-    """Return numbers in the one type that they are computed in: Int64, or Float64 where one is a float."""
+    """Return numbers in a common type: Float64 if one of them is a float or a decimal, otherwise Int64."""
     found = [_number(one, spoken) for one in given]
     dtype = _FLOAT if any(one.dtype == _FLOAT for one in found) else _INT
     return [_as(one, dtype) for one in found], dtype
@@ -208,7 +218,7 @@ def _text(one: Expression, spoken: str) -> Expression:
     if kind_of(one.dtype) == "null":
         return Constant(None, _TEXT)
     if kind_of(one.dtype) not in TEXTS:
-        raise wrong_type(spoken, one, fix="It takes texts; cast to pl.String first.")
+        raise wrong_type(spoken, one, fix="It accepts texts; cast to pl.String first.")
     if isinstance(one, Constant):
         return Constant(one.value, _TEXT)
     return _as(one, _TEXT)
@@ -218,12 +228,12 @@ def _truth(one: Expression, spoken: str) -> Expression:
     if kind_of(one.dtype) == "null":
         return Constant(None, _TRUTH)
     if one.dtype != _TRUTH:
-        raise wrong_type(spoken, one, fix="It takes conditions: expressions that are true or false in each row.")
+        raise wrong_type(spoken, one, fix="It accepts conditions: expressions that are true or false in each row.")
     return one
 
 
 def _same(given: Sequence[Expression], spoken: str) -> list[Expression]:
-    """Return values in the one type that all of them have, or can have without a loss."""
+    """Return values in a common type that can hold all of them."""
     held = [one for one in given if not isinstance(one, Constant)]
     kinds = {kind_of(one.dtype) for one in given} - {"null"}
     types = list(dict.fromkeys(one.dtype for one in held if kind_of(one.dtype) != "null"))
@@ -244,7 +254,7 @@ def _same(given: Sequence[Expression], spoken: str) -> list[Expression]:
     elif kinds <= CALENDAR:
         target = _latest(given, spoken)
     else:
-        raise wrong_type(spoken, *given, fix="Cast them to one type first, for example `.cast(pl.Float64)`.")
+        raise wrong_type(spoken, *given, fix="Cast them to one type first, for example with `.cast(pl.Float64)`.")
     return [Constant(None, target) if kind_of(one.dtype) == "null" else _as(one, target) for one in given]
 
 
@@ -261,7 +271,7 @@ def _all_fit(given: Sequence[Expression], dtype: pl.DataType) -> list[Expression
 
 
 def _latest(given: Sequence[Expression], spoken: str) -> pl.DataType:
-    """Return the one datetime type among dates and datetimes."""
+    """Return a type that can hold all of these dates and datetimes."""
     types = list(dict.fromkeys(one.dtype for one in given if isinstance(one.dtype, pl.Datetime)))
     zones = {one.time_zone for one in types if isinstance(one, pl.Datetime)}
     if len(zones) > 1 or (zones != {None} and len(types) > 1):
@@ -273,9 +283,7 @@ def _latest(given: Sequence[Expression], spoken: str) -> pl.DataType:
     return pl.Datetime(units[0], zone) if units else pl.Date()
 
 
-# ---------------------------------------------------------------------- truth
-
-_ROW = "It looks at the values of its own row"
+# ---------------------------------------------------------------------- logic and comparisons
 
 
 def _logic(name: str, spoken: str) -> None:
@@ -284,7 +292,7 @@ def _logic(name: str, spoken: str) -> None:
             return apply(f"bit_{name}", *given)
         return _make(name, [_truth(one, spoken) for one in given], _TRUTH)
 
-    _operation(name, f"{_ROW}; three-valued logic is defined for all of them.", spoken=spoken, arity=2)(build)
+    _operation(name, "Three-valued logic is defined for true, false and null.", spoken=spoken, arity=2)(build)
 
 
 for _name, _spoken in (("and", "&"), ("or", "|"), ("xor", "^")):
@@ -297,24 +305,24 @@ def _bits(name: str, spoken: str) -> None:
             raise wrong_type(spoken, a, b)
         return _make(name, [_number(a, spoken), _number(b, spoken)], _INT)
 
-    _operation(name, f"{_ROW}; bits of 64-bit integers, no carry.", spoken=spoken, arity=2)(build)
+    _operation(name, "Operations on the bits of 64-bit integers cannot overflow.", spoken=spoken, arity=2)(build)
 
 
 for _name, _spoken in (("bit_and", "&"), ("bit_or", "|"), ("bit_xor", "^")):
     _bits(_name, _spoken)
 
 
-@_operation("not", f"{_ROW}; null stays null.", spoken="~")
+@_operation("not", "It is defined for true and false, and null stays null.", spoken="~")
 def _not(x: Expression) -> Expression:
     return _make("not", (_truth(x, "~"),), _TRUTH)
 
 
-@_operation("is_null", f"{_ROW}: whether there is one.")
+@_operation("is_null", "Every value either is null or is not.")
 def _is_null(x: Expression) -> Expression:
     return _make("is_null", (x,), _TRUTH)
 
 
-@_operation("is_not_null", f"{_ROW}: whether there is one.")
+@_operation("is_not_null", "Every value either is null or is not.")
 def _is_not_null(x: Expression) -> Expression:
     return _make("is_not_null", (x,), _TRUTH)
 
@@ -351,7 +359,7 @@ def _comparison(name: str, spoken: str) -> None:
             return _make(name, [_text(a, spoken), _text(b, spoken)], _TRUTH)
         return _make(name, _same((a, b), spoken), _TRUTH)
 
-    reason = f"{_ROW}; both are brought to one type first, without a cast that can fail."
+    reason = "Both sides are first converted to one type, without a cast that can fail."
     _operation(name, reason, spoken=spoken, arity=2)(build)
 
 
@@ -360,7 +368,10 @@ for _name, _spoken in _COMPARISONS.items():
 
 
 def _against(name: str, x: Expression, value: Constant) -> Expression | None:
-    """Return the comparison of a column with a constant that its type need not hold, exactly; None: the usual way."""
+    """Return the exact comparison of a column with a constant that its type may not hold.
+
+    None means that the general rules apply.
+    """
     kind = kind_of(x.dtype)
     if kind not in ("integer", "wide", "decimal", "date", "datetime", "duration") or value.value is None:
         return None
@@ -369,11 +380,11 @@ def _against(name: str, x: Expression, value: Constant) -> Expression | None:
     number = in_units_of(value, x.dtype)
     if number is None:
         return None
-    if number.denominator == 1:  # whole, but beyond the type: the answer is the same for every value
+    if number.denominator == 1:  # an integer outside the type: the answer is the same for every value
         largest = number > 0
         return _always(x, {"lt": largest, "le": largest, "gt": not largest, "ge": not largest}, name)
     if name in _TURNED:
-        # x < 2.5 is x <= 2, x > 2.5 is x > 2: among whole numbers.
+        # For integers x, x < 2.5 is the same as x <= 2, and x > 2.5 is the same as x > 2.
         edge = held(math.floor(number), x.dtype)
         if edge is None:
             return _always(x, {"lt": number > 0, "le": number > 0, "gt": number < 0, "ge": number < 0}, name)
@@ -382,7 +393,7 @@ def _against(name: str, x: Expression, value: Constant) -> Expression | None:
 
 
 def _always(x: Expression, outcome: dict[str, bool], name: str) -> Expression:
-    """Return a comparison whose outcome is the same for every value; null is unknown, or an ordinary value."""
+    """Return a comparison with the same outcome for every value. Null gives null, unless nulls are compared too."""
     told = Constant(outcome.get(name, name in ("ne", "ne_missing")), _TRUTH)
     of_null = told if name.endswith("_missing") else Constant(None, _TRUTH)
     return _make("case", (_make("is_null", (x,), _TRUTH), of_null, told), _TRUTH)
@@ -390,8 +401,8 @@ def _always(x: Expression, outcome: dict[str, bool], name: str) -> Expression:
 
 @_operation(
     "is_in",
-    f"{_ROW} and a list of constants of the same type, each converted exactly; those that the type can't hold are "
-    "never equal to a value and are left out.",
+    "The constants are converted exactly to the type of the column. Those that the type cannot hold equal no value and "
+    "are left out.",
     samples=({"values": Constant((1, 2, None), pl.List(pl.Int64()))}, {"values": Constant(("a", ""), pl.List(_TEXT))}),
 )
 def _is_in(x: Expression, *, values: Constant, nulls_equal: bool = False) -> Expression:
@@ -431,21 +442,22 @@ def _related(value: Constant, dtype: pl.DataType) -> bool:
 
 @_operation(
     "case",
-    f"{_ROW}: the first value whose condition is true. All values are computed first, each of them total, and brought "
-    "to one type.",
+    "It returns the first value whose condition is true. All values are total, and are first converted to one type.",
     spoken="when/then/otherwise",
     arity=3,
 )
 def _case(*given: Expression) -> Expression:
     if len(given) % 2 == 0 or len(given) < 3:
-        raise _bad("when/then/otherwise", "needs conditions and values by turns", "End with `otherwise`.")
+        raise _bad("when/then/otherwise", "needs alternating conditions and values", "End with `otherwise`.")
     conditions = [_truth(one, "when") for one in given[:-1:2]]
     values = _same([*given[1:-1:2], given[-1]], "when/then/otherwise")
     parts = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
     return _make("case", [*parts, values[-1]], values[-1].dtype)
 
 
-@_operation("coalesce", f"{_ROW}: the first that is not null, all brought to one type.", arity=2)
+@_operation(
+    "coalesce", "It returns the first value that is not null. All values are first converted to one type.", arity=2
+)
 def _coalesce(*given: Expression) -> Expression:
     values = _same(given, "coalesce")
     return _make("coalesce", values, values[0].dtype) if len(values) > 1 else values[0]
@@ -453,11 +465,10 @@ def _coalesce(*given: Expression) -> Expression:
 
 # ---------------------------------------------------------------------- numbers
 
-_WHOLE = "integers are computed in 128 bits, and a result beyond 64 is null; floats follow IEEE 754, which is total"
-
-
-def _duration_of(given: Sequence[Expression]) -> bool:
-    return any(kind_of(one.dtype) == "duration" for one in given)
+_EXACT = (
+    "Integers are computed in 128 bits, and a result that does not fit into 64 bits is null. Floats follow IEEE 754, "
+    "which defines every result."
+)
 
 
 def _arithmetic(name: str, spoken: str) -> None:
@@ -470,7 +481,7 @@ def _arithmetic(name: str, spoken: str) -> None:
         values, dtype = _numbers((a, b), spoken)
         return _make(name, values, dtype)
 
-    _operation(name, f"{_ROW}; {_WHOLE}.", spoken=spoken, arity=2)(build)
+    _operation(name, _EXACT, spoken=spoken, arity=2)(build)
 
 
 for _name, _spoken in (("add", "+"), ("sub", "-"), ("mul", "*")):
@@ -478,7 +489,7 @@ for _name, _spoken in (("add", "+"), ("sub", "-"), ("mul", "*")):
 
 
 def _moved(name: str, spoken: str, a: Expression, b: Expression) -> Expression:
-    """Return arithmetic with points in time and durations: on the whole numbers that they are stored as."""
+    """Return arithmetic with times and durations, computed on the integers that they are stored as."""
     first, second = kind_of(a.dtype), kind_of(b.dtype)
     if first == "null" or second == "null":
         other = a if second == "null" else b
@@ -509,7 +520,7 @@ def _ticks(dtype: pl.DataType) -> int:
 
 
 def _instant(one: Expression, spoken: str, like: Expression | None = None) -> Expression:
-    """Return a point in time with a time unit."""
+    """Return a date or datetime as a datetime."""
     if kind_of(one.dtype) == "datetime":
         return one
     unit: Any = like.dtype.time_unit if like is not None else "us"  # type: ignore[attr-defined]
@@ -549,7 +560,7 @@ def _stretched(span: Expression, factor: Expression, spoken: str) -> Expression:
     return _make("cast", (_as(number, _INT),), span.dtype, to=span.dtype)
 
 
-@_operation("div", f"{_ROW}; numbers are divided as floats, and what is divided by 0 is null.", spoken="/", arity=2)
+@_operation("div", "Numbers are divided as floats, and division by 0 gives null.", spoken="/", arity=2)
 def _div(a: Expression, b: Expression) -> Expression:
     if kind_of(a.dtype) == "duration":
         if kind_of(b.dtype) == "duration":
@@ -565,13 +576,13 @@ def _division(name: str, spoken: str, rounding: str) -> None:
         values, dtype = _numbers((a, b), spoken)
         return _make(name, values, dtype)
 
-    reason = f"{_ROW}; {rounding}, what is divided by 0 is null, and a result beyond 64 bits is null."
+    reason = f"{rounding} Division by 0 gives null, and so does a result that does not fit into 64 bits."
     _operation(name, reason, spoken=spoken, arity=2)(build)
 
 
-_division("floordiv", "//", "the quotient is rounded down")
-_division("truncdiv", "truncdiv", "the quotient is rounded towards 0")
-_division("mod", "%", "the remainder has the sign of the divisor")
+_division("floordiv", "//", "The quotient is rounded down.")
+_division("truncdiv", "truncdiv", "The quotient is rounded towards 0.")
+_division("mod", "%", "The remainder has the sign of the divisor.")
 
 
 def _of_number(name: str, why: str) -> None:
@@ -582,12 +593,12 @@ def _of_number(name: str, why: str) -> None:
         one = _number(x, name)
         return _make(name, (one,), one.dtype)
 
-    _operation(name, f"{_ROW}; {why}.", spoken="-" if name == "neg" else name)(build)
+    _operation(name, why, spoken="-" if name == "neg" else name)(build)
 
 
-_of_number("neg", _WHOLE)
-_of_number("abs", _WHOLE)
-_of_number("sign", "-1, 0 or 1; NaN stays NaN")
+_of_number("neg", _EXACT)
+_of_number("abs", _EXACT)
+_of_number("sign", "Every number has the sign -1, 0 or 1, and NaN stays NaN.")
 
 
 def _rounding(name: str) -> None:
@@ -595,7 +606,7 @@ def _rounding(name: str) -> None:
         one = _number(x, name)
         return one if one.dtype == _INT else _make(name, (one,), _FLOAT)
 
-    _operation(name, f"{_ROW}; IEEE 754 rounds every float to a whole one, integers stay.")(build)
+    _operation(name, "IEEE 754 rounds every float to an integral one. Integers do not change.")(build)
 
 
 _rounding("floor")
@@ -604,7 +615,7 @@ _rounding("ceil")
 _DIGITS = ({"digits": 0}, {"digits": 2}, {"digits": 15})
 
 
-@_operation("round", f"{_ROW}; a float is scaled, rounded and scaled back; integers stay.", samples=_DIGITS)
+@_operation("round", "A float is scaled, rounded and scaled back. Integers do not change.", samples=_DIGITS)
 def _round(x: Expression, *, digits: int = 0, mode: str = "half_away") -> Expression:
     _whole_in(digits, 0, 15, "round", "digits")
     if mode not in ("half_away", "half_even"):
@@ -613,7 +624,7 @@ def _round(x: Expression, *, digits: int = 0, mode: str = "half_away") -> Expres
     return one if one.dtype == _INT else _make("round", (one,), _FLOAT, digits=digits, mode=mode)
 
 
-@_operation("trunc", f"{_ROW}; digits behind the point are cut; integers stay.", samples=_DIGITS)
+@_operation("trunc", "Digits after the decimal point are cut off. Integers do not change.", samples=_DIGITS)
 def _trunc(x: Expression, *, digits: int = 0) -> Expression:
     _whole_in(digits, 0, 15, "truncate", "digits")
     one = _number(x, "truncate")
@@ -622,7 +633,7 @@ def _trunc(x: Expression, *, digits: int = 0) -> Expression:
 
 def _whole_in(value: Any, low: int, high: int, spoken: str, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _bad(spoken, f"needs {what} between {low:,} and {high:,}", "Write a whole number within that range.")
+        raise _bad(spoken, f"needs {what} between {low:,} and {high:,}", "Write an integer in that range.")
     return value
 
 
@@ -636,7 +647,7 @@ def _real(name: str) -> None:
     def build(x: Expression) -> Expression:
         return _make(name, (_float(x, name),), _FLOAT)
 
-    _operation(name, f"{_ROW}; a function of one float that gives NaN or an infinity where it is not defined.")(build)
+    _operation(name, "Where the function is undefined, it returns NaN or an infinity.")(build)
 
 
 for _name in _FUNCTIONS:
@@ -645,7 +656,7 @@ for _name in _FUNCTIONS:
 
 @_operation(
     "log",
-    f"{_ROW}; the base is a public constant, and NaN or -inf come where there is no logarithm.",
+    "The base is a public constant. Where there is no logarithm, it returns NaN or -inf.",
     samples=({"base": math.e}, {"base": 10.0}, {"base": 2.0}),
 )
 def _log(x: Expression, *, base: float = math.e) -> Expression:
@@ -654,7 +665,12 @@ def _log(x: Expression, *, base: float = math.e) -> Expression:
     return _make("log", (_float(x, "log"),), _FLOAT, base=float(base))
 
 
-@_operation("pow", f"{_ROW}; both are floats (IEEE 754 pow is total), zeros without a sign.", spoken="**", arity=2)
+@_operation(
+    "pow",
+    "Floats follow IEEE 754, which defines pow for all of them. Small powers of integers are products.",
+    spoken="**",
+    arity=2,
+)
 def _pow(a: Expression, b: Expression) -> Expression:
     whole = kind_of(a.dtype) == "integer" and isinstance(b, Constant) and b.value in (0, 1, 2, 3) and b.dtype == _INT
     if whole and isinstance(b, Constant):
@@ -667,7 +683,7 @@ def _pow(a: Expression, b: Expression) -> Expression:
     return _make("pow", (_float(a, "**"), _float(b, "**")), _FLOAT)
 
 
-@_operation("atan2", f"{_ROW}; the angle of two floats, zeros without a sign.", arity=2)
+@_operation("atan2", "The angle is defined for every pair of floats. The sign of zeros is ignored.", arity=2)
 def _atan2(a: Expression, b: Expression) -> Expression:
     return _make("atan2", (_float(a, "arctan2"), _float(b, "arctan2")), _FLOAT)
 
@@ -678,7 +694,7 @@ def _about_floats(name: str) -> None:
             raise wrong_type(name, x)
         return _make(name, (_float(x, name),), _TRUTH)
 
-    _operation(name, f"{_ROW}: which kind of float it is.")(build)
+    _operation(name, "Every float is finite, infinite or NaN.")(build)
 
 
 for _name in ("is_nan", "is_finite", "is_infinite"):
@@ -693,12 +709,12 @@ def _extreme(name: str, spoken: str) -> None:
         values = _same(given, spoken)
         if len({one.dtype for one in values}) > 1:
             raise wrong_type(spoken, *given)
-        while len(values) > 2:  # two at a time: an engine's form of it names each several times
+        while len(values) > 2:  # in pairs, because an engine may name each argument several times
             pairs = [values[place : place + 2] for place in range(0, len(values), 2)]
             values = [_make(name, pair, pair[0].dtype) if len(pair) == 2 else pair[0] for pair in pairs]
         return _make(name, values, values[0].dtype) if len(values) == 2 else values[0]
 
-    reason = f"{_ROW}, all of one type; nulls are left out, and NaN counts only if there is nothing else."
+    reason = "All values are first converted to one type. Nulls are ignored, and NaN is chosen only as a last resort."
     _operation(name, reason, spoken=spoken, arity=2)(build)
 
 
@@ -708,7 +724,7 @@ _extreme("greatest", "max_horizontal")
 
 @_operation(
     "cut",
-    f"{_ROW}; a number is compared with public breaks, exactly, and gets the label of its interval; NaN has none.",
+    "A number is compared exactly with public breaks and gets the label of its interval. NaN gives null.",
     samples=({"breaks": (0.0, 10.5), "labels": ("low", "middle", "high"), "left_closed": False},),
 )
 def _cut(x: Expression, *, breaks: tuple[float, ...], labels: tuple[str, ...], left_closed: bool) -> Expression:
@@ -716,9 +732,9 @@ def _cut(x: Expression, *, breaks: tuple[float, ...], labels: tuple[str, ...], l
         raise wrong_type("cut", x)
     rising = all(a < b for a, b in pairwise(breaks))
     if not 1 <= len(breaks) <= 1000 or not rising or not all(map(math.isfinite, breaks)):
-        raise _bad("cut", "needs finite breaks that rise", "Write `.cut([18, 65])`; 1,000 breaks are the most.")
+        raise _bad("cut", "needs 1 to 1,000 finite breaks in rising order", "Write `.cut([18, 65])`.")
     if len(labels) != len(breaks) + 1 or len(set(labels)) < len(labels):
-        raise _bad("cut", "needs a different label for each interval", "Write one label more than breaks.")
+        raise _bad("cut", "needs a different label for each interval", "Give one more label than breaks.")
     constant(list(labels))
     return _make("cut", (x,), pl.Enum(labels), breaks=tuple(map(float, breaks)), left_closed=bool(left_closed))
 
@@ -746,7 +762,8 @@ _TARGETS = (
 
 @_operation(
     "cast",
-    f"{_ROW}; what the target type can't hold is null, texts are parsed, and dates outside the calendar are null.",
+    "A value that the target type cannot hold becomes null, and so does a text that cannot be parsed or a date outside "
+    "the years 1 to 9999.",
     samples=tuple({"to": dtype} for dtype in _TARGETS),
 )
 def _cast(x: Expression, *, to: pl.DataType) -> Expression:
@@ -754,8 +771,8 @@ def _cast(x: Expression, *, to: pl.DataType) -> Expression:
     if target == "categorical":
         raise _bad(
             f"cast to {to}",
-            "writes a type whose codes depend on the rows it meets",
-            "Cast to pl.String or to a pl.Enum with the values you know.",
+            "makes a type whose codes depend on other rows",
+            "Cast to pl.String, or to a pl.Enum of known values.",
         )
     if source == "null" and target in _CASTS:
         return Constant(None, to)
@@ -781,7 +798,7 @@ def _zone(dtype: pl.DataType) -> str | None:
 
 @_operation(
     "map_values",
-    f"{_ROW} and a table of constants: old values exactly of the column's type, each once, so a row meets at most one.",
+    "Old values are converted exactly to the type of the column and occur once, so each value matches at most one.",
     spoken="replace",
     arity=2,
     samples=(
@@ -795,7 +812,7 @@ def _map_values(x: Expression, default: Expression, *, old: Constant, new: Const
     if len(new.value) == 1 and len(old.value) > 1:
         new = Constant(new.value * len(old.value), new.dtype)
     if len(old.value) != len(new.value):
-        raise _bad("replace", "has not as many new values as old ones", "Give one new value for each old one.")
+        raise _bad("replace", "has a different number of old and new values", "Give one new value for each old one.")
     if len(old.value) > MOST_VALUES:
         raise too_many(len(old.value))
     if kind_of(x.dtype) in TEXTS:
@@ -836,7 +853,7 @@ def _map_values(x: Expression, default: Expression, *, old: Constant, new: Const
 
 # ---------------------------------------------------------------------- texts
 
-_CUT = f"{_ROW}; what it reads and what it gives is cut to {1 << 14:,} characters, so that no text grows without limit"
+_CUT = f"It reads and returns at most {MOST_TEXT:,} characters, so no text grows without limit."
 
 
 def _of_text(name: str, dtype: pl.DataType, reason: str) -> None:
@@ -847,20 +864,22 @@ def _of_text(name: str, dtype: pl.DataType, reason: str) -> None:
 
 
 for _name in ("lower", "upper", "title", "reverse"):
-    _of_text(_name, _TEXT, f"{_CUT}.")
+    _of_text(_name, _TEXT, _CUT)
 for _name in ("len_chars", "len_bytes"):
-    _of_text(_name, _INT, f"{_ROW}: a length.")
+    _of_text(_name, _INT, "Every text has a length.")
 
 
 def _fixed_text(value: Any, spoken: str, what: str, most: int = MOST_LITERAL) -> str:
     if not isinstance(value, str) or len(value) > most:
-        raise _bad(spoken, f"needs {what} that is a constant text of up to {most:,} characters", "Write it as a text.")
+        raise _bad(
+            spoken, f"needs {what} that is a constant text of up to {most:,} characters", "Write a Python string."
+        )
     return value
 
 
 @_operation(
     "strip",
-    f"{_ROW}; characters of a public set are taken off.",
+    "It removes characters of a public set from the ends, and the result may be empty.",
     spoken="str.strip_chars",
     samples=({"chars": None, "side": "both"}, {"chars": "ab", "side": "start"}, {"chars": " ", "side": "end"}),
 )
@@ -872,13 +891,13 @@ def _strip(x: Expression, *, chars: str | None = None, side: str = "both") -> Ex
     return _make("strip", (_text(x, "str.strip_chars"),), _TEXT, chars=chars, side=side)
 
 
-@_operation("strip_prefix", f"{_ROW}; a public beginning is taken off.", samples=({"prefix": "a"},))
+@_operation("strip_prefix", "It removes a public prefix where there is one.", samples=({"prefix": "a"},))
 def _strip_prefix(x: Expression, *, prefix: str) -> Expression:
     _fixed_text(prefix, "str.strip_prefix", "a prefix")
     return _make("strip_prefix", (_text(x, "str.strip_prefix"),), _TEXT, prefix=prefix)
 
 
-@_operation("strip_suffix", f"{_ROW}; a public end is taken off.", samples=({"suffix": "b"},))
+@_operation("strip_suffix", "It removes a public suffix where there is one.", samples=({"suffix": "b"},))
 def _strip_suffix(x: Expression, *, suffix: str) -> Expression:
     _fixed_text(suffix, "str.strip_suffix", "a suffix")
     return _make("strip_suffix", (_text(x, "str.strip_suffix"),), _TEXT, suffix=suffix)
@@ -888,7 +907,7 @@ def _edge(name: str) -> None:
     def build(x: Expression, y: Expression) -> Expression:
         return _make(name, (_text(x, f"str.{name}"), _text(y, f"str.{name}")), _TRUTH)
 
-    _operation(name, f"{_ROW}; two texts are compared byte by byte.", spoken=f"str.{name}", arity=2)(build)
+    _operation(name, "Any two texts can be compared byte by byte.", spoken=f"str.{name}", arity=2)(build)
 
 
 _edge("starts_with")
@@ -915,15 +934,15 @@ def _matching(name: str, dtype: pl.DataType, reason: str) -> None:
     _operation(name, reason, spoken=f"str.{name}", samples=_PATTERNS)(build)
 
 
-_SEARCH = f"{_ROW}; a public pattern, compiled beforehand, is searched for in linear time"
-_matching("contains", _TRUTH, f"{_SEARCH}.")
-_matching("count_matches", _INT, f"{_SEARCH}.")
-_matching("find", _INT, f"{_SEARCH}; the number of bytes before it, null if it is not there.")
+_SEARCH = "A public pattern, which is compiled beforehand, is searched for in linear time."
+_matching("contains", _TRUTH, _SEARCH)
+_matching("count_matches", _INT, _SEARCH)
+_matching("find", _INT, f"{_SEARCH} It returns the number of bytes before the match, or null without a match.")
 
 
 @_operation(
     "extract",
-    f"{_SEARCH}; null if it is not there.",
+    f"{_SEARCH} It returns null without a match.",
     spoken="str.extract",
     samples=({"pattern": "([a-z]+)", "group": 1}, {"pattern": "b", "group": 0}),
 )
@@ -935,7 +954,7 @@ def _extract(x: Expression, *, pattern: str, group: int = 1) -> Expression:
 
 @_operation(
     "replace",
-    f"{_CUT}; what is put in is at most {MOST_INSERTED} characters long.",
+    f"{_CUT} A replacement has at most {MOST_INSERTED} characters.",
     spoken="str.replace",
     samples=(
         {"pattern": "a", "value": "bb", "literal": True, "n": -1},
@@ -946,16 +965,16 @@ def _replace(x: Expression, *, pattern: str, value: str, literal: bool = False, 
     _pattern(pattern, literal, "str.replace")
     _fixed_text(value, "str.replace", "a replacement", MOST_INSERTED)
     if not literal and value.count("$") > 4:
-        raise _bad("str.replace", "puts in more than four groups", "Use fewer groups in the replacement.")
+        raise _bad("str.replace", "inserts more than four groups", "Use fewer groups in the replacement.")
     if n not in (1, -1):
-        raise _bad("str.replace", "replaces the first match or all of them", "Use `replace` or `replace_all`.")
+        raise _bad("str.replace", "replaces either the first match or all of them", "Use `replace` or `replace_all`.")
     own = _text(x, "str.replace")
     return _make("replace", (own,), _TEXT, pattern=pattern, value=value, literal=bool(literal), n=n)
 
 
 @_operation(
     "slice",
-    f"{_ROW}; a part of its characters, empty where there are none.",
+    "A slice outside the text is empty.",
     spoken="str.slice",
     samples=({"offset": 0, "length": 2}, {"offset": -2, "length": None}, {"offset": 1, "length": None}),
 )
@@ -970,18 +989,18 @@ def _padding(name: str) -> None:
     def build(x: Expression, *, length: int, fill: str = " ") -> Expression:
         _whole_in(length, 0, 1000, f"str.{name}", "a length")
         if not isinstance(fill, str) or len(fill) != 1:
-            raise _bad(f"str.{name}", "fills with one character", "Write it as a text of one character.")
+            raise _bad(f"str.{name}", "needs a single fill character", "Write it as a string of one character.")
         return _make(name, (_text(x, f"str.{name}"),), _TEXT, length=length, fill=fill)
 
     samples = ({"length": 5, "fill": "0"}, {"length": 3, "fill": "é"})
-    _operation(name, f"{_CUT}; the length is public.", spoken=f"str.{name}", samples=samples)(build)
+    _operation(name, f"{_CUT} The length is public.", spoken=f"str.{name}", samples=samples)(build)
 
 
 _padding("pad_start")
 _padding("pad_end")
 
 
-@_operation("zfill", f"{_CUT}; the length is public.", spoken="str.zfill", samples=({"length": 5},))
+@_operation("zfill", f"{_CUT} The length is public.", spoken="str.zfill", samples=({"length": 5},))
 def _zfill(x: Expression, *, length: int) -> Expression:
     _whole_in(length, 0, 1000, "str.zfill", "a length")
     return _make("zfill", (_text(x, "str.zfill"),), _TEXT, length=length)
@@ -989,7 +1008,7 @@ def _zfill(x: Expression, *, length: int) -> Expression:
 
 @_operation(
     "concat",
-    f"{_CUT}.",
+    _CUT,
     spoken="concat_str",
     arity=2,
     samples=({"separator": "", "ignore_nulls": False}, {"separator": "-", "ignore_nulls": True}),
@@ -997,7 +1016,7 @@ def _zfill(x: Expression, *, length: int) -> Expression:
 def _concat(*given: Expression, separator: str = "", ignore_nulls: bool = False) -> Expression:
     _fixed_text(separator, "concat_str", "a separator", MOST_INSERTED)
     if not given:
-        raise _bad("concat_str", "has nothing to put together", "Name a column.")
+        raise _bad("concat_str", "has no arguments", "Name a column.")
     texts = [_written(one) for one in given]
     return _make("concat", texts, _TEXT, separator=separator, ignore_nulls=bool(ignore_nulls))
 
@@ -1014,7 +1033,7 @@ def _written(one: Expression) -> Expression:
 
 @_operation(
     "split_part",
-    f"{_CUT}; the part between public separators, null if there is none.",
+    f"{_CUT} It returns null if there is no such part.",
     spoken="str.split",
     samples=({"separator": ",", "index": 0}, {"separator": "a", "index": -1}),
 )
@@ -1026,7 +1045,7 @@ def _split_part(x: Expression, *, separator: str, index: int) -> Expression:
 
 @_operation(
     "split",
-    f"{_CUT}; a list of the parts between public separators.",
+    f"{_CUT} Every text can be split at a public separator.",
     spoken="str.split",
     samples=({"separator": ","}, {"separator": "a"}),
 )
@@ -1037,7 +1056,7 @@ def _split(x: Expression, *, separator: str) -> Expression:
 
 @_operation(
     "to_integer",
-    f"{_ROW}; a text that is no integer of the public base is null.",
+    "A text that is not an integer in the public base gives null.",
     spoken="str.to_integer",
     samples=({"base": 10}, {"base": 16}, {"base": 2}),
 )
@@ -1048,7 +1067,7 @@ def _to_integer(x: Expression, *, base: int = 10) -> Expression:
 
 # ---------------------------------------------------------------------- dates and times
 
-_INSIDE = "what lies outside the years 1 to 9999 is null"
+_INSIDE = "Times outside the years 1 to 9999 give null."
 _PARTS_OF_DATES = (
     *("year", "iso_year", "quarter", "month", "week", "weekday", "day", "ordinal_day", "century", "millennium"),
     *("is_leap_year", "days_in_month"),
@@ -1060,37 +1079,37 @@ def _date(x: Expression, spoken: str, kinds: frozenset[str] = CALENDAR) -> Expre
     if kind_of(x.dtype) == "null":
         return Constant(None, pl.Date() if "date" in kinds else pl.Datetime("us"))
     if kind_of(x.dtype) not in kinds:
-        raise wrong_type(spoken, x, fix="It takes dates and datetimes; parse texts with `str.to_date(format)` first.")
+        raise wrong_type(spoken, x, fix="It accepts dates and datetimes; parse texts with `str.to_date(format)` first.")
     return x
 
 
 @_operation(
     "date_part",
-    f"{_ROW}; a field of the calendar or the clock, and {_INSIDE}.",
+    f"The calendar and the clock define every part. {_INSIDE}",
     spoken="dt",
     samples=tuple({"part": part} for part in (*_PARTS_OF_DATES, *_PARTS_OF_TIMES)),
 )
 def _date_part(x: Expression, *, part: str) -> Expression:
     if part not in (*_PARTS_OF_DATES, *_PARTS_OF_TIMES):
-        raise _bad(f"dt.{part}", "is not a part of a date", "Use year, month, day, hour and so on.")
+        raise _bad(f"dt.{part}", "is not a part of a date or time", "Use year, month, day, hour and so on.")
     kinds = frozenset({"datetime", "time"}) if part in _PARTS_OF_TIMES else CALENDAR
     return _make("date_part", (_date(x, f"dt.{part}", kinds),), _TRUTH if part == "is_leap_year" else _INT, part=part)
 
 
-@_operation("to_date", f"{_ROW}: the day of a point in time, and {_INSIDE}.", spoken="dt.date")
+@_operation("to_date", f"Every time has a day. {_INSIDE}", spoken="dt.date")
 def _to_date(x: Expression) -> Expression:
     own = _date(x, "dt.date")
     return own if own.dtype == pl.Date() else _make("to_date", (own,), pl.Date())
 
 
-@_operation("to_time", f"{_ROW}: the time of day, and {_INSIDE}.", spoken="dt.time")
+@_operation("to_time", f"Every datetime has a time of day. {_INSIDE}", spoken="dt.time")
 def _to_time(x: Expression) -> Expression:
     return _make("to_time", (_date(x, "dt.time", frozenset({"datetime"})),), pl.Time())
 
 
 @_operation(
     "epoch",
-    f"{_ROW}: time since 1970, rounded down, and {_INSIDE}.",
+    f"The time since 1970 is rounded down, and is null if it does not fit into 64 bits. {_INSIDE}",
     spoken="dt.epoch",
     samples=tuple({"unit": unit} for unit in ("d", "s", "ms", "us", "ns")),
 )
@@ -1112,21 +1131,21 @@ _SECONDS_OF: dict[str, Fraction] = {
 }
 _DAYS_OF = {"w": 7, "mo": 31, "q": 92, "y": 366}
 MOST_YEARS = 1000
-"""Years of an offset: so short that what starts in the years 1 to 9999 stays within every engine's calendar."""
+"""Largest offset in years. A time in the years 1 to 9999 that moves by less stays within every engine's calendar."""
 
 
 def _span(value: Any, spoken: str, *, negative: bool) -> str:
-    """Return a text such as '3mo', of up to `MOST_YEARS` years."""
+    """Return a time span such as '3mo', or refuse it. It may have up to `MOST_YEARS` years."""
     sign = "-?" if negative else ""
     found = value if isinstance(value, str) and len(value) <= 60 else ""
     steps = re.findall(rf"(\d+)({_UNITS_OF_TIME})", found)
     if not re.fullmatch(rf"{sign}(\d+({_UNITS_OF_TIME}))+", found) or any(len(n) > 18 for n, _ in steps):
-        raise _bad(spoken, "needs a time such as '3mo'", "Write it as a constant text: '1d', '3mo', '1y'.")
+        raise _bad(spoken, "needs a time span such as '3mo'", "Write it as a constant text: '1d', '3mo', '1y'.")
     days = Fraction(0)
     for number, unit in steps:
         days += int(number) * (_SECONDS_OF[unit] / 86_400 if unit in _SECONDS_OF else _DAYS_OF.get(unit, 1))
     if days > 366 * MOST_YEARS or (not negative and days == 0):
-        raise _bad(spoken, f"needs a time between 0 and {MOST_YEARS:,} years", "Write a shorter time.")
+        raise _bad(spoken, f"needs a time span between 0 and {MOST_YEARS:,} years", "Write another time span.")
     return found
 
 
@@ -1145,14 +1164,14 @@ def _stepwise(name: str, spoken: str, reason: str, *, negative: bool, samples: S
     def build(x: Expression, **parameters: Any) -> Expression:
         (key, value), *more = parameters.items() or [("", None)]
         if more or key != ("by" if name == "offset_time" else "every"):
-            raise _bad(spoken, "takes one time", "Write it as a text such as '1mo'.")
+            raise _bad(spoken, "takes a single time span", "Write it as a text such as '1mo'.")
         own = _local(x, spoken)
         span = _span(value, spoken, negative=negative)
         clocks = re.findall(rf"\d+({_UNITS_OF_TIME})", span)
         if own.dtype == pl.Date() and any(unit in ("ns", "us", "ms", "s", "m", "h") for unit in clocks):
             raise _bad(spoken, "moves a date by less than a day", "Cast it to a datetime first.")
         if not negative and len(clocks) != 1:
-            raise _bad(spoken, "takes one unit of time", "Write it as a text such as '1mo'.")
+            raise _bad(spoken, "takes a single unit of time", "Write it as a text such as '1mo'.")
         return _make(name, (own,), own.dtype, **{key: span})
 
     key = "by" if name == "offset_time" else "every"
@@ -1162,21 +1181,21 @@ def _stepwise(name: str, spoken: str, reason: str, *, negative: bool, samples: S
 _stepwise(
     "truncate_time",
     "dt.truncate",
-    f"{_ROW}: the start of its public period, and {_INSIDE}.",
+    f"Every time lies in one of the public periods. {_INSIDE}",
     negative=False,
     samples=("1d", "1w", "1mo", "1q", "7y"),
 )
 _stepwise(
     "round_time",
     "dt.round",
-    f"{_ROW}: the nearest start of a public period, and {_INSIDE}.",
+    f"Every time has a nearest start of a public period. {_INSIDE}",
     negative=False,
     samples=("1d", "1w", "1mo"),
 )
 _stepwise(
     "offset_time",
     "dt.offset_by",
-    f"{_ROW}, moved by a public time, and {_INSIDE}.",
+    f"The offset is public and at most {MOST_YEARS:,} years. {_INSIDE}",
     negative=True,
     samples=("3d", "-1mo", "1000y", "-999y5mo"),
 )
@@ -1187,7 +1206,7 @@ def _month(name: str) -> None:
         own = _local(x, f"dt.{name}")
         return _make(name, (own,), own.dtype)
 
-    _operation(name, f"{_ROW}: the first or last day of its month, and {_INSIDE}.", spoken=f"dt.{name}")(build)
+    _operation(name, f"Every month has a first and a last day. {_INSIDE}", spoken=f"dt.{name}")(build)
 
 
 _month("month_start")
@@ -1206,15 +1225,15 @@ _TOTALS: dict[str, Fraction] = {
 
 @_operation(
     "duration_total",
-    f"{_ROW}: a duration as a number of public units, rounded towards 0.",
+    "A duration is divided by a public unit. Whole numbers are rounded towards 0, and are null beyond 64 bits.",
     spoken="dt.total_days",
     samples=tuple({"unit": unit, "fractional": way} for unit in _TOTALS for way in (False, True)),
 )
 def _duration_total(x: Expression, *, unit: str, fractional: bool = False) -> Expression:
     if kind_of(x.dtype) != "duration":
-        raise wrong_type(f"dt.total_{unit}", x, fix="It takes durations.")
+        raise wrong_type(f"dt.total_{unit}", x, fix="It accepts durations.")
     if unit not in _TOTALS:
-        raise _bad(f"dt.total_{unit}", "is not known", "Use days, hours, minutes, seconds and so on.")
+        raise _bad(f"dt.total_{unit}", "does not exist", "Use days, hours, minutes, seconds and so on.")
     ratio = Fraction(_TOTALS[unit]) * _ticks(x.dtype)
     whole = _physical(x)
     if fractional:
@@ -1226,7 +1245,7 @@ def _duration_total(x: Expression, *, unit: str, fractional: bool = False) -> Ex
 
 @_operation(
     "make_duration",
-    f"{_ROW}; whole numbers of public units, null beyond 64 bits.",
+    "Integers are multiplied by public units, and a result that does not fit into 64 bits is null.",
     spoken="pl.duration",
     arity=1,
     samples=({"units": ("days",)}, {"units": ("microseconds",)}),
@@ -1237,10 +1256,10 @@ def _make_duration(*given: Expression, units: tuple[str, ...], time_unit: str = 
     total: Expression | None = None
     for one, unit in zip(given, units, strict=True):
         if kind_of(one.dtype) not in ("integer", "null"):
-            raise wrong_type("pl.duration", one, fix="It takes whole numbers; cast to pl.Int64 first.")
+            raise wrong_type("pl.duration", one, fix="It accepts integers; cast to pl.Int64 first.")
         ticks = (Fraction(604_800) if unit == "weeks" else Fraction(_TOTALS[unit])) * TICKS[time_unit]
         if ticks < 1:
-            raise _bad("pl.duration", f"has no room for {unit}", "Use time_unit='ns'.")
+            raise _bad("pl.duration", f"cannot represent {unit} in this time unit", "Use time_unit='ns'.")
         part = _make("mul", (_number(one, "pl.duration"), Constant(int(ticks), _INT)), _INT)
         total = part if total is None else _make("add", (total, part), _INT)
     if total is None:
@@ -1257,7 +1276,7 @@ _STRPTIME = (
 
 
 @_operation(
-    "parse_time", f"{_ROW}; a text that is not of the public format is null.", spoken="str.strptime", samples=_STRPTIME
+    "parse_time", "A text that does not match the public format gives null.", spoken="str.strptime", samples=_STRPTIME
 )
 def _parse_time(x: Expression, *, to: pl.DataType, format: str) -> Expression:  # noqa: A002 - as in strptime
     _fixed_text(format, "str.strptime", "a format", 200)
@@ -1268,7 +1287,7 @@ def _parse_time(x: Expression, *, to: pl.DataType, format: str) -> Expression:  
 
 @_operation(
     "format_time",
-    f"{_ROW}, written in a public format, and {_INSIDE}.",
+    f"Every time can be written in the public format. {_INSIDE}",
     spoken="dt.to_string",
     samples=({"format": "%Y-%m-%d"}, {"format": "%d %B %Y"}),
 )
@@ -1279,7 +1298,7 @@ def _format_time(x: Expression, *, format: str) -> Expression:  # noqa: A002 - a
 
 @_operation(
     "cast_time_unit",
-    f"{_ROW}; null where the finer unit can't hold it.",
+    "A time that does not fit the finer unit gives null.",
     spoken="dt.cast_time_unit",
     samples=({"unit": "ms"}, {"unit": "ns"}),
 )
@@ -1293,7 +1312,7 @@ def _cast_time_unit(x: Expression, *, unit: str) -> Expression:
 
 @_operation(
     "convert_zone",
-    f"{_ROW}: the same instant under the name of another zone.",
+    "It is the same instant, and only the name of the time zone changes.",
     spoken="dt.convert_time_zone",
     samples=({"zone": "Europe/Paris"},),
 )
@@ -1305,8 +1324,8 @@ def _convert_zone(x: Expression, *, zone: str) -> Expression:
 
 @_operation(
     "replace_zone",
-    f"{_ROW}: the same local time in a public zone; null where that does not exist, null or a public choice where it "
-    f"exists twice, and {_INSIDE}.",
+    "A local time that does not exist in the public time zone gives null. One that exists twice gives null, or the "
+    f"publicly chosen one of the two. {_INSIDE}",
     spoken="dt.replace_time_zone",
     samples=({"zone": "Europe/Paris"}, {"zone": None}, {"zone": "Europe/Paris", "ambiguous": "earliest"}),
 )
@@ -1320,14 +1339,12 @@ def _replace_zone(x: Expression, *, zone: str | None, ambiguous: str = "null") -
 
 
 def _known_zone(zone: Any) -> str:
-    import zoneinfo
-
-    if not isinstance(zone, str) or zone not in zoneinfo.available_timezones():
+    if not isinstance(zone, str) or zone not in available_timezones():
         raise _bad("dt", "names an unknown time zone", "Use a name such as 'Europe/Paris' or 'UTC'.")
     return zone
 
 
-@_operation("combine", f"{_ROW}: a day with a time of day, and {_INSIDE}.", spoken="dt.combine", arity=2)
+@_operation("combine", f"Every day can be combined with every time of day. {_INSIDE}", spoken="dt.combine", arity=2)
 def _combine(x: Expression, time: Expression) -> Expression:
     own = _local(x, "dt.combine")
     if kind_of(time.dtype) not in ("time", "null"):
@@ -1346,7 +1363,7 @@ def _combine(x: Expression, time: Expression) -> Expression:
 
 def _list(x: Expression, spoken: str) -> Expression:
     if kind_of(x.dtype) not in ("list", "array"):
-        raise wrong_type(spoken, x, fix="It takes lists.")
+        raise wrong_type(spoken, x, fix="It accepts lists.")
     return x
 
 
@@ -1354,14 +1371,14 @@ def _inner(x: Expression) -> pl.DataType:
     return x.dtype.inner  # type: ignore[attr-defined,no-any-return]
 
 
-@_operation("list_len", f"{_ROW}: how many elements its list has.", spoken="list.len")
+@_operation("list_len", "Every list has a length, and null stays null.", spoken="list.len")
 def _list_len(x: Expression) -> Expression:
     return _make("list_len", (_list(x, "list.len"),), _INT)
 
 
 @_operation(
     "list_get",
-    f"{_ROW}: one element at a public place, null if there is none.",
+    "It returns null if the list has no element at the public place.",
     spoken="list.get",
     samples=({"index": 0}, {"index": -1}, {"index": 5}),
 )
@@ -1375,7 +1392,7 @@ def _list_get(x: Expression, *, index: int) -> Expression:
 
 @_operation(
     "list_contains",
-    f"{_ROW}: whether its list has a public value.",
+    "Every list either contains the public value or does not, and null stays null.",
     spoken="list.contains",
     samples=({"value": Constant(1, pl.Int64())}, {"value": Constant("a", _TEXT)}),
 )
@@ -1396,10 +1413,10 @@ def _list_number(name: str) -> None:
     def build(x: Expression) -> Expression:
         own = _list(x, f"list.{name[5:]}")
         if not _inner(own).is_integer() or _inner(own) in (pl.Int128(), pl.UInt128(), pl.UInt64()):
-            raise wrong_type(f"list.{name[5:]}", x, fix="It takes lists of integers of up to 64 bits.")
+            raise wrong_type(f"list.{name[5:]}", x, fix="It accepts lists of integers of up to 64 bits.")
         return _make(name, (own,), _INT)
 
-    reason = f"{_ROW}: the integers of its list, summed in 128 bits; null beyond 64 bits."
+    reason = "Integers are summed in 128 bits, and a result that does not fit into 64 bits is null."
     _operation(name, reason, spoken=f"list.{name[5:]}")(build)
 
 
@@ -1409,22 +1426,24 @@ for _name in ("list_min", "list_max", "list_sum"):
 
 @_operation(
     "list_join",
-    f"{_CUT}; the texts of its list with a public separator.",
+    f"{_CUT} The separator is public.",
     spoken="list.join",
     samples=({"separator": ", "},),
 )
 def _list_join(x: Expression, *, separator: str, ignore_nulls: bool = True) -> Expression:
     own = _list(x, "list.join")
     if _inner(own) != _TEXT or own.dtype.base_type() != pl.List:
-        raise wrong_type("list.join", x, fix="It takes lists of texts.")
+        raise wrong_type("list.join", x, fix="It accepts lists of texts.")
     _fixed_text(separator, "list.join", "a separator", MOST_INSERTED)
     return _make("list_join", (own,), _TEXT, separator=separator, ignore_nulls=bool(ignore_nulls))
 
 
-@_operation("struct_field", f"{_ROW}: one field of its struct.", spoken="struct.field", samples=({"name": "a"},))
+@_operation(
+    "struct_field", "The type of the struct says which fields it has.", spoken="struct.field", samples=({"name": "a"},)
+)
 def _struct_field(x: Expression, *, name: str) -> Expression:
     if not isinstance(x.dtype, pl.Struct):
-        raise wrong_type("struct.field", x, fix="It takes structs.")
+        raise wrong_type("struct.field", x, fix="It accepts structs.")
     field = next((one for one in x.dtype.fields if one.name == name), None)
     if field is None:
         known = ", ".join(one.name for one in x.dtype.fields)
