@@ -118,8 +118,8 @@ class OpenQuestions:
             )
         if questions > self.left:
             raise InvalidParameterError(
-                f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: even answers that "
-                "cost nothing reveal a little. Open another stream, which has a price of its own."
+                f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: even answers "
+                "that cost nothing reveal a little. Open another stream, which has a price of its own."
             )
         with Deferred() as signals:
             self.left -= questions
@@ -155,7 +155,7 @@ def guarded(work: Callable[[], Result], signals: Deferred) -> Result:
         raise EngineError(
             "The engine failed on private rows. Its message is not shown because it may quote their values; the charge "
             "stays. Whether a query fails may depend on a single row, so the session is closed. Check the frame "
-            "outside of dp_polars, for example that its files can be read. Then the owner of the data can continue with "
-            'session.reopen(reason="...").'
+            "outside of dp_polars, for example that its files can be read. Then the owner of the data can continue "
+            'with session.reopen(reason="...").'
         )
     return done[0]
