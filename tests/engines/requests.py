@@ -1,4 +1,4 @@
-"""Requests for one value, and their tables, in a few words."""
+"""Short ways to build requests for one value and to run them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from dp_polars._engines.request import BoundedRequest, Column, Lane, Sum
 
 @dataclass(frozen=True, kw_only=True)
 class ValueRequest:
-    """A value on its grid: rows clipped to [low, high], or with `total` each unit's sum."""
+    """A value on its grid. Each row is clipped to [low, high], or with `total` each unit's sum."""
 
     low: int
     high: int
@@ -22,7 +22,7 @@ class ValueRequest:
 
 
 def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None, hashed_units=False):
-    """Ask for rows, units and the total of a value."""
+    """Return a request for the number of rows, the number of units and the total of a value."""
     sums = (Sum(name="rows", of="rows", max_rows=max_rows), Sum(name="units", of="units"))
     columns = ()
     if value is not None:

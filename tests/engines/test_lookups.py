@@ -1,4 +1,4 @@
-"""Lookups that Polars makes by itself find what the usual way finds, batch by batch and by number."""
+"""Lookups that Polars does by itself find what evaluation by batch finds."""
 
 import itertools
 
@@ -19,7 +19,7 @@ HOWS = ("inner", "left", "semi", "anti")
 
 
 def frames(dtype):
-    """Return hostile private rows, and every second value of them as public keys; null is one of both."""
+    """Return hostile private rows, and every second of their values as public keys. Both contain null."""
     private = hostile_frame({"x": dtype}).with_row_index("row")
     keys = pl.concat(
         [private["x"].drop_nulls().unique(maintain_order=True).gather_every(2), pl.Series([None], dtype=dtype)]

@@ -1,4 +1,4 @@
-"""Conditions that Polars and DuckDB may apply by themselves keep the rows that the usual way keeps."""
+"""Conditions that Polars and DuckDB apply by themselves keep the rows that evaluation by batch keeps."""
 
 import itertools
 
@@ -21,7 +21,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def constants(dtype, frame):
-    """Return some values of a column as constants, as they are stored."""
+    """Return some values of a column as constants, in their stored form."""
     values = frame["x"].drop_nulls()
     if dtype.is_float():
         values = values.filter(values.is_finite())
@@ -114,7 +114,7 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
 def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
-    """DuckDB skips groups of rows by the smallest and the largest value in them; one odd value must not hide others."""
+    """DuckDB skips row groups by their least and largest value, and one odd value must not hide others."""
     size = 122_880
     columns = {"x": TableColumn(quoted("x"), pl.Float64()), "row": TableColumn(quoted("row"), pl.UInt32())}
     for place in (0, size - 1, size, 2 * size + 7):

@@ -1,4 +1,4 @@
-"""Integer arithmetic is exact, or null where 64 bits end; comparisons with constants are exact whatever their type."""
+"""Integer arithmetic is exact or null beyond 64 bits, and comparisons with constants of any type are exact."""
 
 import math
 from fractions import Fraction

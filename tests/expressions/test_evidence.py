@@ -33,7 +33,7 @@ def column(place, dtype):
 
 
 def hostile_rows():
-    """Return rows with three columns of each type, so that operations meet many pairs of hostile values."""
+    """Return rows with three columns of each type, so that operations see many pairs of hostile values."""
     columns = []
     for place, step in (("x", 1), ("y", 5), ("z", 7)):
         for number, dtype in enumerate(TYPES):
@@ -47,7 +47,7 @@ ROWS = hostile_rows()
 
 
 def trees_of(operation, sample):
-    """Return the operation on columns of all types that it takes, and on a column beside constants of its type."""
+    """Return the operation on columns of all types that it accepts, and on a column with constants of its type."""
     found = []
     for types in itertools.product(TYPES, repeat=operation.arity):
         if operation.arity == 3 and types[0] != pl.Boolean():
@@ -76,7 +76,7 @@ def attempt(operation, arguments, sample):
 
 
 def bits(series):
-    """Return values that are equal exactly where the bits are; one NaN is like another."""
+    """Return values that are equal if and only if their bits are, except that all NaNs are equal."""
     dtype = series.dtype
     if isinstance(dtype, pl.Enum | pl.Categorical):
         series = series.cast(pl.String)
@@ -105,7 +105,7 @@ CASES = [
 
 @pytest.fixture
 def never_isolated(monkeypatch):
-    """Let a failure of Polars on hostile rows fail the test, instead of becoming a null."""
+    """Make the test fail if Polars fails on hostile rows, instead of returning null."""
 
     def isolated(self, part, height, place):
         raise AssertionError("Polars failed on a hostile value")

@@ -36,13 +36,13 @@ def words(text):
 
 
 def answer(expr, frame, engine="streaming"):
-    """Return what an expression gives on private rows."""
+    """Return the values of an expression on private rows."""
     checked = check_expression(expr, schema=frame.schema, what="probe")
     rows = polars_rows(frame.lazy()).make({"out": checked.tree}, keep=False)
     return lazy_rows(rows).collect(engine=engine)["out"]
 
 
-# ---------------------------------------------------------------------- what is accepted, and what it gives
+# ---------------------------------------------------------------------- accepted expressions and their values
 
 ORDINARY = pl.DataFrame(
     {
@@ -153,7 +153,7 @@ def test_on_ordinary_values_the_answer_is_that_of_polars(group, engine):
 
 
 def plain(series):
-    """Return values by which numbers of different types can be compared."""
+    """Return values in a form in which numbers of different types can be compared."""
     if series.dtype == pl.Decimal:
         series = series.cast(pl.Float64)
     if series.dtype.is_float():
@@ -292,7 +292,7 @@ CASTS = [
 
 
 def grown(rng, depth):
-    """Return a random expression over columns of `TYPES`; many do not fit their types."""
+    """Return a random expression over columns of `TYPES`. Many do not fit the types of the columns."""
     if depth == 0 or rng.random() < 0.15:
         constants = [0, 1, -3, 2.5, "a", True, None, DAY, NOON, HOUR]
         return rng.choice([pl.col(rng.choice(list(TYPES))), pl.lit(rng.choice(constants))])
@@ -338,7 +338,7 @@ def test_whatever_is_accepted_is_row_wise_and_total(seed, never_isolated):  # no
         assert [bits(found[str(place)]) for place in range(len(trees))] == whole
 
 
-# ---------------------------------------------------------------------- what is refused, and in which words
+# ---------------------------------------------------------------------- refused expressions and their messages
 
 ROWS = pl.Schema(
     {
@@ -631,7 +631,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_failure_behind_a_condition_is_found(name):
-    """No made-up row meets the condition, a person's row may: whether it fails would tell that she is there."""
+    """No made-up row satisfies the condition, but a person's row may, and a failure would reveal that person."""
     without = pl.DataFrame({"name": ["a", "b"], "day": [dt.date(2020, 1, 1)] * 2})
     there = pl.concat([without, pl.DataFrame({"name": ["alice-secret"], "day": [dt.date(2020, 1, 1)]})])
     with pytest.raises(dp.ExpressionNotAllowed):
@@ -654,7 +654,7 @@ def test_a_long_chain_of_offsets_never_fails(never_isolated):  # noqa: F811
 
 
 def same_bits(left, right):
-    """Whether two columns are equal to the last bit: 0.0 and -0.0 are not."""
+    """Return whether two columns are equal to the last bit. 0.0 and -0.0 are not equal."""
     if left.dtype.is_float():
         return bool((left.to_numpy().view(np.uint64) == right.to_numpy().view(np.uint64)).all())
     return bool(left.equals(right, null_equal=True))
@@ -663,7 +663,7 @@ def same_bits(left, right):
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32])
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_a_duration_is_divided_row_by_row(dtype, unit):
-    """A divisor that happens to be one value in all rows must not divide otherwise than one that differs in a row."""
+    """A divisor that is the same in all rows must give the same quotients as one that differs in some row."""
     rng = np.random.default_rng(3)
     count = 5_000
     spans = pl.Series(rng.integers(-(10**15), 10**15, count)).cast(pl.Duration(unit))
@@ -703,7 +703,7 @@ SIGNS = {
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_the_sign_of_a_zero_depends_on_no_other_row(name):
-    """A zero that is the same in all rows is added otherwise by Polars than one that differs in another's row."""
+    """Polars adds a zero that is the same in all rows differently from one that differs in another person's row."""
     count = 300
     frame = pl.DataFrame({"f": [True] * count, "x": [0.0, -0.0, 1.5] * (count // 3)})
     more = pl.concat([frame, frame.head(1).with_columns(f=pl.lit(False))])
@@ -715,7 +715,7 @@ def test_the_sign_of_a_zero_depends_on_no_other_row(name):
 
 
 def test_constants_without_a_type_get_one():
-    """Else Polars' streaming engine panics when both branches occur, which tells whether one person is there."""
+    """Otherwise Polars' streaming engine panics if both branches occur, which reveals whether a person is there."""
     frame = pl.DataFrame({"name": ["a", "b", "bob"], "u": pl.Series([1, 2, 2**63], dtype=pl.UInt64)})
     is_bob = pl.col("name") == "bob"
     for expr in (
@@ -744,7 +744,7 @@ def test_texts_do_not_grow_without_bounds():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_comparison_has_a_value_in_every_row(engine):
-    """A choice that is the same in all rows is one value for Polars; compared with a constant it was one row."""
+    """Polars treats a choice that is the same in all rows as a scalar; compared with a constant, it became one row."""
     frame = pl.DataFrame({"s": ["a", "b"] * 50})
     same = pl.when(pl.col("s") == "bob").then(pl.lit("a")).otherwise(pl.lit("b"))
     more = pl.concat([frame, pl.DataFrame({"s": ["bob"]})])
