@@ -20,7 +20,7 @@ def runs_of(rows, units, keys):
 def capped(values, max_rows, low, high, inner=0):
     """Return the rows and the total that a unit contributes to a group: clipped, and scaled down beyond max_rows.
 
-    The total is in steps of 2**-inner, to the nearest, of two the even one (as Python rounds fractions).
+    The total is in steps of 2**-inner, rounded to the nearest, ties to even, as Python rounds fractions.
     """
     clipped = [min(max(value, low), high) for value in values]
     n, total = len(clipped), sum(clipped)

@@ -316,9 +316,8 @@ def test_values_that_share_a_hash_are_told_apart(monkeypatch):
     table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
     expected = frame.group_by("key0").len()
     assert table["rows"].to_list() == [expected.filter(key0=key)["len"].sum() for key in ("k3", "k5", "k77")]
-    domain = pl.DataFrame(
-        {"key0": ["k3"]}
-    )  # a single key cannot collide with another key of the domain, but with keys of other rows
+    # A single public key can still collide with the keys of rows outside the domain.
+    domain = pl.DataFrame({"key0": ["k3"]})
     table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
     assert table["rows"].to_list() == [expected.filter(key0="k3")["len"].item()]
 

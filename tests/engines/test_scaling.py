@@ -1,4 +1,4 @@
-"""Sums that are scaled down: each rounding against fractions, and the engine against the definition.
+"""Sums that are scaled down: each rounding is compared with fractions, and the engine with the reference.
 
 A unit with more rows than its cap adds round(S * cap * 2**inner / n), and a group's sum is shortened once.
 """

@@ -1,4 +1,4 @@
-"""Every operation on every combination of types that it takes, with hostile values: it is row-wise and it never fails.
+"""Every operation is row-wise and never fails, on every combination of types that it accepts, with hostile values.
 
 A value must be the same, to the bit, for a row alone, among others, shuffled, in batches of one, two and many rows,
 after a filter that empties chunks, on the streaming engine and in memory, with and without Polars' optimiser.

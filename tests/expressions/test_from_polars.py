@@ -1,7 +1,7 @@
-"""What a user may write in Polars, what it means on private rows, and what is refused and in which words.
+"""Polars expressions: which are accepted and what they mean on private rows, and which are refused with which message.
 
-That each operation of the language is row-wise and never fails is shown in `test_evidence.py`; here it is shown that
-expressions of Polars become the right operations, alone and in each other.
+`test_evidence.py` shows that each operation of the language is row-wise and never fails. These tests show that Polars
+expressions become the right operations, alone and nested.
 """
 
 import datetime as dt
