@@ -19,7 +19,7 @@ from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.program import Program
 from dp_polars._engines.polars.value_codes import one_form, value_codes
 from dp_polars._engines.registry import engine_for
-from dp_polars._engines.request import LIMIT, BoundedRequest, Column, Exact
+from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
@@ -136,6 +136,6 @@ def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:
 
 
 def _integer_steps(slot: int, dtype: pl.DataType, grid: Grid) -> pl.Expr:
-    column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
+    column = ValueColumn(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
     number = value_codes(column, dtype, 0)
     return pl.when(number >= grid.low).then(number).otherwise(0).cast(pl.Int128)

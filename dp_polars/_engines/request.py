@@ -30,7 +30,7 @@ def stored_as_integers(dtype: pl.DataType) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class ValueColumn:
     """A value column (`value0`, `value1`, ...) as integers in [low, high]. A row may have no value.
 
     Attributes
@@ -129,7 +129,7 @@ class Profile:
 class Lane:
     """Aggregates over the rows that have a value in all of the lane's columns, or over all rows with `everyone`."""
 
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ValueColumn, ...] = ()
     everyone: bool = False
     sums: tuple[Sum, ...] = ()
     cells: Cells | None = None
@@ -215,4 +215,4 @@ class Tally:
 
     kind: Literal["rows", "units", "sum"]
     value: Expression | None = None
-    column: Column | None = None
+    column: ValueColumn | None = None

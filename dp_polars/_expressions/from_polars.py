@@ -51,7 +51,7 @@ class Parsed:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Scope:
     what: str
     schema: pl.Schema
 
@@ -74,13 +74,13 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
     >>> [one.name for one in parse(pl.col("a", "b") * 2, schema=schema, what="with_columns")]
     ['a', 'b']
     """
-    reader = _Reader(what, schema)
+    scope = _Scope(what, schema)
     if isinstance(expr, str):
-        return (Parsed(_column(expr, reader), expr),)
+        return (Parsed(_column(expr, scope), expr),)
     tree = _serialized(expr, what)
     try:
-        trees = _spelled_out(tree, reader)
-        return tuple(Parsed(_read(one, reader, 0), _name(one)) for one in trees)
+        trees = _spelled_out(tree, scope)
+        return tuple(Parsed(_read(one, scope, 0), _name(one)) for one in trees)
     except Refused as error:
         raise refusal(what, error.name, error.reason) from None
 
@@ -122,17 +122,17 @@ def _named(tree: Tree) -> tuple[str, Any]:
     return "a part that Polars writes in an unknown form", None
 
 
-def _read(tree: Tree, reader: _Reader, depth: int) -> Expression:
+def _read(tree: Tree, scope: _Scope, depth: int) -> Expression:
     if depth > 2 * MOST_DEPTH:
         raise Refused("an expression", _TOO_DEEP)
     name, body = _named(tree)
 
     def read(part: Tree) -> Expression:
-        return _read(part, reader, depth + 1)
+        return _read(part, scope, depth + 1)
 
     match name, body:
         case "Column", str():
-            return _column(body, reader)
+            return _column(body, scope)
         case "Literal", dict():
             return _literal(body, tree)
         case "Alias", [inner, str()]:
@@ -192,14 +192,14 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _column(name: str, reader: _Reader) -> Expression:
-    dtype = reader.schema.get(name)
+def _column(name: str, scope: _Scope) -> Expression:
+    dtype = scope.schema.get(name)
     if dtype is None:
-        names = reader.schema.names()
+        names = scope.schema.names()
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"Did you mean {' or '.join(close)}?" if close else f"It has {', '.join(names[:10]) or 'no columns'}."
         raise InvalidParameterError(
-            f"The {reader.what} expression reads {name}, but the frame has no column {name}. {hint}"
+            f"The {scope.what} expression reads {name}, but the frame has no column {name}. {hint}"
         )
     return Column(name, dtype)
 
@@ -802,12 +802,12 @@ _SPREADING = ("Coalesce", "MinHorizontal", "MaxHorizontal", "SumHorizontal", "Me
 _SPREADING_IN = {"Boolean": ("AnyHorizontal", "AllHorizontal"), "StringExpr": ("ConcatHorizontal",)}
 
 
-def _spelled_out(tree: Tree, reader: _Reader) -> list[Tree]:
+def _spelled_out(tree: Tree, scope: _Scope) -> list[Tree]:
     """Return the trees that a tree with selectors stands for, one for each output column."""
     if '"Selector"' not in json.dumps(tree):
         return [tree]
     try:
-        trees = _expanded(tree, reader)
+        trees = _expanded(tree, scope)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
         trees = []
     if not trees:
@@ -815,21 +815,21 @@ def _spelled_out(tree: Tree, reader: _Reader) -> list[Tree]:
     return trees
 
 
-def _expanded(tree: Tree, reader: _Reader) -> list[Tree]:
+def _expanded(tree: Tree, scope: _Scope) -> list[Tree]:
     """Return a part of the tree for each output column, or a single entry if it is the same for all."""
     if isinstance(tree, list):
-        return _side_by_side([_expanded(part, reader) for part in tree])
+        return _side_by_side([_expanded(part, scope) for part in tree])
     if not isinstance(tree, dict) or tree.keys() == {"Literal"}:
         return [tree]
     if tree.keys() == {"Selector"}:
         selector = pl.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
-        return [{"Column": name} for name in pl.LazyFrame(schema=reader.schema).select(selector).collect_schema()]
+        return [{"Column": name} for name in pl.LazyFrame(schema=scope.schema).select(selector).collect_schema()]
     if tree.keys() == {"input", "function"} and _spreads(tree["function"]):
-        spread = [part for given in tree["input"] for part in _expanded(given, reader)]
+        spread = [part for given in tree["input"] for part in _expanded(given, scope)]
         return [{"input": spread, "function": tree["function"]}]
     keys = list(tree)
     return [
-        dict(zip(keys, values, strict=True)) for values in _side_by_side([_expanded(tree[key], reader) for key in keys])
+        dict(zip(keys, values, strict=True)) for values in _side_by_side([_expanded(tree[key], scope) for key in keys])
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from dp_polars._engines.request import HASH_BITS, Cells, Column, Sum
+from dp_polars._engines.request import HASH_BITS, Cells, Sum, ValueColumn
 from dp_polars._plan.contribution import Bounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars._plan.lanes import (
@@ -228,7 +228,7 @@ def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
 
 def _distinct(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     value = one.values[0]
-    column = Column(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+    column = ValueColumn(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     lane = build.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
@@ -241,7 +241,7 @@ def _bins(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dic
     *inner, last = one.edges  # the last bin has both of its edges
     whole = (*(math.ceil(edge) for edge in inner), math.floor(last))
     edges = whole if value.integers else tuple(float(edge) for edge in one.edges)
-    column = Column(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
+    column = ValueColumn(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
     lane = build.lane(("bins", value.expression, one.edges), (column,), ())
     name = f"bins{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dp_polars._engines.request import Column, Lane, Sum
+from dp_polars._engines.request import Lane, Sum, ValueColumn
 from dp_polars._plan.contribution import Bounds, RowCap
 from dp_polars._plan.grid import Grid, grid_of
 from dp_polars._plan.needs import Form, Piece
@@ -44,7 +44,7 @@ class Building:
         """Return the place of a value column."""
         return [known.expression for known in self.columns].index(value.expression)
 
-    def lane(self, key: object, columns: tuple[Column, ...], grids: tuple[Grid, ...]) -> int:
+    def lane(self, key: object, columns: tuple[ValueColumn, ...], grids: tuple[Grid, ...]) -> int:
         """Return the lane of a key."""
         if key not in self.places:
             self.places[key] = len(self.lanes)
@@ -99,7 +99,7 @@ def lane_of_expression(build: Building, value: Value) -> int:
             continue
         if build.columns[known.columns[0].place].expression == value.expression:
             return lane
-    column = Column(place=build.place(value), low=0, high=0, kind="presence")
+    column = ValueColumn(place=build.place(value), low=0, high=0, kind="presence")
     return build.lane(("presence", value.expression), (column,), ())
 
 
@@ -142,7 +142,7 @@ def degree_of(build: Building, value: Value) -> int:
     return 1 if "mean" in kinds or ("sum" in kinds and counted) else 0
 
 
-def column_of(place: int, value: Value, grid: Grid) -> Column:
+def column_of(place: int, value: Value, grid: Grid) -> ValueColumn:
     """Return a value column on its grid."""
     offset = int(grid.offset) if value.integers else float(grid.offset)
-    return Column(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)
+    return ValueColumn(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)

@@ -9,7 +9,7 @@ import polars as pl
 
 from dp_polars._aggregates.functions import Asked
 from dp_polars._aggregates.values import value_of
-from dp_polars._engines.request import Column, Tally
+from dp_polars._engines.request import Tally, ValueColumn
 from dp_polars._expressions import Expression, apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._plan.grid import grid_of
@@ -96,7 +96,7 @@ def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
         tally=Tally(
             kind="sum",
             value=apply("cast", checked.tree, to=pl.Int8()) if dtype == pl.Boolean else checked.tree,
-            column=Column(place=0, low=grid.low, high=grid.high, exponent=grid.exponent),
+            column=ValueColumn(place=0, low=grid.low, high=grid.high, exponent=grid.exponent),
         ),
         sensitivity=moved_by(grid, max_rows, plan.terms.adjacency) * step,
         step=step,

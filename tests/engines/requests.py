@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from dp_polars._engines import polars
-from dp_polars._engines.request import BoundedRequest, Column, Lane, Sum
+from dp_polars._engines.request import BoundedRequest, Lane, Sum, ValueColumn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=
     columns = ()
     if value is not None:
         low, high = (-(1 << 61), 1 << 61) if value.total else (value.low, value.high)
-        columns = (Column(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
+        columns = (ValueColumn(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
         clip = (value.low, value.high) if value.total else None
         scaled = max_rows is not None and clip is None
         fine, inner = (value.fine, value.inner) if scaled else (0, 0)

@@ -16,7 +16,7 @@ from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine
 from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import polars_rows
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 
@@ -46,12 +46,12 @@ VALUES = [
     drawn([*(i << 57 for i in range(-40, 40)), None], pl.Int64),
 ]
 
-X = Column(place=0, low=-150, high=150, exponent=-2)
-Y = Column(place=1, low=-12, high=9)
-FEW = Column(place=1, low=0, high=7)
-LONG = Column(place=2, low=-(1 << 61), high=1 << 61)
-HASHED = Column(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
-BINNED = Column(place=1, low=0, high=2, kind="bin", edges=(-20, -3, 5, 19))
+X = ValueColumn(place=0, low=-150, high=150, exponent=-2)
+Y = ValueColumn(place=1, low=-12, high=9)
+FEW = ValueColumn(place=1, low=0, high=7)
+LONG = ValueColumn(place=2, low=-(1 << 61), high=1 << 61)
+HASHED = ValueColumn(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+BINNED = ValueColumn(place=1, low=0, high=2, kind="bin", edges=(-20, -3, 5, 19))
 
 
 def sums(*made):
@@ -193,7 +193,7 @@ def test_sums_are_limited_once_after_the_parts_were_added_up():
     units = np.arange(60)
     value = np.where(units < 30, 1, -1) << 60
     frame = pl.DataFrame({"unit0": units, "value0": value})
-    column = Column(place=0, low=-(1 << 61), high=1 << 61)
+    column = ValueColumn(place=0, low=-(1 << 61), high=1 << 61)
     lane = Lane(columns=(column,), sums=(Sum(name="s", of="x", clip=(-(1 << 60), 1 << 60)),))
     wanted = asked(keys=0, max_groups=None, lanes=(lane,))
     assert assert_same(frame, wanted, (2, 7, 60)).groups["s"].item() == 0

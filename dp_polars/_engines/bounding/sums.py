@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs
-from dp_polars._engines.request import Column, Lane, Sum
+from dp_polars._engines.request import Lane, Sum, ValueColumn
 
 _MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same and would overflow
 _LONG_RUN = 1 << 31  # longer runs are scaled down with Python integers
@@ -174,12 +174,12 @@ def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) 
     return found
 
 
-def width(column: Column) -> int:
+def width(column: ValueColumn) -> int:
     """Return the number of bits that the values of a column need."""
     return (column.high - column.low).bit_length()
 
 
-def packed_values(columns: Sequence[Column], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
+def packed_values(columns: Sequence[ValueColumn], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
     """Pack the values of each row into one number, counted from 0.
 
     If all rows take part (`everyone`), packed values count from 1 and 0 stands for no value. A missing value is given
@@ -203,7 +203,7 @@ def packed_values(columns: Sequence[Column], values: Sequence[Numbers], *, every
     return packed
 
 
-def value_range(columns: Sequence[Column], *, everyone: bool) -> tuple[int, int] | None:
+def value_range(columns: Sequence[ValueColumn], *, everyone: bool) -> tuple[int, int] | None:
     """Return the range of the numbers that `packed_values` returns."""
     if not columns:
         return None

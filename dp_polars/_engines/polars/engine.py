@@ -42,7 +42,7 @@ from dp_polars._engines.polars.scan import (
 )
 from dp_polars._engines.polars.units import MIXER, Units, combined, part_of_units, units_of
 from dp_polars._engines.polars.value_codes import one_form, value_codes
-from dp_polars._engines.request import BoundedRequest, Column, Exact
+from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import PrivateRows, Source
 from dp_polars._expressions.tree import Expression
 from dp_polars._sampling import BitSource
@@ -123,7 +123,7 @@ def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
     return frame.with_columns(one_form(pl.col(name), schema[name]).alias(name) for name in floats) if floats else frame
 
 
-def _columns(request: BoundedRequest) -> list[Column]:
+def _columns(request: BoundedRequest) -> list[ValueColumn]:
     """Return the value columns of all lanes, in order."""
     return [column for lane in request.lanes for column in lane.columns]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from dp_polars._engines.request import HASH_BITS, LIMIT, Column
+from dp_polars._engines.request import HASH_BITS, LIMIT, ValueColumn
 
 
 def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -23,7 +23,7 @@ def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first branch gives the name
 
 
-def value_codes(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
+def value_codes(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
     """Return a column as 64-bit integers in [low, high]. A missing value becomes low - 1.
 
     `own` is the expression of the values if the frame has no column for them.
@@ -42,7 +42,7 @@ def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
     return own.cast(pl.Int128)
 
 
-def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _steps(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     number = _number(dtype, own)
     if dtype.is_float():
         low, high = max(column.low, -LIMIT), min(column.high, LIMIT)
@@ -55,12 +55,12 @@ def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Ex
     return number.clip(column.low, column.high).cast(pl.Int64)
 
 
-def _presence(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _presence(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     there = own.is_not_null() & own.is_not_nan() if dtype.is_float() else own.is_not_null()
     return pl.when(there).then(pl.lit(0, dtype=pl.Int64))
 
 
-def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _hash(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     if dtype.is_float():
         own = one_form(own, dtype).fill_nan(None)
     elif dtype == pl.Categorical:
@@ -69,7 +69,7 @@ def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Exp
     return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
 
 
-def _bin(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _bin(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     """Return the bin of each number. Comparisons are exact because they use the numbers themselves."""
     edges = np.array(column.edges, np.float64 if dtype.is_float() else np.int64)
 
