@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._many.domain import Domain
 from dp_polars._many.domain_columns import bins, domain_of_words
 from dp_polars._many.online_release import bounded_histogram
@@ -36,7 +37,8 @@ def domain() -> Domain:
 
 def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:
     """Histograms of frames that agree in their first rows, with the same numbers drawn for these."""
-    return [bounded_histogram(frame.lazy(), ("user",), domain(), max_rows, SeededBits(seed)) for frame in frames]
+    rows = [polars_rows(frame.lazy()) for frame in frames]
+    return [bounded_histogram(one, ("user",), domain(), max_rows, SeededBits(seed)) for one in rows]
 
 
 def neighbours(seed: int, adjacency: str, together: int, most: int = 12) -> list[pl.DataFrame]:
