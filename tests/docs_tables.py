@@ -36,28 +36,31 @@ _TYPES: dict[str, pl.DataType] = {
 
 _HEAD = f"""# The language of private rows
 
-Expressions over private rows, in Polars and in SQL, are read into a small language of our own. It has {{count}}
-operations. Each depends on one row, and has a value (perhaps null) for every value of its types; the last column says
-why. What can't be written with them is refused before anything is charged. `tests/expressions/test_evidence.py` runs
-every operation on every combination of types that it takes, with hostile values.
+Expressions over private rows, in Polars and in SQL, are parsed into a small language of our own. It has {{count}}
+operations. Each of them is row-wise: its value in a row depends only on its arguments in that row and on public
+parameters. Each is also total: it has a value, possibly null, for every value of the types that it accepts, and never
+fails. The last column says why. An expression that needs anything else is refused before anything is charged.
+`tests/expressions/test_evidence.py` runs every operation on every combination of types that it accepts, with hostile
+values.
 
-What differs from plain Polars, on purpose:
+Some results differ from plain Polars on purpose:
 
-- Integer arithmetic gives Int64, and null where 64 bits end. Float arithmetic gives Float64.
-- Division by zero is null. A cast or a parse that fails is null.
-- Dates outside the years 1 to 9999 are null for functions of the calendar.
-- `cut` gives an Enum: its labels are yours, so they count as public keys.
-- A Categorical is read as the text it stands for.
+- Integer arithmetic returns Int64, and null if the result does not fit into 64 bits. Float arithmetic returns Float64.
+- Division by zero returns null, and so does a cast or a parse that fails.
+- Calendar functions return null for dates outside the years 1 to 9999.
+- `cut` returns an Enum. You choose its labels, so they count as public keys.
+- A Categorical is read as its text.
 
-Limits: texts that an operation makes have at most {MOST_TEXT:,} characters, text constants {MOST_LITERAL:,}, lists of
-constants {MOST_VALUES:,} values; expressions are nested {MOST_DEPTH} deep and have {MOST_NODES:,} steps, at most.
-Bytes, Float16, Object columns and 128-bit integers can be carried along, the integers be compared, and nothing else.
+There are limits. A text that an operation makes has at most {MOST_TEXT:,} characters, a text constant
+{MOST_LITERAL:,}, and a list of constants {MOST_VALUES:,} values. An expression may be nested {MOST_DEPTH} deep and have
+{MOST_NODES:,} steps. Columns of bytes, Float16 and Object can only be passed through. 128-bit integers can also be
+compared.
 
-A row on which an engine fails all the same has null there. It is not known how to make that happen.
+If an engine fails on a row nevertheless, the value of that row is null. No way to make this happen is known.
 
-This page is made from the package by `python -m tests.docs_tables`.
+`python -m tests.docs_tables` generates this page from the package.
 
-| operation | in Polars | takes | gives | why it is safe |
+| operation | in Polars | accepts | returns | why it never fails |
 |---|---|---|---|---|
 """
 
@@ -65,22 +68,22 @@ This page is made from the package by `python -m tests.docs_tables`.
 _SQL = """
 ## In SQL
 
-These functions and operators of DuckDB may be used over private rows; `tests/sql/test_expressions.py` compares them
-with DuckDB's own answers. So may AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE, COALESCE,
-CAST and TRY_CAST, `x[1]` and `s.field`.
+These functions and operators of DuckDB may be used over private rows. AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL,
+IS DISTINCT FROM, CASE, COALESCE, CAST, TRY_CAST, `x[1]` and `s.field` may be used too. `tests/sql/test_expressions.py`
+compares them with DuckDB's own answers.
 
 {functions}
 
-What differs from plain DuckDB, on purpose:
+Some results differ from plain DuckDB on purpose:
 
-- What fails is null: casts, parsing, integers beyond 64 bits, division by zero (also of floats).
-- Patterns, formats, lengths, separators and parts of dates are constants or parameters.
-- INTERVALs are constants that are added to dates and timestamps, or that a difference of timestamps is compared with.
-- TIMESTAMP WITH TIME ZONE is seen in UTC. A TIME of 24:00 is null.
-- BLOB, BIT, BIGNUM, VARIANT, UNION, MAP, INTERVAL and TIME WITH TIME ZONE columns can't be used. HUGEINT is read as
-  DECIMAL(38, 0), UUID and JSON as text.
-- Text constants beside a number or a date are read as one, exactly or not at all.
-- Macros and functions of the database are not called.
+- A failure gives null: casts, parsing, integers beyond 64 bits, division by zero (also of floats).
+- Patterns, formats, lengths, separators and parts of dates must be constants or parameters.
+- An INTERVAL is a constant. It can be added to dates and timestamps, or compared with a difference of timestamps.
+- TIMESTAMP WITH TIME ZONE is read in UTC. The TIME 24:00 is null.
+- BLOB, BIT, BIGNUM, VARIANT, UNION, MAP, INTERVAL and TIME WITH TIME ZONE columns cannot be used. HUGEINT is read as
+  DECIMAL(38, 0), and UUID and JSON are read as text.
+- A text constant next to a number or a date is converted to its type, exactly or not at all.
+- Macros and functions of the database are never called.
 """
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dp_polars._audit.samples import Codes, Floats, Names, Samples, joined
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import OWN, ChoiceRun, choose_rows, score_request
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import Exact
 from dp_polars._plan.plan import Part, Plan
 from dp_polars._release.noise import noisy_aggregates
@@ -45,7 +46,7 @@ def draws_at_random(make: QueryRun | ChoiceRun) -> bool:
         keeps = [lane.cells.max_rows for lane in request.lanes if lane.cells is not None and lane.cells.max_rows]
     if not request.units or (request.max_groups is None and not keeps):
         return False
-    rows = make.rows.lazy().collect(engine="in-memory")
+    rows = engine_for(make.rows).read(make.rows)
     own = OWN if f"{OWN}unit0" in rows.columns else ""  # a score sees the user's columns too
     units = [f"{own}unit{i}" for i in range(request.units)]
     keys = [f"{own}key{i}" for i in range(request.keys) if f"{own}key{i}" in rows.columns]

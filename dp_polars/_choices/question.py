@@ -15,7 +15,7 @@ from dp_polars._aggregates.sums import Sum
 from dp_polars._aggregates.values import Bounds
 from dp_polars._choices.plan import ChoicePlan, Selection, choice_plan
 from dp_polars._choices.release import OWN, RANK, SLOTS, Scores, choice_schema, run_choice, slot_name
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import (
@@ -33,7 +33,7 @@ from dp_polars._frame.queries import aggregate_of, check_unit, engine_rows, is_i
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.query import Key, Query
-from dp_polars._release.run import Engine
+from dp_polars._release.run import ExactAnswers
 from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
@@ -73,7 +73,7 @@ class BestChoice:
 class ChoiceQuestion(TableQuestion[ChoicePlan]):
     """A planned choice, and the rows with the columns that the engine reads."""
 
-    engine: Engine | None = None
+    engine: ExactAnswers | None = None
     """The engine that computes the scores, if it is not the usual one."""
 
     @property

@@ -18,15 +18,16 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from dp_polars._choices.plan import CandidateLimit, ChoicePlan
-from dp_polars._engines.polars import run_bounded
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.rows import PrivateRows, Program, collect
-from dp_polars._engines.polars.whole_numbers import one_form, whole_numbers
-from dp_polars._engines.request import LIMIT, BoundedRequest, Column, Exact
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.value_codes import one_form, value_codes
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, ValueColumn
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
 from dp_polars._release.charge import release_once
-from dp_polars._release.run import Engine
+from dp_polars._release.run import ExactAnswers
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
@@ -55,10 +56,10 @@ def run_choice(
     *,
     name: Callable[[], bytes],
     fresh: bool,
-    engine: Engine | None = None,
+    engine: ExactAnswers | None = None,
 ) -> Release:
     """Return the stored release of a choice on a source, or charge the plan's price and choose."""
-    make = ChoiceRun(plan, rows, engine or run_bounded)
+    make = ChoiceRun(plan, rows, engine or engine_for(rows).aggregate)
     return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
@@ -68,7 +69,7 @@ class ChoiceRun:
 
     plan: ChoicePlan
     rows: PrivateRows
-    engine: Engine
+    engine: ExactAnswers
 
     def __call__(self) -> tuple[pl.DataFrame, ChoicePlan]:
         """Return what may be released, and the plan."""
@@ -220,10 +221,7 @@ class Scores:
         if request.domain is None:
             raise ValueError("the candidates of select_best are public")
         groups = self.plan.selection.groups
-        scan = rows.scan()
-        scan.begin()
-        read = collect(scan.frame)
-        scan.check(read.height)
+        read = engine_for(rows).read(rows)
         frame = self._kept(read, request, groups)
         table = self._summed(frame, 1 if groups is None else groups.height)
         scores = np.clip(table, -LIMIT, LIMIT).astype(np.int64).ravel()
@@ -300,6 +298,6 @@ def _float_steps(score: pl.Expr, grid: Grid, *, exact: bool) -> pl.Expr:
 
 
 def _integer_steps(slot: int, dtype: pl.DataType, grid: Grid) -> pl.Expr:
-    column = Column(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
-    number = whole_numbers(column, dtype, 0)
+    column = ValueColumn(place=slot, low=grid.low, high=grid.high, exponent=grid.exponent)
+    number = value_codes(column, dtype, 0)
     return pl.when(number >= grid.low).then(number).otherwise(0).cast(pl.Int128)

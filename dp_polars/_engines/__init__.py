@@ -1,4 +1,17 @@
-"""Engines: each runs a bounded aggregation and returns exact integers per group, and does nothing else.
+"""Engines: they read private rows, bound what each unit contributes, and return exact integers per group.
 
-No engine knows epsilon, a mechanism or a ledger. `request` is what they are asked, `bounding` the part they share.
+- `request`: what an engine is asked to compute, and its exact answer;
+- `rows`: the rows of a private frame, a source and the steps applied to it;
+- `base`: the protocol that every engine follows, and what identifies a source;
+- `registry`: the list of engines;
+- `bounding/`: contribution bounding on sorted integers, shared by engines that hold rows in memory;
+- `polars/`: the Polars engine;
+- `duckdb/`: DuckDB tables as sources of rows, which the Polars engine reads.
+
+To add an engine, write a folder with a `Source` for its rows and a class that follows `base.Engine`, and add the class
+to `registry.ENGINES`. If it holds rows in memory, `bounding` does the aggregation.
+
+May import: `_expressions`, `_sampling`, `errors`.
+Never: front ends and features (`_frame`, `_sql`, `_choices`, ...), plans, releases or sessions. Planning imports
+`request` and nothing else from here.
 """

@@ -1,4 +1,4 @@
-"""What an engine is asked to do, and what it gives back."""
+"""Requests to an engine, and the exact answers that it returns. Planning builds them; every engine understands them."""
 
 from __future__ import annotations
 
@@ -7,40 +7,46 @@ from typing import Literal
 
 import polars as pl
 
+from dp_polars._expressions.tree import Expression
+
 LIMIT = 1 << 62
-"""Sums and values stay within it: clipping adds nothing to what one row can change, wrapping would."""
+"""Bound on the absolute value of values and sums. Clipping to it never lets a row change more; wrapping would."""
 
 MOST_INNER = 32
-"""The most fractional bits of what a unit adds, scaled down, to a sum."""
+"""Largest number of fractional bits to which a unit's scaled-down contribution to a sum is rounded."""
 
 HASH_BITS = 48
-"""Bits of the hash by which different values are counted."""
+"""Number of bits of the hash by which distinct values are counted."""
 
 
 def stored_as_integers(dtype: pl.DataType) -> bool:
-    """Whether values are 64-bit integers, or stored as such, in their own order: such units are told apart exactly."""
+    """Return whether a type is stored as integers of at most 64 bits that sort like its values.
+
+    Units of such a type are told apart exactly, without a hash.
+    """
     if dtype in (pl.Int128, pl.UInt128):
         return False
     return dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """A value column, `value0` and so on, as whole numbers in [low, high]; a row may be without one.
+class ValueColumn:
+    """A value column (`value0`, `value1`, ...) as integers in [low, high]. A row may have no value.
 
     Attributes
     ----------
     place
-        Which value column.
+        The number of the value column.
     low, high
-        Numbers are clipped to them.
+        Bounds to which the integers are clipped.
     kind
-        "number": steps of 2**exponent from `offset`. "presence": 0 wherever there is a value. "hash": a salted hash of
-        a value of any type. "bin": the bin of `edges` that a number lies in; outside of all there is none.
+        What the integers are. "number": the number of steps of size 2**exponent above `offset`. "presence": 0 wherever
+        there is a value. "hash": a salted hash of a value of any type. "bin": the number of the bin of `edges` that
+        contains the value; a value outside all bins counts as missing.
     exponent, offset
-        Of a number: (x - offset) / 2**exponent, rounded; the offset is a multiple of the step.
+        A number x becomes (x - offset) / 2**exponent, rounded. The offset is a multiple of the step.
     edges
-        The edges of bins: each has its lower one, the last has both.
+        The edges of the bins. Each bin contains its lower edge; the last one also contains its upper edge.
     """
 
     place: int
@@ -53,34 +59,37 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The column's name in the frame."""
+        """Name of the column in the frame."""
         return f"value{self.place}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """A sum over the rows of each group: their number, their units, or whole numbers made of a row's values.
+    """A sum per group: of rows, of units, or of integers computed from the values of each row.
 
     Attributes
     ----------
     name
-        The column of the answer.
+        The name of the sum in the answer.
     of
-        "rows", "units", a value ("x", "y"), a product ("xx", "yy", "xy"), or "basis".
+        What is summed: "rows", "units", a value ("x", "y"), a product ("xx", "yy", "xy"), or "basis".
     max_rows
-        A unit with more rows in a group counts as if it had so many, its sum scaled down; None: no cap binds.
+        The cap on rows per unit and group. The sum of a unit with more rows is scaled down as if it had this many.
+        None means that no cap binds.
     shift
-        Added to each row's number.
+        A constant that is added to the number of each row.
     everyone
-        Rows without a value count too.
+        Whether rows without a value count too.
     clip
-        Each unit's sum in a group is clipped to this instead.
+        If given, each unit's sum in a group is clipped to this range, and `max_rows` does not apply.
     fine, inner
-        Of a sum that may be scaled down: its steps are 2**-fine of a row's, and what each unit adds is rounded to
-        2**-inner of one, `inner` being at least `fine`. See `scaling_of` in the plan of grids.
+        Resolution of a sum that may be scaled down. Its steps are 2**-fine of a row's step, and the contribution of
+        each unit is rounded to a multiple of 2**-inner, where `inner` is at least `fine`. See `scaling_of` in
+        `_plan.grid`.
     place, degree
-        Of a "basis": the number C(degree, place) u**place v**(degree - place), with u the steps from the least value of
-        the first column and v those to its largest. For all places of a degree they add up to (u + v)**degree.
+        For a "basis": the number C(degree, place) u**place v**(degree - place), where u counts the steps from the
+        least value of the first column and v the steps to its largest. Over all places of one degree, these numbers
+        add up to (u + v)**degree.
     """
 
     name: str
@@ -97,7 +106,7 @@ class Sum:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The values of each group and how often they occur, of `max_rows` rows (or distinct values) of each unit."""
+    """Counts of each value in each group, over at most `max_rows` rows (or distinct values) per unit and group."""
 
     name: str
     max_rows: int | None
@@ -106,7 +115,10 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One number for each unit, and how many units have it: its groups, or its rows in one of them chosen by hash."""
+    """How many units have each number of groups, or each number of rows in one group that a hash chooses.
+
+    Numbers above `most` count as `most`.
+    """
 
     name: str
     of: Literal["groups", "rows"]
@@ -115,9 +127,9 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """What is computed from the rows that have a value in all of its columns; with `everyone` all rows take part."""
+    """Aggregates over the rows that have a value in all of the lane's columns, or over all rows with `everyone`."""
 
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ValueColumn, ...] = ()
     everyone: bool = False
     sums: tuple[Sum, ...] = ()
     cells: Cells | None = None
@@ -126,24 +138,24 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRequest:
-    """A bounded aggregation of a frame whose columns are named `unit0, ...`, `key0, ...` and `value0, ...`.
+    """A bounded aggregation of rows whose columns are named `unit0, ...`, `key0, ...` and `value0, ...`.
 
     Attributes
     ----------
     units, keys
-        How many unit and key columns there are; no unit columns: every row is a unit of its own.
+        How many unit and key columns there are. Without unit columns, every row is a unit of its own.
     max_groups
-        The most groups of one unit; None where that can't bind.
+        The cap on groups per unit; None if it cannot bind.
     capped_keys
-        How many of the first keys tell what counts as a group for `max_groups`; None: all. A unit keeps all its rows
-        in the groups of the first keys that it keeps, whatever their other keys.
+        How many of the first keys define a group for `max_groups`; None means all of them. A unit keeps all of its
+        rows in the groups of these first keys that it keeps, whatever their other keys are.
     domain
-        The public keys, in order; None where keys are discovered. Rows with other keys are dropped.
+        The public keys, in order; None if keys are discovered. Rows with other keys are dropped.
     lanes
-        What to compute. Each lane is bounded by itself, over the rows that take part in it.
+        What to compute. Each lane is bounded separately, over the rows that take part in it.
     hashed_units
-        Whether units that are no integers may be told apart by a hash of 128 bits, whose chance of a collision was
-        paid for; else by exact codes.
+        Whether units that are not stored as integers may be told apart by a 128-bit hash. The price of the query then
+        covers the chance of a collision. Otherwise they are told apart by exact codes.
     """
 
     units: int
@@ -155,7 +167,7 @@ class BoundedRequest:
     capped_keys: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse finer steps where nothing is ever scaled down: no engine would make them."""
+        """Refuse finer steps for sums that are never scaled down: no engine would use them."""
         for one in (one for lane in self.lanes for one in lane.sums):
             scaled = self.units > 0 and one.max_rows is not None and one.clip is None
             if not 0 <= one.fine <= one.inner <= (MOST_INNER if scaled else 0):
@@ -163,7 +175,7 @@ class BoundedRequest:
 
     @property
     def leading(self) -> int:
-        """How many keys the cap on groups is about."""
+        """Number of keys that define a group for the cap on groups."""
         return self.keys if self.capped_keys is None else self.capped_keys
 
 
@@ -174,11 +186,33 @@ class Exact:
     Attributes
     ----------
     groups
-        The key columns, the sums, and `runs`: how many units the lanes have in a group, added up. With a public domain
-        every key, in its order; otherwise the groups that a kept row falls into, sorted.
+        The key columns, the sums, and `runs`: the number of units in the group, added up over the lanes. With a public
+        domain there is one row per public key, in the order of the domain. Otherwise there is one row, sorted by key,
+        per group that contains a kept row.
     cells
-        By name, `group` (a row of `groups`), `value` and `count`, sorted; of profiles without `group`.
+        Tables by name with the columns `group` (a row number of `groups`), `value` and `count`, sorted. Tables of
+        profiles have no `group`.
     """
 
     groups: pl.DataFrame
     cells: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """One number over all rows that a stream asks for.
+
+    Attributes
+    ----------
+    kind
+        "rows" and "units" count the rows or units for which `value` is true, or all of them if it is None. "sum" adds
+        up `value`.
+    value
+        The condition, or the values of a sum.
+    column
+        How the values of a sum become integers.
+    """
+
+    kind: Literal["rows", "units", "sum"]
+    value: Expression | None = None
+    column: ValueColumn | None = None

@@ -1,14 +1,17 @@
-"""The language of private rows: a small typed tree that every front end parses into and every engine runs.
+"""The expression language of private rows: a small typed tree that front ends parse into and engines compute.
 
-- `tree`: columns, constants and operations, each with its type; their canonical text.
-- `operations`: the list of operations, the types they take, and why each is row-wise and total.
-- `constants`: public values, converted to the type of a column exactly or not at all.
-- `types`: kinds of types, and the limits (lengths, depths) of the language.
-- `from_polars`: the parser of Polars expressions; that of SQL is `dp_polars._sql.expressions`.
-- `hostile`: values that break functions, for rehearsals before a question and for tests.
-- `messages`: why something is refused, in the user's words.
+- `tree`: columns, constants and operations, each with its type; their canonical text;
+- `operations/`: the table of operations, the types that they accept, and why each never fails;
+- `constants`: public values, converted to the type of a column exactly or not at all;
+- `types`: kinds of types, and the limits of the language;
+- `from_polars`: the parser of Polars expressions (the parser of SQL is `_sql.expressions`);
+- `check`: checks user expressions and runs them on hostile values before any private row is read;
+- `hostile`: made-up values on which functions usually fail;
+- `messages`: why an expression is refused;
+- `panics`: panics of Polars as errors of this library.
 
-Nothing here reads a row or imports an engine. What is not on the list of operations can't be written down.
+May import: `errors`; `check` alone also imports the list of engines. Never: anything that reads a private row, plans or
+charges. An operation that is not in the table cannot be expressed.
 """
 
 from dp_polars._expressions.constants import constant

@@ -1,12 +1,13 @@
-"""The door for expressions of users: what they mean in the language of private rows, rehearsed on hostile values.
+"""Checks of user expressions: what they mean in the expression language, and a trial run on hostile values.
 
-`expressions.from_polars` reads an expression into a tree of operations that are row-wise and total. What depends on the
-user's constants, such as a pattern that can't be compiled, shows when the tree is run on made-up rows, here, before any
-private row is read.
+`from_polars` reads an expression into a tree of operations that are row-wise and total. Problems with the user's
+constants, such as a pattern that does not compile, show only when the tree runs. So it runs on made-up rows here,
+before any private row is read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.registry import ENGINES
 from dp_polars._expressions.from_polars import parse
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, walk
@@ -25,7 +26,7 @@ from dp_polars.errors import ExpressionNotAllowed
 __all__ = ["CheckedExpression", "ExpressionNotAllowed", "PythonLiteral", "check_expression", "check_expressions"]
 
 PythonLiteral = bool | int | float | Decimal | date | datetime | time | timedelta | list[Any] | None
-"""Constants that stand for themselves; a str is the name of a column."""
+"""Python values that are constants. A str is not one of them, because it names a column."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CheckedExpression:
     Attributes
     ----------
     tree
-        What it means.
+        The tree of the expression.
     name
         The name of its output column.
     """
@@ -45,22 +46,22 @@ class CheckedExpression:
 
     @cached_property
     def canonical(self) -> str:
-        """Its tree as text, the same in every process."""
+        """The tree as text. It is the same in every process."""
         return canonical(self.tree)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it reads."""
+        """The columns that the expression reads."""
         return self.tree.columns
 
     @property
     def dtype(self) -> pl.DataType:
-        """The type of its values."""
+        """The type of the expression's values."""
         return self.tree.dtype
 
 
 def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, what: str) -> CheckedExpression:
-    """Return what an expression means, or refuse it.
+    """Return a checked expression, or refuse it.
 
     Parameters
     ----------
@@ -69,12 +70,12 @@ def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, 
     schema
         The columns of the private frame.
     what
-        The word for the expression in messages: "filter", "by".
+        What messages call the expression: "filter", "by".
 
     Raises
     ------
     ExpressionNotAllowed
-        If it is not made of operations that are row-wise and total, or means several columns.
+        If the expression uses an operation that is not known to be row-wise and total, or stands for several columns.
     InvalidParameterError
         If it reads a column that does not exist.
 
@@ -101,7 +102,7 @@ def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, 
 def check_expressions(
     expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, what: str
 ) -> tuple[CheckedExpression, ...]:
-    """Return the expressions that one with selectors stands for, each as `check_expression` returns it.
+    """Return the expressions that an expression with selectors stands for, each checked as by `check_expression`.
 
     Examples
     --------
@@ -113,20 +114,20 @@ def check_expressions(
     for one in found:
         if len(one.canonical) > MOST_WRITTEN:
             raise ExpressionNotAllowed(
-                f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. Memory that "
-                "runs out for one person's row would tell that the person is there. Join a public frame instead."
+                f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. If the memory "
+                "ran out because of one person's row, the failure would reveal that the person is in the data. Join a "
+                "public frame instead."
             )
-        rehearse(one.tree, schema, what)
+        _try_on_hostile_values(one.tree, schema, what)
     return found
 
 
-def rehearse(tree: Expression, schema: pl.Schema, what: str) -> None:
-    """Refuse a tree that fails on made-up values of its columns' types: its patterns or formats are at fault."""
+def _try_on_hostile_values(tree: Expression, schema: pl.Schema, what: str) -> None:
+    """Refuse a tree that fails on made-up values of its columns' types. A bare column or constant cannot fail."""
     if isinstance(tree, Column | Constant):
         return
     columns = {name: schema[name] for name in sorted(tree.columns)}
-    alone, more = _alone(tree)
-    problem = _problem([tree], columns) or _problem(alone, more)
+    problem = problem_on_hostile_values([tree], columns) or problem_on_hostile_values(*_separate_steps(tree))
     if problem is not None:
         raise ExpressionNotAllowed(
             f"The {what} expression fails on some values that its columns could hold (tried on made-up rows: "
@@ -135,12 +136,19 @@ def rehearse(tree: Expression, schema: pl.Schema, what: str) -> None:
         )
 
 
-def _problem(trees: list[Expression], columns: dict[str, pl.DataType]) -> str | None:
-    return Program(trees).problem(hostile_frame(columns)) if trees else None
+def problem_on_hostile_values(trees: Sequence[Expression], columns: Mapping[str, pl.DataType]) -> str | None:
+    """Return why trees fail on made-up rows with these columns, on any engine, or None if they do not fail."""
+    if not trees:
+        return None
+    rows = hostile_frame(columns)
+    return next((problem for engine in ENGINES if (problem := engine.problem(trees, rows)) is not None), None)
 
 
-def _alone(tree: Expression) -> tuple[list[Expression], dict[str, pl.DataType]]:
-    """Return each step with settings on columns of its own: behind a condition made-up rows may never reach it."""
+def _separate_steps(tree: Expression) -> tuple[list[Expression], dict[str, pl.DataType]]:
+    """Return each operation that has parameters, applied to columns of its own, and these columns.
+
+    Within the tree, made-up rows may never reach an operation that stands behind a condition.
+    """
     found: dict[Expression, None] = {}
     columns: dict[str, pl.DataType] = {}
     for node in walk(tree):

@@ -21,7 +21,7 @@ _NUMBERS = ("boolean", "integer", "wide", "float", "decimal")
 
 
 def constant(value: Any, dtype: pl.DataType | None = None) -> Constant:
-    """Return a Python value as a constant, of its own type or exactly converted to `dtype`.
+    """Return a Python value as a constant of its own type, or converted exactly to `dtype`.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def constant(value: Any, dtype: pl.DataType | None = None) -> Constant:
 
 
 def from_series(series: pl.Series) -> Constant:
-    """Return a Series of one row as a constant; times and decimals as they are stored, to the last digit."""
+    """Return a Series of one row as a constant. Times and decimals keep every digit that is stored."""
     if len(series) != 1:
         raise Refused("a constant", _ROWS)
     dtype = series.dtype
@@ -68,7 +68,7 @@ def _stored(series: pl.Series) -> list[Any]:
 
 
 def _exactly(values: list[Any]) -> list[Any]:
-    """Return decimals whose digits can be shifted without rounding: Python's own arithmetic keeps 28 of them."""
+    """Return decimals that can be scaled without rounding. Python's own arithmetic keeps only 28 digits."""
     return [None if one is None else _Digits(one) for one in values]
 
 
@@ -121,7 +121,7 @@ def _single(value: Any) -> Constant:
 
 
 def whole(value: int) -> Constant:
-    """Return a whole number as a constant of 64 bits, or of 128 where it needs them."""
+    """Return an integer as a constant of 64 bits, or of 128 bits if it needs them."""
     check_value(value)
     return Constant(value, pl.Int64() if -(1 << 63) <= value < 1 << 63 else pl.Int128())
 
@@ -145,7 +145,7 @@ def _listed(values: Sequence[Any]) -> Constant:
 
 
 def check_value(value: Any) -> None:
-    """Refuse a value that can't be written down, or that is too long."""
+    """Refuse a value that is not finite, too long or too large."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Refused("a literal", NOT_FINITE)
     if isinstance(value, str) and len(value) > MOST_LITERAL:
@@ -168,7 +168,7 @@ def _check_decimal(value: Decimal) -> None:
 
 
 def exact_number(value: Constant) -> Fraction | None:
-    """Return the number that a constant is, None if it is none (a text, a null)."""
+    """Return the exact number that a constant stands for, or None if it is not a number (a text, a null)."""
     if value.value is None or isinstance(value.value, str | tuple):
         return None
     if isinstance(value.dtype, pl.Decimal):
@@ -177,9 +177,10 @@ def exact_number(value: Constant) -> Fraction | None:
 
 
 def in_units_of(value: Constant, dtype: pl.DataType) -> Fraction | None:
-    """Return a constant as a number of what `dtype` stores, exactly and perhaps not whole; None if it has no such.
+    """Return a constant as an exact number of the units that `dtype` stores, or None if it cannot be compared with it.
 
-    A date is a number of days since 1970, a datetime a number of its ticks, a decimal a number of its last digit.
+    A date is stored as days since 1970, a datetime as ticks of its time unit, a decimal as units of its last digit. The
+    number may be a fraction.
     """
     source, target = kind_of(value.dtype), kind_of(dtype)
     if value.value is None:
@@ -208,7 +209,7 @@ def _zone(dtype: pl.DataType) -> str | None:
 
 
 def fits(value: Constant, dtype: pl.DataType) -> Constant | None:
-    """Return a constant in another type if it is exactly the same value there, else None."""
+    """Return a constant in another type if that type holds exactly the same value, or None."""
     if value.value is None:
         return Constant(None, dtype)
     if value.dtype == dtype:
@@ -229,7 +230,7 @@ def fits(value: Constant, dtype: pl.DataType) -> Constant | None:
 
 
 def held(number: int, dtype: pl.DataType) -> Constant | None:
-    """Return a constant that is stored as this whole number, None if the type has no room for it."""
+    """Return the constant that a type stores as this integer, or None if it does not fit."""
     low, high = -(1 << 63), (1 << 63) - 1
     if kind_of(dtype) in ("integer", "wide"):
         low, high = integer_range(dtype)
@@ -252,7 +253,7 @@ def _exact_float(number: Fraction, dtype: pl.DataType) -> bool:
 
 
 def converted(value: Constant, dtype: pl.DataType) -> Constant:
-    """Return a constant in another type, or refuse it where it would not be the same value."""
+    """Return a constant in another type, or refuse it if that type cannot hold exactly the same value."""
     found = fits(value, dtype)
     if found is None:
         raise Refused(f"a constant for the type {dtype}", _INEXACT)
@@ -263,29 +264,31 @@ def converted(value: Constant, dtype: pl.DataType) -> Constant:
 
 NOT_FINITE = Reason(
     "is NaN or infinite",
-    "Such a constant can't be written down exactly, so two different queries would look the same.",
+    "Such a constant cannot be written down exactly, so two different queries would look the same.",
     "Use `None` for a missing value, leave out the bound, or ask with `is_nan()`, `is_infinite()` or `is_finite()`.",
 )
 _ROWS = Reason(
     "has several rows, or none",
-    "How many rows an answer is about must not depend on a constant.",
+    "The number of rows must not depend on a constant.",
     "Write a single value.",
 )
 _UNKNOWN = Reason(
-    "is not a value that the language of private rows knows",
+    "is not a value that expressions over private rows can use",
     "Constants are numbers, texts, dates, times, durations, and lists of them.",
     "Write such a value.",
 )
-_MIXED = Reason("holds values of different types", "Each is compared with a column of one type.", "Use one type.")
+_MIXED = Reason(
+    "holds values of different types", "All of them are compared with a column of one type.", "Use one type."
+)
 _LONG = Reason(
     f"is a text of more than {MOST_LITERAL:,} characters",
-    "Long constants fill memory once for each row.",
-    "Join a public frame instead, of which each value has up to 16,384 characters.",
+    "A constant takes memory once for each row.",
+    "Join a public frame instead, whose values may have up to 16,384 characters.",
 )
-_LARGE = Reason("does not fit 128 bits, or 38 digits", "No column holds such a number.", "Write a smaller number.")
+_LARGE = Reason("does not fit into 128 bits or 38 digits", "No column holds such a number.", "Write a smaller number.")
 _INEXACT = Reason(
     "can't be converted to that type exactly",
-    "A constant that is silently rounded would ask another question.",
+    "A constant that is rounded silently would change the query.",
     "Write a value that the column's type can hold, or cast the column.",
 )
 
@@ -296,7 +299,7 @@ def too_many(count: int) -> Refused:
         f"a list of {count:,} constants",
         Reason(
             f"has more than {MOST_VALUES:,} values",
-            "Long lists are compared with each row.",
+            "Every row is compared with every value of the list.",
             "Join a public frame by its key instead: `.join(public, on=..., how='semi')`.",
         ),
     )

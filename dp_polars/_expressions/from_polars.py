@@ -1,7 +1,7 @@
-"""The parser of Polars expressions: their tree, as Polars writes it to JSON, becomes a tree of our own.
+"""The parser of Polars expressions. It turns the JSON form of an expression into a tree of our own.
 
-What the tree of Polars says is read node by node. A node that is not understood in full is refused; nothing of the
-user's expression itself ever runs on private rows.
+The JSON is read node by node, and a node that is not understood in full is refused. The user's expression itself never
+runs on private rows.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from dp_polars._expressions.types import MOST_DEPTH, TEXTS, kind_of
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
 Tree = Any
-"""One node as Polars writes it to JSON."""
+"""A node of a Polars expression in JSON."""
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """An expression that was read: its tree and the name of its output column."""
+    """A parsed expression: its tree and the name of its output column."""
 
     tree: Expression
     name: str
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Scope:
     what: str
     schema: pl.Schema
 
 
 def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
-    """Return what a Polars expression, the name of a column or a constant means; selectors stand for several.
+    """Parse a Polars expression, the name of a column or a constant. Selectors may stand for several expressions.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
     schema
         The columns that it may read.
     what
-        The word for it in messages: "filter", "by".
+        What messages call the expression: "filter", "by".
 
     Examples
     --------
@@ -74,13 +74,13 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
     >>> [one.name for one in parse(pl.col("a", "b") * 2, schema=schema, what="with_columns")]
     ['a', 'b']
     """
-    reader = _Reader(what, schema)
+    scope = _Scope(what, schema)
     if isinstance(expr, str):
-        return (Parsed(_column(expr, reader), expr),)
+        return (Parsed(_column(expr, scope), expr),)
     tree = _serialized(expr, what)
     try:
-        trees = _spelled_out(tree, reader)
-        return tuple(Parsed(_read(one, reader, 0), _name(one)) for one in trees)
+        trees = _spelled_out(tree, scope)
+        return tuple(Parsed(_read(one, scope, 0), _name(one)) for one in trees)
     except Refused as error:
         raise refusal(what, error.name, error.reason) from None
 
@@ -98,7 +98,7 @@ def _serialized(expr: Any, what: str) -> Tree:
     try:
         return json.loads(expr.meta.serialize(format="json"))
     except (pl.exceptions.PolarsError, TypeError):
-        # Polars serializes a Python function with pickle, where it can at all.
+        # Polars serializes Python functions with pickle, if it can at all.
         raise refusal(what, "map_elements, map_batches, name.map or an object", PYTHON) from None
     except (RecursionError, pl.exceptions.PanicException):
         raise refusal(what, "an expression", _TOO_DEEP) from None
@@ -106,7 +106,7 @@ def _serialized(expr: Any, what: str) -> Tree:
 
 _TOO_DEEP = Reason(
     "is nested too deeply to be read",
-    f"Expressions have up to {MOST_DEPTH} steps in each other.",
+    f"Expressions may be nested {MOST_DEPTH} deep.",
     "Split it over two `with_columns`, or use `is_in([...])` and `replace_strict(..., default=...)` for long choices.",
 )
 
@@ -119,20 +119,20 @@ def _named(tree: Tree) -> tuple[str, Any]:
         return tree, None
     if isinstance(tree, dict) and len(tree) == 1:
         return next(iter(tree.items()))
-    return "a part that Polars writes in an unknown way", None
+    return "a part that Polars writes in an unknown form", None
 
 
-def _read(tree: Tree, reader: _Reader, depth: int) -> Expression:
+def _read(tree: Tree, scope: _Scope, depth: int) -> Expression:
     if depth > 2 * MOST_DEPTH:
         raise Refused("an expression", _TOO_DEEP)
     name, body = _named(tree)
 
     def read(part: Tree) -> Expression:
-        return _read(part, reader, depth + 1)
+        return _read(part, scope, depth + 1)
 
     match name, body:
         case "Column", str():
-            return _column(body, reader)
+            return _column(body, scope)
         case "Literal", dict():
             return _literal(body, tree)
         case "Alias", [inner, str()]:
@@ -163,16 +163,16 @@ def _cast(x: Expression, to: pl.DataType) -> Expression:
         raise Refused(
             f"cast from Categorical to {to}",
             Reason(
-                "reads codes",
-                "The code of a category depends on the other rows.",
-                "Cast to pl.String first; a text that is a number can be cast further.",
+                "reads the codes of categories",
+                "The code of a category depends on other rows.",
+                "Cast to pl.String first. A text that is a number can then be cast further.",
             ),
         )
     return apply("cast", x, to=to)
 
 
 def _choice(when: Tree, then: Tree, otherwise: Tree, read: Callable[[Tree], Expression]) -> Expression:
-    """Return a chain of when/then/otherwise as one choice: chains are long, not deep."""
+    """Return a chain of when/then/otherwise as a single choice, so that a long chain is not deep."""
     parts = [read(when), read(then)]
     while True:
         name, body = _named(otherwise)
@@ -192,14 +192,14 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _column(name: str, reader: _Reader) -> Expression:
-    dtype = reader.schema.get(name)
+def _column(name: str, scope: _Scope) -> Expression:
+    dtype = scope.schema.get(name)
     if dtype is None:
-        names = reader.schema.names()
+        names = scope.schema.names()
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"Did you mean {' or '.join(close)}?" if close else f"It has {', '.join(names[:10]) or 'no columns'}."
         raise InvalidParameterError(
-            f"The {reader.what} expression reads {name}, but the frame has no column {name}. {hint}"
+            f"The {scope.what} expression reads {name}, but the frame has no column {name}. {hint}"
         )
     return Column(name, dtype)
 
@@ -217,7 +217,7 @@ def _literal(body: dict[str, Any], tree: Tree) -> Constant:
 
 
 def _of_polars(tree: Tree, name: str) -> pl.Series:
-    """Return a literal as Polars reads it from its own JSON: its bytes are not ours to understand."""
+    """Return a literal by letting Polars read its own JSON, whose bytes we need not understand."""
     try:
         expr = pl.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
         return pl.select(expr.alias("literal")).to_series()
@@ -226,7 +226,7 @@ def _of_polars(tree: Tree, name: str) -> pl.Series:
 
 
 def _type(dtype: Tree) -> pl.DataType:
-    """Return a type that Polars wrote: of a null constant that is cast to it."""
+    """Return a type from its JSON. Polars reads it by casting a null constant to it."""
     tree = {"Cast": {"expr": {"Literal": {"Scalar": {"Null": "Null"}}}, "dtype": {"Literal": dtype},
                      "options": "NonStrict"}}  # fmt: skip
     return _of_polars(tree, "type").dtype
@@ -270,21 +270,21 @@ def _function(function: Tree, inputs: list[Tree], read: Callable[[Tree], Express
     own = _Options(options) if isinstance(options, dict) else options
     try:
         made = build(given, own)
-    except Refused:  # it is a ValueError, and knows its reason
+    except Refused:  # this is a ValueError too, but it has a reason already
         raise
     except (TypeError, ValueError, KeyError, IndexError):
         raise Refused(spoken(path), UNKNOWN) from None
-    if isinstance(own, _Options) and own.unread:  # an option that a later Polars has, and that would be lost
+    if isinstance(own, _Options) and own.unread:  # an option of a later version of Polars, which would be ignored
         raise Refused(spoken(path), UNKNOWN)
     return made
 
 
 class _Options(dict[str, Any]):
-    """Options of a function, which know what was read of them."""
+    """Options of a function that keep track of which of them were read."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         super().__init__(options)
-        # What fails is null whether it is strict or not.
+        # Failures are null in any case, so `strict` makes no difference.
         self.unread = set(options) - {"strict"}
 
     def __getitem__(self, name: str) -> Any:
@@ -292,7 +292,7 @@ class _Options(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an option that Polars need not write."""
+        """Return an option that Polars may omit."""
         self.unread.discard(name)
         return super().get(name, default)
 
@@ -312,7 +312,7 @@ def _method(options: Any) -> Any:
 
 
 def _listed(tree: Tree) -> Tree:
-    """Return the Series that `replace` makes of a Python list as the list it was; both hold the same bytes."""
+    """Return the Series that `replace` makes of a Python list as a list again. Both hold the same bytes."""
     match tree:
         case {"Literal": {"Series": content}}:
             return {"Literal": {"Scalar": {"List": content}}}
@@ -320,7 +320,7 @@ def _listed(tree: Tree) -> Tree:
 
 
 def _value(given: Expression, name: str) -> Any:
-    """Return what a parameter is worth; it must be a constant."""
+    """Return the value of a parameter, which must be a constant."""
     if not isinstance(given, Constant):
         raise Refused(name, _NEEDS_CONSTANT)
     return given.value
@@ -328,7 +328,7 @@ def _value(given: Expression, name: str) -> Any:
 
 _NEEDS_CONSTANT = Reason(
     "takes a column where it needs a constant",
-    "A pattern, length or list that comes from a row can make the query fail on that row, or mix rows.",
+    "A pattern, length or list that comes from a row could make the query fail on that row, or mix rows.",
     "Pass a Python value.",
 )
 
@@ -424,7 +424,7 @@ def _is_close(given: Inputs, options: Any) -> Expression:
     gap = apply("abs", apply("sub", x, y))
     largest = apply("greatest", apply("abs", x), apply("abs", y))
     most = apply("greatest", apply("mul", largest, _number(relative)), _number(absolute))
-    # A share of infinity is infinite, but nothing is close to infinity but itself.
+    # A fraction of infinity is infinite, but only infinity itself is close to infinity.
     near = apply("or", apply("eq", x, y), apply("and", apply("is_finite", gap), apply("le", gap, most)))
     either = apply("or", apply("is_nan", x), apply("is_nan", y))
     both = apply("and", apply("is_nan", x), apply("is_nan", y))
@@ -459,7 +459,7 @@ def _clip(given: Inputs, options: Any) -> Expression:
         x = apply("case", apply("lt", x, bounds[0]), bounds[0], x)
     if options["has_max"]:
         above = apply("gt", x, bounds[-1])
-        if kind_of(x.dtype) == "float":  # NaN counts as the largest number in comparisons, but is clipped to nothing
+        if kind_of(x.dtype) == "float":  # NaN compares as the largest number, but is not clipped
             above = apply("and", above, apply("not", apply("is_nan", x)))
         x = apply("case", above, bounds[-1], x)
     return x
@@ -541,7 +541,7 @@ def _replace_strict(given: Inputs, options: Any) -> Expression:
     return found if wanted is None else apply("cast", found, to=_type(wanted.get("Literal", wanted)))
 
 
-# Text.
+# Texts.
 
 
 @_reads("StringExpr.ConcatHorizontal")
@@ -778,7 +778,7 @@ _FUNCTIONS["ArrayExpr.Get"] = _get
 def _list_contains(given: Inputs, options: Any) -> Expression:
     _value(given[1], "list.contains")
     if isinstance(options, dict):
-        options.get("nulls_equal")  # it says nothing here: the value is no null
+        options.get("nulls_equal")  # it makes no difference, since the value is not null
     return apply("list_contains", given[0], value=given[1])
 
 
@@ -802,12 +802,12 @@ _SPREADING = ("Coalesce", "MinHorizontal", "MaxHorizontal", "SumHorizontal", "Me
 _SPREADING_IN = {"Boolean": ("AnyHorizontal", "AllHorizontal"), "StringExpr": ("ConcatHorizontal",)}
 
 
-def _spelled_out(tree: Tree, reader: _Reader) -> list[Tree]:
-    """Return the trees that one with selectors stands for, one for each output column."""
+def _spelled_out(tree: Tree, scope: _Scope) -> list[Tree]:
+    """Return the trees that a tree with selectors stands for, one for each output column."""
     if '"Selector"' not in json.dumps(tree):
         return [tree]
     try:
-        trees = _expanded(tree, reader)
+        trees = _expanded(tree, scope)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
         trees = []
     if not trees:
@@ -815,21 +815,21 @@ def _spelled_out(tree: Tree, reader: _Reader) -> list[Tree]:
     return trees
 
 
-def _expanded(tree: Tree, reader: _Reader) -> list[Tree]:
-    """Return what a part of the tree becomes for each output column; one entry if it is the same for all."""
+def _expanded(tree: Tree, scope: _Scope) -> list[Tree]:
+    """Return a part of the tree for each output column, or a single entry if it is the same for all."""
     if isinstance(tree, list):
-        return _side_by_side([_expanded(part, reader) for part in tree])
+        return _side_by_side([_expanded(part, scope) for part in tree])
     if not isinstance(tree, dict) or tree.keys() == {"Literal"}:
         return [tree]
     if tree.keys() == {"Selector"}:
         selector = pl.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
-        return [{"Column": name} for name in pl.LazyFrame(schema=reader.schema).select(selector).collect_schema()]
+        return [{"Column": name} for name in pl.LazyFrame(schema=scope.schema).select(selector).collect_schema()]
     if tree.keys() == {"input", "function"} and _spreads(tree["function"]):
-        spread = [part for given in tree["input"] for part in _expanded(given, reader)]
+        spread = [part for given in tree["input"] for part in _expanded(given, scope)]
         return [{"input": spread, "function": tree["function"]}]
     keys = list(tree)
     return [
-        dict(zip(keys, values, strict=True)) for values in _side_by_side([_expanded(tree[key], reader) for key in keys])
+        dict(zip(keys, values, strict=True)) for values in _side_by_side([_expanded(tree[key], scope) for key in keys])
     ]
 
 

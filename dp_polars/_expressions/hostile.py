@@ -1,13 +1,14 @@
-"""Run an expression on hostile public values of its column types before any private row: it must not fail.
+"""Hostile values: made-up rows with the values of each type on which functions usually fail.
 
-The operations of the language are total; what depends on the user's constants (a pattern, a format, a bound
-that does not fit the column's type) shows here, at the call, and so never as an error that depends on private rows.
+The operations of the expression language are total. Problems with the user's constants (a pattern, a format, a bound
+that does not fit the column's type) show when an expression runs on these rows. So they are reported at the call, and
+never as an error that depends on private rows.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import polars as pl
 
 HEIGHT = 192
-"""Rows of the rehearsal; every list of hostile values below is shorter."""
+"""Number of made-up rows. Every list of hostile values below is shorter."""
 
 _TEXTS = (
     *("", "a", "A b", " é\t", "ß😀", "a\x00b", "-1", "1.5", "1e400", "NaN", "99999999999999999999", "true", "x" * 99),
@@ -55,23 +56,23 @@ _DAYS = (
 )
 
 
-def hostile_frame(columns: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Return a frame with these columns, each full of the edges of its type, in an order of its own."""
+def hostile_frame(columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return a frame with these columns. Each holds the edge cases of its type, in its own order."""
     return pl.DataFrame([_rotated(dtype, i).alias(name) for i, (name, dtype) in enumerate(columns.items())])
 
 
 @lru_cache(maxsize=512)
 def _rotated(dtype: pl.DataType, column: int) -> pl.Series:
     values = hostile(dtype)
-    first = [(5 * column + row) % len(values) for row in range(len(values))]  # each value at least once,
-    # then mixed, so that values of two columns meet in many ways: by the middle bits of multiples of odd numbers.
+    first = [(5 * column + row) % len(values) for row in range(len(values))]  # each value at least once
+    # The rest is mixed by the middle bits of multiples of odd numbers, so that many pairs of values occur together.
     more = [(row * 2654435761 * (2 * column + 3) >> 16) % len(values) for row in range(HEIGHT - len(values))]
     return values.gather(first + more)
 
 
 @lru_cache(maxsize=512)
 def hostile(dtype: pl.DataType) -> pl.Series:
-    """Return the edges of a type: extremes, zero, null, and what usually breaks functions on it."""
+    """Return the edge cases of a type: extremes, zero, null, and values on which functions usually fail."""
     match dtype:
         case pl.Boolean():
             return pl.Series([True, False, None], dtype=dtype)
@@ -84,7 +85,7 @@ def hostile(dtype: pl.DataType) -> pl.Series:
         case pl.Enum():
             return pl.Series([*dtype.categories.head(63), None], dtype=dtype)
         case pl.Categorical():
-            # Two values only: a cast adds them to the categories that the user's own columns share.
+            # Only two values, because the cast adds them to the categories that the user's columns share.
             return pl.Series(["", "a", None], dtype=pl.String()).cast(dtype)
         case pl.Date():
             return _cast([*_DAYS, None], pl.Int32(), dtype)
@@ -129,7 +130,7 @@ def _instants(unit: str) -> list[int | None]:
 def _decimals(dtype: pl.Decimal) -> pl.Series:
     largest = 10 ** (dtype.precision or 38) - 1
     units = (0, 1, -1, largest, -largest, largest - 1)
-    # Built from digits: arithmetic on Decimal would round to Python's 28 digits.
+    # Built from digits, because arithmetic on Decimal would round to 28 digits.
     values = [Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -dtype.scale)) for n in units]
     return pl.Series([*values, None], dtype=dtype)
 

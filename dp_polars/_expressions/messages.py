@@ -1,4 +1,4 @@
-"""Why an expression is refused, in the user's words. Never quotes a row: refusals are decided before any is read."""
+"""Why an expression is refused. Messages never quote a row, because refusals come before any row is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dp_polars.errors import ExpressionNotAllowed
 
 @dataclass(frozen=True)
 class Reason:
-    """What a function does (`does`, after its name), why that matters and how to go on."""
+    """Why a function is refused: what it does (this follows its name), why that matters, and what to write instead."""
 
     does: str
     why: str
@@ -18,19 +18,19 @@ class Reason:
 
 
 _SPREADS = (
-    "One person's row could then change the values of others, and no bound on what one person changes would hold."
+    "One person's row could then change the values of others, so there would be no bound on what one person changes."
 )
-_LEAKS = "Whether a query fails would then tell something about a person's value."
+_LEAKS = "Whether a query fails would then reveal something about a person's value."
 
 OTHER_ROWS = Reason(
     "looks at other rows",
     _SPREADS,
-    "Ask for it with an aggregate of `.dp` and use the released number, or use a public constant.",
+    "Release it with an aggregate of `.dp` and use the released number, or use a public constant.",
 )
 ORDER = Reason(
     "depends on the order or the position of rows",
     _SPREADS,
-    "Use columns that say it in the row itself (a date, a sequence number).",
+    "Use a column that holds the position in the row itself, such as a date or a sequence number.",
 )
 ROW_COUNT = Reason(
     "changes or reads the number of rows",
@@ -39,15 +39,15 @@ ROW_COUNT = Reason(
 )
 RANDOM = Reason(
     "draws random numbers",
-    "The noise of a release is drawn by its mechanism alone, and the same query must mean the same thing twice.",
+    "Only the mechanism of a release may draw random numbers, and the same query must mean the same thing each time.",
     "Remove it.",
 )
 PYTHON = Reason(
     "runs Python code or holds a Python object",
-    "Nothing can check that it looks at one row only, never fails and keeps nothing.",
+    "It cannot be checked that it reads one row only, never fails and stores nothing.",
     "Write it with Polars expressions (`when`/`then`, `replace_strict` with a default, `str.*`, `dt.*`).",
 )
-PLUGIN = Reason("is a plugin", "Nothing can check what it computes.", "Write it with Polars expressions.")
+PLUGIN = Reason("is a plugin", "It cannot be checked what it computes.", "Write it with Polars expressions.")
 PHYSICAL = Reason(
     "reads how values are stored",
     "Codes and hashes of a value can depend on the other rows or on the version of Polars.",
@@ -55,28 +55,28 @@ PHYSICAL = Reason(
 )
 SERIES = Reason(
     "is a Series or an array inside the expression",
-    "It is matched with rows by position, and it may itself hold private values.",
+    "It is matched with rows by position, and it may hold private values itself.",
     "For public values use a Python list: `.is_in(series.to_list())`; for one value use `pl.lit(value)`.",
 )
 FAILS = Reason(
-    "fails on some values and has no form that gives null instead",
+    "fails on some values and has no variant that returns null instead",
     _LEAKS,
-    "See the list of allowed functions for another way.",
+    "See the list of allowed functions for an alternative.",
 )
 UNKNOWN = Reason(
-    "is not on the list of functions known to be row-wise and never to fail",
+    "is not on the list of functions that are known to be row-wise and never to fail",
     "Only those may run on private rows.",
     "Write it with other functions, or prepare the column before `.dp`.",
 )
 SELECTOR = Reason(
-    "stands for several columns in a way that cannot be spelled out",
+    "stands for several columns and cannot be expanded",
     "Each column is checked by its name.",
     "Name the columns.",
 )
 
 
 def fails(fix: str) -> Reason:
-    """Return the reason for a function that fails on some values, with the way around it."""
+    """Return the reason for a function that fails on some values, with an alternative."""
     return Reason(FAILS.does, FAILS.why, fix)
 
 
@@ -122,7 +122,7 @@ _PATHS: dict[str, Reason] = {
     "StringExpr.JsonDecode": fails("Take what you need with `str.extract(pattern)`."),
     "StringExpr.JsonPathMatch": fails("Take what you need with `str.extract(pattern)`."),
 }
-"""Reasons by the name Polars gives a node; a longer path wins over its beginning."""
+"""Reasons by the name that Polars gives a node. A full path takes precedence over its first part."""
 
 _OTHER_ROWS_NAMES = """
     Any All IsUnique IsDuplicated IsFirstDistinct IsLastDistinct HasNulls IsSorted IsEmpty And Or Xor
@@ -174,7 +174,7 @@ _WORDS = {
 
 
 def reason_for(path: str) -> Reason:
-    """Return why the node at this path of names (`Agg.Mean`, `StringExpr.JsonDecode`) may not be used."""
+    """Return why a node, given by its path (`Agg.Mean`, `StringExpr.JsonDecode`), may not be used."""
     first, _, last = path.partition(".")
     if path in _PATHS or first in _PATHS:
         return _PATHS.get(path) or _PATHS[first]
@@ -184,7 +184,7 @@ def reason_for(path: str) -> Reason:
 
 
 def spoken(path: str) -> str:
-    """Return what a user would call the node at this path: `Agg.NUnique` is n_unique, `StringExpr.Join` str.join."""
+    """Return what users call a node: n_unique for the path `Agg.NUnique`, str.join for `StringExpr.Join`."""
     if path in _WORDS:
         return _WORDS[path]
     first, _, last = path.partition(".")
@@ -193,12 +193,12 @@ def spoken(path: str) -> str:
 
 
 def refusal(what: str, name: str, reason: Reason) -> ExpressionNotAllowed:
-    """Return the error for a function called `name` in the expression for `what`."""
+    """Return the error for the function `name` in the expression that `what` takes."""
     return ExpressionNotAllowed(f"`{name}` in the {what} expression {reason.does}. {reason.why} {reason.fix}")
 
 
 class Refused(ExpressionNotAllowed):
-    """The refusal of a step called `name`, before it is known in which expression it stands."""
+    """The refusal of a function, raised where it is not known yet which expression contains it."""
 
     def __init__(self, name: str, reason: Reason) -> None:
         super().__init__(f"`{name}` {reason.does}. {reason.why} {reason.fix}")

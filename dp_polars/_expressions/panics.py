@@ -1,7 +1,7 @@
-"""Panics of Polars as errors of the library.
+"""Panics of Polars as errors of this library.
 
-A panic in Rust reaches Python as an exception that is no `Exception`: it passes what a server or a notebook catches,
-and ends it. What reads private rows is guarded by `releasing.charging`; this is for what comes before and after.
+A Rust panic reaches Python as an exception that does not derive from `Exception`, so servers and notebooks do not catch
+it and end. `_release.charge` guards everything that reads private rows; this is for what comes before and after.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return a function that raises an error of ours where Polars panics.
+    """Return a function that raises a `DPError` where Polars panics.
 
     >>> @no_panics
     ... def ask():
@@ -27,7 +27,7 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
     >>> ask()
     Traceback (most recent call last):
     ...
-    dp_polars.errors.DPError: Polars failed on this question before or after private rows were read. ...
+    dp_polars.errors.DPError: Polars failed on this query before or after private rows were read. ...
     """
 
     @functools.wraps(function)
@@ -36,10 +36,10 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
             return function(*given, **words)
         except pl.exceptions.PanicException:
             pass
-        # Outside of the handler, so that Polars' words are not even the context.
+        # Raised outside the handler, so that the message of Polars is not even the context.
         raise DPError(
-            "Polars failed on this question before or after private rows were read. Its message is not shown; look "
-            "for an unusual type or constant, and simplify. session.releases says whether anything was charged."
+            "Polars failed on this query before or after private rows were read. Its message is withheld. Look for an "
+            "unusual type or constant, and simplify the query. session.releases shows whether anything was charged."
         )
 
     return called

@@ -1,7 +1,7 @@
 """The tree of an expression over private rows: columns, constants and operations, each with its type.
 
-Trees are made by `operations.apply` and `constants.constant` alone, which check them; whatever runs on private rows is
-such a tree, lowered by an engine.
+Only `operations.apply` and `constants.constant` make trees, and they check them. Everything that an engine computes on
+private rows is such a tree.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -16,14 +17,14 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Column:
-    """The value of a column in the row at hand."""
+    """The value of a column in the current row."""
 
     name: str
     dtype: pl.DataType
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that are read."""
+        """The columns that the expression reads."""
         return frozenset({self.name})
 
 
@@ -34,10 +35,10 @@ class Constant:
     Attributes
     ----------
     value
-        A bool, int, float, str or None; of dates, times, durations and decimals the whole number that is stored; of a
-        list a tuple of such values.
+        A bool, int, float, str or None. Dates, times, durations and decimals are given as the integer that is stored,
+        and a list as a tuple of such values.
     dtype
-        Its type.
+        The type of the value.
     """
 
     value: Any
@@ -47,22 +48,22 @@ class Constant:
 
     def __post_init__(self) -> None:
         inner = self.dtype.inner if isinstance(self.dtype, pl.List) else self.dtype
-        if inner.is_float():  # one zero: constants that are equal are the same
+        if inner.is_float():  # a single zero, so that equal constants are the same
             listed = isinstance(self.value, tuple)
             found = [None if one is None else float(one) + 0.0 for one in (self.value if listed else [self.value])]
             object.__setattr__(self, "value", tuple(found) if listed else found[0])
 
     def series(self, name: str = "constant") -> pl.Series:
-        """Return the constant as a Series of one row, built from what is stored."""
+        """Return the constant as a Series of one row, built from its stored value."""
         if isinstance(self.dtype, pl.List):
-            # A list that Polars makes of a Series goes through Python's dates, which end in the year 9999.
+            # A list made from Python values would go through Python's dates, which end in the year 9999.
             return stored(self.value or (), self.dtype.inner).implode().alias(name)  # type: ignore[arg-type]
         return stored([self.value], self.dtype).alias(name)
 
 
 @dataclass(frozen=True)
 class Apply:
-    """An operation on the values of the row at hand; made by `operations.apply`."""
+    """An operation on values of the current row. It is made by `operations.apply`."""
 
     operation: str
     arguments: tuple[Expression, ...]
@@ -87,10 +88,10 @@ Expression = Column | Constant | Apply
 
 
 def stored(values: Any, dtype: pl.DataType) -> pl.Series:
-    """Return a Series of values that are given as they are stored, without a way through Python's dates or floats."""
+    """Return a Series of values that are given as stored, without converting them to Python's dates or floats."""
     if isinstance(dtype, pl.Decimal):
         whole = pl.Series(list(values), dtype=pl.Int128)
-        # A decimal is stored as a whole number of its last digit: dividing by a power of ten would round.
+        # A decimal is stored as a multiple of its last digit. Dividing by a power of ten would round.
         return pl.Series([None if one is None else _decimal(one, dtype.scale) for one in whole], dtype=dtype)
     if dtype == pl.Date:
         return pl.Series(list(values), dtype=pl.Int32).cast(dtype)
@@ -99,14 +100,12 @@ def stored(values: Any, dtype: pl.DataType) -> pl.Series:
     return pl.Series(list(values), dtype=dtype)
 
 
-def _decimal(whole: int, scale: int) -> Any:
-    from decimal import Decimal
-
+def _decimal(whole: int, scale: int) -> Decimal:
     return Decimal((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and everything in it, parts first."""
+    """Yield an expression and all its parts, arguments before operations."""
     if isinstance(expression, Apply):
         for argument in expression.arguments:
             yield from walk(argument)
@@ -114,7 +113,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def canonical(expression: Expression) -> str:
-    """Return a text that is equal for equal expressions, in every process, and different for different ones."""
+    """Return a text that is the same for equal expressions in every process, and different for different ones."""
     return json.dumps(_written(expression), sort_keys=True, separators=(",", ":"))
 
 
@@ -139,7 +138,7 @@ def _written(node: Any) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """Return a constant's value for JSON; a float by its bits."""
+    """Return the value of a constant for JSON. Floats are written exactly, in hexadecimal."""
     match value:
         case float():
             return ["float", value.hex()]
@@ -149,7 +148,7 @@ def _value(value: Any) -> Any:
 
 
 def written_type(dtype: pl.DataType) -> str:
-    """Return the text of a type with everything that belongs to it: an Enum with all its categories."""
+    """Return the text of a type with all its details, such as the categories of an Enum."""
     match dtype:
         case pl.Enum():
             return "Enum" + json.dumps(dtype.categories.to_list())

@@ -1,8 +1,8 @@
-"""Kinds of column types, and the limits of the language.
+"""Kinds of column types, and the limits of the expression language.
 
-The language works on a few types: Boolean, Int64, Float64, String, Date, Datetime, Duration, Time, Decimal, Enum, lists
-and structs. Narrower numbers are widened before anything is computed. A column of another type can be carried along
-untouched, and nothing else.
+The language works with Boolean, Int64, Float64, String, Date, Datetime, Duration, Time, Decimal, Enum, lists and
+structs. Narrower numbers are widened before anything is computed. A column of another type can only be passed through
+unchanged.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from __future__ import annotations
 import polars as pl
 
 MOST_TEXT = 1 << 14
-"""Characters of a text that an operation makes, and that an operation which makes texts longer reads."""
+"""Largest length of a text that an operation makes, or that it reads if it can make texts longer."""
 MOST_LITERAL = 4_096
-"""Characters of a text constant, a pattern or a format."""
+"""Largest length of a text constant, a pattern or a format."""
 MOST_INSERTED = 100
-"""Characters of a text that is put in once for each match or element."""
+"""Largest length of a text that is inserted for each match or element."""
 MOST_DIGITS = 38
-"""Digits of a decimal, before and after its point."""
+"""Largest number of digits of a decimal, before and after its point together."""
 MOST_VALUES = 100_000
-"""Values of a constant list."""
+"""Largest number of values in a constant list."""
 MOST_DEPTH = 100
-"""Steps that may be nested in each other."""
+"""Largest depth of nested operations."""
 MOST_NODES = 20_000
-"""Steps of one expression."""
+"""Largest number of nodes of an expression."""
 MOST_WRITTEN = 1 << 23
-"""Characters of the canonical text of an expression: its constants in all."""
+"""Largest length of the canonical text of an expression, which limits the size of all its constants together."""
 MOST_ARGUMENTS = 100
-"""Arguments of one step, but for choices."""
+"""Largest number of arguments of an operation other than `case`."""
 FIRST_DAY, LAST_DAY = -719162, 2932896
-"""0001-01-01 and 9999-12-31, counted from 1970-01-01: what lies outside is null for a function of the calendar."""
+"""0001-01-01 and 9999-12-31 as days since 1970-01-01. Calendar functions give null for dates outside."""
 
 TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Ticks of a second in a time unit."""
+"""Ticks per second of each time unit."""
 
 _KINDS: dict[type[pl.DataType], str] = {
     pl.Boolean: "boolean",
@@ -56,11 +56,11 @@ NUMBERS = frozenset({"boolean", "integer", "float", "decimal"})
 TEXTS = frozenset({"text", "categorical", "enum"})
 CALENDAR = frozenset({"date", "datetime"})
 STORED = frozenset({"date", "datetime", "duration", "time", "decimal"})
-"""Kinds whose constants are the whole numbers that they are stored as."""
+"""Kinds whose constants are given as the integers that are stored."""
 
 
 def kind_of(dtype: pl.DataType) -> str:
-    """Return the kind of a type; what the language doesn't know (Binary, Object, Float16) is `other`."""
+    """Return the kind of a type. Types that the language does not know (Binary, Object, Float16) are `other`."""
     return _KINDS.get(dtype.base_type(), "other")
 
 

@@ -12,7 +12,8 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.escaping import escaped
-from dp_polars._engines.polars.rows import PrivateRows, check_names
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
+from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
@@ -79,7 +80,7 @@ class PrivateFrame(
     ) -> None:
         self._origin: pl.DataFrame | pl.LazyFrame = frame
         height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
-        self._rows = PrivateRows(frame.lazy(), height=height)
+        self._rows = polars_rows(frame.lazy(), height)
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
@@ -100,7 +101,7 @@ class PrivateFrame(
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
-            return self._after_unchecked(self._rows.lazy().filter(given), "filter")
+            return self._after_unchecked(lazy_rows(self._rows).filter(given), "filter")
         checked = [one for item in given for one in self._check_all(item, "filter")]
         rows = self._rows
         for one in checked:
@@ -267,7 +268,7 @@ class PrivateFrame(
 
     def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
         """Add columns that nobody checked: the user vouches that they are row-wise and never fail."""
-        rows = self._rows.lazy().with_columns(*expressions, **named)
+        rows = lazy_rows(self._rows).with_columns(*expressions, **named)
         before, after = self._schema(), rows.collect_schema()
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
         touched = {
@@ -305,7 +306,7 @@ class PrivateFrame(
 
     def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
         """Return the frame after a step that nobody checked. It has a random name, as it may not have a text."""
-        after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
+        after = self._after(polars_rows(rows), kind, secrets.token_hex(16), made=made)
         after._unchecked = True
         return after
 

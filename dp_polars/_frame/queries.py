@@ -10,8 +10,8 @@ import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall
 from dp_polars._aggregates.values import Value
-from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import stored_as_integers
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, spend_of
@@ -20,7 +20,7 @@ from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
-from dp_polars._release.run import Engine, run_plan
+from dp_polars._release.run import ExactAnswers, run_plan
 from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
@@ -29,7 +29,7 @@ from dp_polars.errors import InvalidParameterError
 class AggregateQuestion(TableQuestion[Plan]):
     """Planned aggregates, and the rows with the columns that the engine reads."""
 
-    engine: Engine | None = None
+    engine: ExactAnswers | None = None
     """The engine that aggregates the rows, if it is not the usual one."""
 
     @property

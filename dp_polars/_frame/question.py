@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.registry import source_identity
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._frame.options import AnyOptions
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.lazy import deferred
-from dp_polars._release.source import source_identity
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
 from dp_polars._session.session import Session

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._release.charge import release_once
-from dp_polars._release.snapshot import take_snapshot
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
@@ -36,8 +36,8 @@ def run_responses(
 def responses_of(plan: ResponsePlan, rows: PrivateRows, source: BitSource) -> pl.DataFrame:
     """Return one randomized response for each unit, in random order. `rows` has `unit0`, ... and `value`."""
     units = [f"unit{i}" for i in range(len(plan.unit))]
-    snapshot = take_snapshot(rows, units, source, max_rows=1)
-    codes = codes_of(snapshot.of_units()["value"], plan.categories)
+    snapshot = engine_for(rows).snapshot(rows, units, source, max_rows=1)
+    codes = codes_of(snapshot.kept_rows()["value"], plan.categories)
     responses = plan.channel.respond_to_any(codes, source)
     # In the order of the rows, a response could be traced to a certain person, or joined to the responses of another
     # question. Shuffled, the responses say no more than how often each category occurs.

@@ -12,23 +12,22 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.rows import PrivateRows, collect, rows_of
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._many.domain import CELL, Domain
 from dp_polars._sampling import BitSource
 
 
 def bounded_histogram(
-    rows: PrivateRows | pl.LazyFrame, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
+    rows: PrivateRows, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
 ) -> NDArray[np.int64]:
     """Return how many kept rows each cell has. Call it after the charge.
 
     Rows outside the domain are left out first, then each unit keeps at most `max_rows` of its rows.
     """
-    scan = rows_of(rows).scan([*unit, *(name for name in domain.names if name not in unit)])
-    scan.begin()
+    names = [*unit, *(name for name in domain.names if name not in unit)]
     units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
-    cells = collect(scan.frame.select(*units, domain.cell()))
-    scan.check(cells.height)
+    cells = engine_for(rows).read(rows, columns=names, select=[*units, domain.cell()])
     inside = cells.filter(pl.col(CELL).is_not_null())
     kept = kept_rows(inside, [f"unit{place}" for place in range(len(unit))], source, max_rows=max_rows)
     return histogram_of(inside.filter(kept)[CELL], domain)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._many.histogram import bounded_histogram
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._release.charge import OpenQuestions, open_charged

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import ExpressionLike
 from dp_polars._many.domain import Domain

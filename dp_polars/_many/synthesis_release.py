@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._many.domain import Domain
 from dp_polars._many.histogram import bounded_histogram
 from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error

@@ -24,7 +24,7 @@ from dp_polars._aggregates.needs import (
     UnitTotal,
 )
 from dp_polars._aggregates.values import Value
-from dp_polars._engines.request import HASH_BITS, Cells, Column, Lane, Sum
+from dp_polars._engines.request import HASH_BITS, Cells, Lane, Sum, ValueColumn
 from dp_polars._plan.contribution import Bounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars._plan.query import Query
@@ -243,7 +243,7 @@ def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
 
 def _distinct(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
     """Count distinct values."""
-    column = Column(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+    column = ValueColumn(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     lane = build.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
@@ -257,7 +257,7 @@ def _bins(build: Building, need: Bins, cap: RowCap, weight: Fraction) -> str:
     *inner, last = need.edges  # the last bin includes both of its edges
     whole = (*(math.ceil(edge) for edge in inner), math.floor(last))
     edges = whole if value.integers else tuple(float(edge) for edge in need.edges)
-    column = Column(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
+    column = ValueColumn(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
     lane = build.lane(("bins", value.expression, need.edges), (column,), ())
     name = f"bins{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
@@ -329,7 +329,7 @@ class Building:
         """Return the place of a value column."""
         return [known.expression for known in self.columns].index(value.expression)
 
-    def lane(self, key: object, columns: tuple[Column, ...], grids: tuple[Grid, ...]) -> int:
+    def lane(self, key: object, columns: tuple[ValueColumn, ...], grids: tuple[Grid, ...]) -> int:
         """Return the lane of a key."""
         if key not in self.places:
             self.places[key] = len(self.lanes)
@@ -384,7 +384,7 @@ def lane_of_expression(build: Building, value: Value) -> int:
             continue
         if build.columns[known.columns[0].place].expression == value.expression:
             return lane
-    column = Column(place=build.place(value), low=0, high=0, kind="presence")
+    column = ValueColumn(place=build.place(value), low=0, high=0, kind="presence")
     return build.lane(("presence", value.expression), (column,), ())
 
 
@@ -434,7 +434,7 @@ def degree_of(build: Building, value: Value) -> int:
     return 1 if summed and counted else 0
 
 
-def column_of(place: int, value: Value, grid: Grid) -> Column:
+def column_of(place: int, value: Value, grid: Grid) -> ValueColumn:
     """Return a value column on its grid."""
     offset = int(grid.offset) if value.integers else float(grid.offset)
-    return Column(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)
+    return ValueColumn(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 
-from dp_polars._engines.request import LIMIT, BoundedRequest, Cells, Column, Exact, Lane, Profile
+from dp_polars._engines.request import LIMIT, BoundedRequest, Cells, Exact, Lane, Profile, ValueColumn
 from dp_polars._plan.auto import MOVES, Estimate, What, scores_of, wanted_beyond
 from dp_polars._plan.plan import Plan
 from dp_polars._sampling import BitSource
@@ -52,7 +52,7 @@ def _rung_lane(plan: Plan, estimate: Estimate) -> Lane:
         raise ValueError("an estimate of a value")
     place = [value.expression for value in plan.columns].index(estimate.value.expression)
     edges = _edges(estimate)
-    column = Column(place=place, low=0, high=len(edges) - 2, kind="bin", edges=edges)
+    column = ValueColumn(place=place, low=0, high=len(edges) - 2, kind="bin", edges=edges)
     return Lane(columns=(column,), cells=Cells(name=estimate.value.expression, max_rows=1 if plan.query.unit else None))
 
 

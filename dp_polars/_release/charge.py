@@ -1,9 +1,9 @@
-"""Reserve, read, add noise, commit: in this order, here and nowhere else.
+"""Charges: reserve the price, read rows, add noise, commit. This order is enforced here and nowhere else.
 
-Every read of private rows goes through one of three: `release_once` for what is released at once, `open_charged` for
-what is charged once and asked again and again, and `OpenQuestions` for each question to the latter. Each runs its work
-in `guarded`, and a failure closes the session. Ctrl-C comes through while rows are read; before and after that it waits
-until the charge is written down, or marked.
+Every read of private rows goes through one of three doors: `release_once` for a query that is released at once,
+`open_charged` for something that is charged once and queried many times (a stream), and `OpenQuestions` for each query
+to the latter. Each runs its work in `guarded`, and a failure closes the session. Ctrl-C interrupts while rows are read.
+Before and after that, it waits until the charge is recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 Result = TypeVar("Result")
 
 MOST_QUESTIONS = 1_000_000
-"""How many questions a stream or online queries answer. Free ones inform a little too; nobody needs so many."""
+"""Largest number of queries to a stream or to online queries. Answers that cost nothing reveal a little too."""
 
 
 def release_once(
@@ -36,11 +36,25 @@ def release_once(
     fresh: bool,
     make: Make,
 ) -> Release:
-    """Return the stored release of a question on a source, or charge its price and make one.
+    """Return the stored release of a query, or charge its price and make a new release.
 
-    `name()` names the question and the source as it is now. `make()` reads the rows and returns what may be released,
-    noise and all, and its plan. Rows are read more than once, so of a source that changes in between nothing is
-    released. Whatever happens after the charge, it stays.
+    Parameters
+    ----------
+    session
+        The session that pays.
+    cost, label
+        The price, and the label of the release in the ledger.
+    name
+        Returns what identifies the query and its source as it is now.
+    fresh
+        Whether to make a new release even if one is stored.
+    make
+        Reads the rows, adds noise, and returns the frame to release and its plan.
+
+    Notes
+    -----
+    Rows may be read more than once. If the source changes in between, nothing is released. The charge stays, whatever
+    happens after it.
     """
     key = name()
     if not fresh:
@@ -51,10 +65,10 @@ def release_once(
         note(session, make)
         frame, plan = guarded(make, signals)
         if name() != key:
-            reservation.fail(closes=False)  # that a source was touched is public
+            reservation.fail(closes=False)  # that somebody touched the source is public
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
-                "writes to it, or ask a copy."
+                "writes to the source, or query a copy of it."
             )
         release = reservation.commit(frame)
         session.remember(release, plan)
@@ -64,9 +78,10 @@ def release_once(
 def open_charged(
     session: Session, cost: Cost, label: str, plan: object, make: Callable[[], tuple[pl.DataFrame, Result]]
 ) -> tuple[Release, Result]:
-    """Charge the whole price of what is asked later, then let `make()` read the rows once.
+    """Charge the whole price of later queries, then let `make()` read the rows once.
 
-    It returns what the ledger keeps of the opening, and what will answer.
+    `make()` returns the facts that the ledger keeps about the opening, and the object that will answer queries. This
+    function returns the release of the opening and that object.
     """
     with Deferred() as signals, session.reserve(cost, label=label) as reservation:
         note(session, None)
@@ -77,9 +92,14 @@ def open_charged(
 
 
 class OpenQuestions:
-    """The way to the rows of something open, by what was paid for it. Used under the lock of what is asked.
+    """Guard for queries to something that was opened and paid for. Its owner must hold a lock while it uses this.
 
-    `left` says how many questions may be asked, `failed` that one failed on the rows and none may be asked any more.
+    Attributes
+    ----------
+    left
+        How many more queries may be asked.
+    failed
+        Whether a query failed on private rows. Then no more queries are answered.
     """
 
     def __init__(self, session: Session, release: Release) -> None:
@@ -87,17 +107,19 @@ class OpenQuestions:
         self.left, self.failed = MOST_QUESTIONS, False
 
     def ask(self, questions: int, answer: Callable[[], Result]) -> Result:
-        """Answer so many questions from private rows that were paid for, unless the session is closed.
+        """Return what `answer` computes for this many queries, unless the session is closed.
 
-        The session is looked at before and after: of questions under way while it closes none is answered.
+        The session is checked before and after. If it is closed in the meantime, nothing is answered.
         """
         before = self._session._refuse_closed()
         if self.failed:
-            raise InvalidParameterError("A question failed here on private rows; it is closed for good. Open another.")
+            raise InvalidParameterError(
+                "A query failed here on private rows, so it is closed for good. Open another one."
+            )
         if questions > self.left:
             raise InvalidParameterError(
-                f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: free answers "
-                "tell a little too. Open another stream, which has a price of its own."
+                f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: even answers "
+                "that cost nothing reveal a little. Open another stream, which has a price of its own."
             )
         with Deferred() as signals:
             self.left -= questions
@@ -121,19 +143,19 @@ class OpenQuestions:
 
 
 def guarded(work: Callable[[], Result], signals: Deferred) -> Result:
-    """Run something that reads private rows; errors may quote values, so neither their text nor their trace goes on."""
+    """Run something that reads private rows, and drop any error with its traceback, because it may quote values."""
     done: list[Result] = []
     with signals.allowed(), contextlib.suppress(Exception, pl.exceptions.PanicException):
         done.append(work())
-    # Raised here, outside of any handler: the engine's error is not even the context. DuckDB makes an error like any
-    # other of Ctrl-C.
+    # Raised outside any handler, so that the engine's error is not even the context. DuckDB turns Ctrl-C into an
+    # ordinary error, so interrupts are checked first.
     if not done and signals.interrupted:
         raise KeyboardInterrupt
     if not done:
         raise EngineError(
             "The engine failed on private rows. Its message is not shown because it may quote their values; the charge "
-            "stays. Whether a question fails may depend on a single row, so the session is closed: check the frame "
-            "outside of dp_polars, for example that its files can be read, then the owner of the data can go on with "
-            'session.reopen(reason="...").'
+            "stays. Whether a query fails may depend on a single row, so the session is closed. Check the frame "
+            "outside of dp_polars, for example that its files can be read. Then the owner of the data can continue "
+            'with session.reopen(reason="...").'
         )
     return done[0]

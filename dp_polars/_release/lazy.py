@@ -1,4 +1,4 @@
-"""A lazy frame of a release that happens once: at the first collect, however often it is collected."""
+"""A lazy frame whose release happens once, at the first collect, however often it is collected."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import polars as pl
 
 
 def deferred(release: Callable[[], pl.DataFrame], schema: dict[str, pl.DataType]) -> pl.LazyFrame:
-    """Return a lazy frame whose rows come from one call of `release`, made when they are first needed.
+    """Return a lazy frame whose rows come from a single call of `release`, made when they are first needed.
 
-    A second collect, a self-join or `collect_all` sees the same rows. An error is kept too: trying again after a
-    charge must not charge again.
+    A second collect, a self-join or `collect_all` sees the same rows. An error is kept too, because another attempt
+    after a charge must not charge again.
     """
     memo = _Once(release)
     return pl.defer(memo, schema=schema)

@@ -1,7 +1,7 @@
-"""Sessions that are thrown away: how their releases were made is noted, so that an audit can make them again.
+"""Rehearsals: throwaway sessions that record how their releases were made, so that an audit can repeat them.
 
-Only a rehearsal makes such a session, in memory and with a budget of its own, and only `dp.audit` makes a rehearsal. Of
-any other session nothing is noted, so nothing of an ordinary release can be made twice for one price.
+Such a session lives in memory and has a budget of its own. Only a rehearsal creates one, and only `dp.audit` creates a
+rehearsal. Nothing is recorded for any other session, so no ordinary release can be made twice for one price.
 """
 
 from __future__ import annotations
@@ -15,14 +15,26 @@ import polars as pl
 from dp_polars._session.session import Session
 
 Make = Callable[[], tuple[pl.DataFrame, object]]
-"""Reads the rows and returns what may be released, noise and all, and its plan."""
+"""A function that reads rows, adds noise, and returns the frame to release and its plan."""
 
 
 class Rehearsal:
-    """A throwaway session with the terms of another one, and what was asked in it.
+    """A throwaway session with the terms of another session, and a record of the releases made in it.
 
-    `made` has for each charge what made its release, or None for what is charged once and asked later. `seen` is called
-    with what makes a release, before it is made and while its rows can be read.
+    Parameters
+    ----------
+    like
+        The session whose terms are copied.
+    seen
+        Called with the function that makes a release, before it runs and while its rows can be read.
+
+    Attributes
+    ----------
+    session
+        The throwaway session.
+    made
+        For each charge, the function that made its release, or None for something that is charged once and queried
+        later.
     """
 
     def __init__(self, like: Session, seen: Callable[[Make], None] | None = None) -> None:
@@ -33,22 +45,22 @@ class Rehearsal:
 
     @property
     def plans(self) -> list[Any]:
-        """The plans of what was asked, in order."""
+        """The plans of the releases, in order."""
         return [release.plan for release in self.session.releases]
 
     def note(self, make: Make | None) -> None:
-        """Note how a release is made."""
+        """Record how a release is made."""
         self.made.append(make)
         if self._seen is not None and make is not None:
             self._seen(make)
 
 
 _REHEARSALS: weakref.WeakValueDictionary[int, Rehearsal] = weakref.WeakValueDictionary()
-"""Those that somebody holds, by their session, which they hold."""
+"""Rehearsals that are still in use, by the id of their session, which they keep alive."""
 
 
 def note(session: Session, make: Make | None) -> None:
-    """Note how a release is made, if the session is a rehearsal's own; of no other session."""
+    """Record how a release is made if the session belongs to a rehearsal. For any other session, do nothing."""
     rehearsal = _REHEARSALS.get(id(session))
     if rehearsal is not None and rehearsal.session is session:
         rehearsal.note(make)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.exact_sums import joined
+from dp_polars._engines.bounding.sums import joined
 from dp_polars._engines.request import Exact
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL, level_name

@@ -8,9 +8,9 @@ from functools import partial
 
 import polars as pl
 
-from dp_polars._engines.polars import run_bounded
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._plan.plan import Plan, settled
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
@@ -20,8 +20,8 @@ from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
 
-Engine = Callable[[PrivateRows, BoundedRequest], Exact]
-"""Returns the exact bounded aggregates of rows."""
+ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
+"""Returns the exact bounded aggregates of rows: `Engine.aggregate`, or what stands in for it."""
 
 
 def run_plan(
@@ -31,10 +31,10 @@ def run_plan(
     *,
     name: Callable[[], bytes],
     fresh: bool,
-    engine: Engine | None = None,
+    engine: ExactAnswers | None = None,
 ) -> Release:
     """Return the release of a planned question; `rows` has the columns that a bounded request names."""
-    make = QueryRun(plan, rows, engine or run_bounded)
+    make = QueryRun(plan, rows, engine or engine_for(rows).aggregate)
     return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
@@ -44,7 +44,7 @@ class QueryRun:
 
     plan: Plan
     rows: PrivateRows
-    engine: Engine
+    engine: ExactAnswers
 
     def __call__(self) -> tuple[pl.DataFrame, Plan]:
         """Return what may be released, and the plan with what was estimated."""

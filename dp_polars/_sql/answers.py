@@ -12,9 +12,10 @@ import polars as pl
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.question import ChoiceQuestion, choice_question
-from dp_polars._engines.polars import parts_for, run_bounded
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.base import parts_for
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._frame.queries import AggregateQuestion, question_of
 from dp_polars._frame.question import View
@@ -175,7 +176,7 @@ def _asked(question: SqlQuestion, session: Session, catalog: Catalog, options: d
 
     def engine(rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(catalog.file_bytes(question.sources), catalog.memory_limit())
-        return run_bounded(rows, request, parts=parts)
+        return engine_for(rows).aggregate(rows, request, parts=parts)
 
     return _One(replace(planned, engine=engine), name, unchanged, question.keys, question.numbers)
 

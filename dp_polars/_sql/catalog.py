@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
 
-from dp_polars._engines.duckdb.rows import Snapshot, TableColumn, memory_limit, quoted, table_rows
-from dp_polars._engines.polars.rows import PrivateRows
-from dp_polars._release.source import file_state
+from dp_polars._engines.duckdb.rows import (
+    ReadTransaction,
+    TableColumn,
+    memory_limit,
+    quoted,
+    table_identity,
+    table_rows,
+)
+from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.questions import RELEASED
 from dp_polars._sql.sandbox import unbound
@@ -58,7 +65,7 @@ class Catalog:
         self._guard, self._parameters = guard, dict(parameters or {})
         self._tables: dict[TableKey, KnownTable] = {}
         self._public: dict[TableKey, Any] = {}
-        self._snapshots: list[Snapshot] = []
+        self._snapshots: list[ReadTransaction] = []
         self._stored: set[TableKey] = set()
         """Tables of which every column is stored: reading one computes nothing."""
 
@@ -162,14 +169,13 @@ class Catalog:
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table; columns that can't be used over private rows are left out."""
         if table.key[0] == "frame":
-            return PrivateRows(self._guard._frames[table.key[1]].frame)
-        snapshot = Snapshot(self._guard._cursor_for_rows)
+            return polars_rows(self._guard._frames[table.key[1]].frame)
+        snapshot = ReadTransaction(self._guard._cursor_for_rows)
         self._snapshots.append(snapshot)
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
-        rows = table_rows(snapshot, table.path, known)
         # What a view or a generated column computes may fail. Whether it does must not depend on a condition of the
         # analyst's, so all rows are read.
-        return rows if table.key in self._stored else replace(rows, narrowed=None)
+        return table_rows(snapshot, table.path, known, narrow=table.key in self._stored)
 
     def close(self) -> None:
         """End the transactions in which rows were read."""
@@ -183,9 +189,8 @@ class Catalog:
     def _source(self, key: TableKey) -> bytes:
         if key[0] == "frame":
             return b"frame:" + self._guard._frames[key[1]].source_name()
-        files = repr([file_state(file) for file in self._database_files])
         token = "" if all(self._databases) else self._guard._token  # in memory, the object that was opened
-        return f"table:{files}:{token}:{'.'.join(map(fold, self._paths[key][0]))}".encode()
+        return table_identity([fold(part) for part in self._paths[key][0]], self._database_files, token)
 
     def file_bytes(self, keys: frozenset[TableKey]) -> int:
         """Return the size of the files that tables are in: public, as in the names of sources."""

@@ -18,10 +18,9 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from dp_polars._engines.polars.rows import Program
 from dp_polars._expressions import Apply, Column, Constant, Expression, apply, canonical, constant
+from dp_polars._expressions.check import problem_on_hostile_values
 from dp_polars._expressions.constants import from_series
-from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
 from dp_polars._sql.allowed_functions import PRIVATE
@@ -71,7 +70,7 @@ class Reader:
             if len(canonical(found)) > MOST_WRITTEN:
                 raise self.refuse(node, f"The constants of this expression have more than {MOST_WRITTEN:,} characters.")
             schema = {one.name: one.dtype for one in _columns(found)}
-            problem = Program([found]).problem(hostile_frame(schema))
+            problem = problem_on_hostile_values([found], schema)
             if problem is not None:
                 raise self.refuse(
                     node,

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from dp_polars._release.source import source_identity
+from dp_polars._engines.registry import source_identity
 from dp_polars._session.session import Session
 from dp_polars._sql.column_types import as_declared, inferred, type_of, typed
 from dp_polars._sql.csv_reader import header_of, texts_of

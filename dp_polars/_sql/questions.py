@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
+from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call
 from dp_polars._sql.syntax_tree import Node, canonical
@@ -49,7 +50,7 @@ class SqlQuestion:
 
     def step(self, kind: str = "sql") -> str:
         """Return what was done to the rows of the table, for the fingerprint of a question."""
-        return json.dumps([kind, self.rows.describe()], sort_keys=True)
+        return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import How, PrivateRows
+from dp_polars._engines.rows import How, PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.types import integer_range, kind_of
 from dp_polars._session.terms import TableUnit

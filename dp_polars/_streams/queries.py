@@ -19,8 +19,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
-from dp_polars._engines.polars.stream_answers import Tally
-from dp_polars._engines.request import Column
+from dp_polars._engines.request import Tally, ValueColumn
 from dp_polars._expressions import Expression, apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._plan.grid import Grid, grid_of
@@ -142,7 +141,7 @@ def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQue
         tally=Tally(
             kind="sum",
             value=apply("cast", checked.tree, to=pl.Int8()) if dtype == pl.Boolean else checked.tree,
-            column=Column(place=0, low=grid.low, high=grid.high, exponent=grid.exponent),
+            column=ValueColumn(place=0, low=grid.low, high=grid.high, exponent=grid.exponent),
         ),
         sensitivity=moved_by(grid, max_rows, plan.terms.adjacency) * step,
         step=step,

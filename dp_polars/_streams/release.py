@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.polars.stream_answers import StreamRows, exact_answers, stream_rows
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._release.charge import OpenQuestions, open_charged
-from dp_polars._release.snapshot import take_snapshot
 from dp_polars._sampling import BitSource
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.session import Session
@@ -28,7 +28,7 @@ def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: B
     """Charge the price of the whole stream, then read the rows once. The charge stays, whatever happens after it."""
 
     def make() -> tuple[pl.DataFrame, tuple[StreamRows, SparseVector]]:
-        snapshot = take_snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)
+        snapshot = engine_for(rows).snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)
         held = stream_rows(snapshot.rows, snapshot.kept, plan.unit, every_row=plan.of == "units")
         vector = SparseVector(plan.scales, Fraction(0), SENSITIVITY, source)
         facts = {

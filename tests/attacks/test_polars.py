@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._expressions import Column, Constant, apply
 from dp_polars._expressions.tree import walk
 from tests.attacks.children import Outcome, run
@@ -187,7 +188,7 @@ def test_no_number_of_rows_fills_the_memory_with_numbers(how, monkeypatch):
         return computed(self, part, height, *given)
 
     monkeypatch.setattr(Program, "_computed", watched)
-    rows = PrivateRows(pl.DataFrame({"x": range(100_000)}).lazy())
+    rows = polars_rows(pl.DataFrame({"x": range(100_000)}).lazy())
     if how == "constants":
         rows = rows.make({"c": apply("case", *CHOICE, number(0))})
     else:

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.bounding import capped_sums as moments
 from dp_polars._engines.bounding import cells
+from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.bounding.blocks import Block, kept_runs
 from dp_polars._engines.polars import engine, run_bounded
-from dp_polars._plan import lanes as building
+from dp_polars._plan import compile as building
 from dp_polars._plan.plan import plan_of
 from dp_polars._release import noise, quantiles
 from dp_polars._release.run import request_of

@@ -23,9 +23,10 @@ from dp_polars._choices import release as best
 from dp_polars._choices.plan import Selection, choice_plan
 from dp_polars._choices.question import BestChoice, best_question
 from dp_polars._choices.release import _starts, choose_candidates, choose_rows, score_request
-from dp_polars._engines.bounding import capped_sums as moments
+from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.bounding.blocks import kept_runs
 from dp_polars._engines.polars import engine, run_bounded
+from dp_polars._engines.registry import engine_for
 from dp_polars._plan.query import Spend
 from tests.bits import SeededBits
 from tests.mechanisms.test_selection import exponential_law, permute_and_flip_law
@@ -522,6 +523,8 @@ def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
         choice = BestChoice(candidates=[1, 2], score=lambda c: pl.col("v"), bounds=(0, 5))
         one = best_question(private._view({}), choice, None, {"epsilon": 1})
         monkeypatch.setattr(best, "LIMIT", most)
-        table = one.engine._summed(one.engine._kept(one.rows.lazy().collect(), score_request(one.plan), None), 1)
+        table = one.engine._summed(
+            one.engine._kept(engine_for(one.rows).read(one.rows), score_request(one.plan), None), 1
+        )
         found.add(int(table[0, 0]))
     assert len(found) == 1

@@ -1,4 +1,4 @@
-"""Bounding as its definition says, row by row in Python: slow, plain, and the judge of the fast one."""
+"""Reference implementation of contribution bounding: slow, row by row in Python, straight from the definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 
 def runs_of(rows, units, keys):
-    """Return {unit: {group: rows}} of rows (dicts) whose unit is not null."""
+    """Return {unit: {group: rows}} for rows, given as dicts, whose unit is not null."""
     found = defaultdict(lambda: defaultdict(list))
     for row in rows:
         unit = tuple(row[name] for name in units)
@@ -18,9 +18,9 @@ def runs_of(rows, units, keys):
 
 
 def capped(values, max_rows, low, high, inner=0):
-    """Return (rows, total) that a unit adds to a group: clipped rows, scaled down beyond max_rows.
+    """Return the rows and the total that a unit contributes to a group: clipped, and scaled down beyond max_rows.
 
-    The total is in steps of 2**-inner, to the nearest, of two the even one (as Python rounds fractions).
+    The total is in steps of 2**-inner, rounded to the nearest, ties to even, as Python rounds fractions.
     """
     clipped = [min(max(value, low), high) for value in values]
     n, total = len(clipped), sum(clipped)
@@ -30,5 +30,5 @@ def capped(values, max_rows, low, high, inner=0):
 
 
 def shortened(total, bits):
-    """Return a sum in steps that are 2**bits as long: to the nearest, of two the upper one."""
+    """Return a sum in steps that are 2**bits as long, rounded to the nearest, ties upwards."""
     return math.floor(Fraction(total, 1 << bits) + Fraction(1, 2))

@@ -1,16 +1,16 @@
-"""Requests for one value, and their tables, in a few words."""
+"""Short ways to build requests for one value and to run them."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
 from dp_polars._engines import polars
-from dp_polars._engines.request import BoundedRequest, Column, Lane, Sum
+from dp_polars._engines.request import BoundedRequest, Lane, Sum, ValueColumn
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueRequest:
-    """A value on its grid: rows clipped to [low, high], or with `total` each unit's sum."""
+    """A value on its grid. Each row is clipped to [low, high], or with `total` each unit's sum."""
 
     low: int
     high: int
@@ -22,12 +22,12 @@ class ValueRequest:
 
 
 def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None, hashed_units=False):
-    """Ask for rows, units and the total of a value."""
+    """Return a request for the number of rows, the number of units and the total of a value."""
     sums = (Sum(name="rows", of="rows", max_rows=max_rows), Sum(name="units", of="units"))
     columns = ()
     if value is not None:
         low, high = (-(1 << 61), 1 << 61) if value.total else (value.low, value.high)
-        columns = (Column(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
+        columns = (ValueColumn(place=0, low=low, high=high, exponent=value.exponent, offset=value.offset),)
         clip = (value.low, value.high) if value.total else None
         scaled = max_rows is not None and clip is None
         fine, inner = (value.fine, value.inner) if scaled else (0, 0)

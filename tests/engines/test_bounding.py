@@ -1,4 +1,4 @@
-"""The Polars engine against the definition: exact without caps, within them with caps, for every type of key."""
+"""The Polars engine compared with the reference: exact without caps, within the caps, for every type of key."""
 
 import datetime
 import uuid
@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars._engines import hash_table as hashes
-from dp_polars._engines.bounding import exact_sums as sums
-from dp_polars._engines.bounding import packed_rows as packed
-from dp_polars._engines.bounding import row_store as store
-from dp_polars._engines.bounding import units as bound
-from dp_polars._engines.bounding import wide_rows as wide_plan
+from dp_polars._engines.bounding import blocks, row_store, sorters, sums
 from dp_polars._engines.polars import codes, engine
+from dp_polars._engines.polars import hash_table as hashes
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 
@@ -64,7 +60,7 @@ def frame_of(unit_values, key_values, n=300, seed=0):
 
 
 def check_against_reference(frame, units, keys, max_rows, max_groups=None, value=VALUE):
-    """Compare with the definition where all groups are kept."""
+    """Compare with the reference if all groups are kept."""
     table = run_bounded(frame.lazy(), request(units, keys, max_groups, max_rows, value=value))
     names = [f"key{i}" for i in range(keys)]
     expected = {}
@@ -147,7 +143,7 @@ def test_an_empty_frame_has_no_groups_or_one_of_zero():
 def test_a_public_domain_shows_every_key_in_order_and_drops_other_rows_before_bounding():
     frame = pl.DataFrame({"unit0": [1, 1, 1, 2], "key0": ["a", "zz", "b", None]})
     domain = pl.DataFrame({"key0": [None, "a", "c"]}, schema={"key0": pl.String})
-    for _ in range(20):  # whatever the salt: the rows outside the domain never use up the cap
+    for _ in range(20):  # for any salt, rows outside the domain never use up the cap
         table = run_bounded(frame.lazy(), request(max_groups=1, max_rows=5, domain=domain))
         assert table.select("key0", "rows").rows() == [(None, 1), ("a", 1), ("c", 0)]
     pairs = pl.DataFrame({"key0": ["a", "b"], "key1": [1, None]}, schema={"key0": pl.String, "key1": pl.Int64})
@@ -160,7 +156,7 @@ def test_a_public_domain_shows_every_key_in_order_and_drops_other_rows_before_bo
 
 
 def test_the_choice_depends_on_nobody_else(monkeypatch):
-    """With the same salt, a unit keeps the same groups alone, among others, and after new keys appear."""
+    """With the same salt, a unit keeps the same groups alone, among other units, and after new keys appear."""
     keys = [f"k{i}" for i in range(12)]
     one = pl.DataFrame({"unit0": [7] * 12, "key0": keys})
     generator = np.random.default_rng(1)
@@ -175,7 +171,7 @@ def test_the_choice_depends_on_nobody_else(monkeypatch):
         company = pl.concat([one, others])
         together = kept_table(company, salt, monkeypatch)
         without = kept_table(others, salt, monkeypatch)
-        # What the unit adds to the company's table is what it keeps alone.
+        # The unit adds to the table of all units exactly what it keeps alone.
         added = {k: together.get(k, 0) - without.get(k, 0) for k in together}
         assert {k: v for k, v in added.items() if v} == alone
         assert sum(alone.values()) == 2
@@ -192,51 +188,52 @@ def kept_table(frame, salt, monkeypatch, cap=2):
     "keys", [[f"k{i}" for i in range(6)], [0, 1, 2, 10**12, -5, 7], [None, "a", "b", "c", "d", "e"]]
 )
 def test_each_group_is_kept_equally_often(keys):
-    """400 units with six groups and a cap of two: over salts each group is kept a third of the time."""
+    """For 400 units with six groups and a cap of two, each group is kept for a third of the salts."""
     frame = pl.DataFrame({"unit0": np.repeat(np.arange(400), 6), "key0": pl.Series(keys * 400)})
     counts = np.zeros(6)
     releases = 25
     for _ in range(releases):
         counts += run_bounded(frame.lazy(), request(max_groups=2, max_rows=1))["units"].to_numpy()
     n = 400 * releases
-    # Binomial(10,000, 1/3) has a deviation of 47; six of them beyond 5.7 deviations have probability below 1e-7.
+    # Binomial(10,000, 1/3) has a standard deviation of 47. The chance that one of six is off by 5.7 of them is below
+    # 1e-7.
     assert np.abs(counts - n / 3).max() < 5.7 * np.sqrt(n * 2 / 9)
 
 
-# ---------------------------------------------------------------- other plans, the same answer
+# ---------------------------------------------------------------- other sorters give the same answer
 
 
 def in_parts(patch):
-    patch.setattr(bound, "_Packed", lambda *given: bound._PackedInParts(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(*given))
 
 
 def wide(patch):
-    patch.setattr(bound, "_Packed", lambda *given: bound._Wide(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(*given))
 
 
 def wide_in_parts(patch):
     wide(patch)
-    patch.setattr(store, "_PIECE", 100)
+    patch.setattr(row_store, "_PIECE", 100)
 
 
 def wide_with_places(patch):
-    patch.setattr(packed.Layout, "fits", property(lambda self: False))
+    patch.setattr(blocks.Layout, "fits", property(lambda self: False))
 
 
 def wide_by_argsort(patch):
     wide_with_places(patch)
-    patch.setattr(wide_plan, "_sorted_places", lambda words, bits: (np.argsort(words), np.sort(words)))
+    patch.setattr(blocks, "_sorted_places", lambda words, bits: (np.argsort(words), np.sort(words)))
 
 
 def wide_by_lexsort(patch):
     wide(patch)
-    bits = packed.Layout.bits.fget
-    patch.setattr(packed.Layout, "bits", property(lambda self: bits(self) + 64 * (self.unit_bits == UNIT_BITS)))
+    bits = blocks.Layout.bits.fget
+    patch.setattr(blocks.Layout, "bits", property(lambda self: bits(self) + 64 * (self.unit_bits == UNIT_BITS)))
 
 
 def wide_units_that_share_their_upper_bits(patch):
     wide(patch)
-    patch.setattr(wide_plan, "_place_bits", lambda words: 60)
+    patch.setattr(blocks, "_place_bits", lambda words: 60)
 
 
 def few_places(patch):
@@ -245,8 +242,8 @@ def few_places(patch):
 
 
 def small_blocks(patch):
-    patch.setattr(packed, "_BLOCK", 16)
-    patch.setattr(store, "_PAGE", 100)
+    patch.setattr(blocks, "_BLOCK", 16)
+    patch.setattr(row_store, "_PAGE", 100)
 
 
 def joined(patch):
@@ -305,7 +302,7 @@ def test_hashed_units_are_the_same_units(monkeypatch, unit):
 
 
 def test_values_that_share_a_hash_are_told_apart(monkeypatch):
-    """With a hash of four values, two different keys and two different units are not one."""
+    """Different keys and different units stay apart even if the hash has only four values."""
     hashed = codes.hashed
     monkeypatch.setattr(
         codes,
@@ -319,18 +316,19 @@ def test_values_that_share_a_hash_are_told_apart(monkeypatch):
     table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
     expected = frame.group_by("key0").len()
     assert table["rows"].to_list() == [expected.filter(key0=key)["len"].sum() for key in ("k3", "k5", "k77")]
-    domain = pl.DataFrame({"key0": ["k3"]})  # one key can't collide with itself, but with the rows of others
+    # A single public key can still collide with the keys of rows outside the domain.
+    domain = pl.DataFrame({"key0": ["k3"]})
     table = run_bounded(frame.lazy(), request(domain=domain, value=VALUE))
     assert table["rows"].to_list() == [expected.filter(key0="k3")["len"].item()]
 
 
 def test_categories_are_chosen_by_their_words_not_by_their_numbers(monkeypatch):
-    """A category's number depends on the rows of others; the groups that a unit keeps must not."""
+    """The code of a category depends on other rows, but the groups that a unit keeps must not."""
     words = [f"k{i}" for i in range(12)]
     kept = []
     for order in (words, words[::-1]):
         categories = pl.Categorical(pl.Categories.random("of_this_test"))
-        numbered = pl.Series(order).cast(categories)  # numbers the words in this order, as long as it lives
+        numbered = pl.Series(order).cast(categories)  # gives the texts codes in this order while it is alive
         assert numbered.to_physical().to_list() == list(range(12))
         one = pl.DataFrame({"unit0": [7] * 12, "key0": pl.Series(words).cast(categories)})
         table = kept_table(one, 5, monkeypatch)
@@ -372,7 +370,7 @@ def test_many_possible_groups_are_numbered_not_allocated(monkeypatch):
 
 
 def test_keys_with_more_combinations_than_a_number_holds_are_numbered_exactly():
-    """Three integer keys with ranges of 2**23: their product passes 2**64, where codes would wrap and collide."""
+    """The ranges of three integer keys, 2**23 each, multiply to more than 2**64, so codes would wrap and collide."""
     generator = np.random.default_rng(4)
     frame = pl.DataFrame(
         {
@@ -471,7 +469,7 @@ def test_a_cap_on_the_first_keys_keeps_all_of_their_groups(discovered):
         table = run_bounded(own.lazy(), asked).filter(pl.col("units") > 0)
         sizes = dict(by_unit.filter(pl.col("unit0") == unit).select("key0", "len").iter_rows())
         kept = dict(table.group_by("key0").len().iter_rows())
-        assert len(kept) == min(2, len(sizes))  # exactly so many of the first keys,
+        assert len(kept) == min(2, len(sizes))  # exactly this many of the first keys,
         assert all(sizes[key] == number for key, number in kept.items())  # with every second key
 
 

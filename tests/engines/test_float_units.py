@@ -1,4 +1,4 @@
-"""Equal floats are one value, whatever their bytes and however many rows are beside them."""
+"""Equal floats are one value, whatever their bytes and however many other rows there are."""
 
 import os
 import subprocess
@@ -11,25 +11,25 @@ import pytest
 from dp_polars._engines import polars as engine
 from dp_polars._engines.polars.codes import Salts, hashed
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.stream_answers import Tally, exact_answers, stream_rows
+from dp_polars._engines.polars.stream_answers import exact_answers, stream_rows
 from dp_polars._engines.polars.units import HashedUnits
-from dp_polars._engines.polars.whole_numbers import one_form
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Sum
+from dp_polars._engines.polars.value_codes import one_form
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Sum, Tally, ValueColumn
 from tests.bits import SeededBits
 
-# Zeros of both signs; NaNs of both signs and of three payloads.
+# Zeros of both signs, and NaNs of both signs and with three payloads.
 BITS = [0, 1 << 63, 0x7FF8 << 48, 0xFFF8 << 48, (0x7FF8 << 48) + 12345, (0x7FF4 << 48) + 1]
 FORMS = np.array(BITS, np.uint64).view(np.float64)
 
 
 def frame_of(n, kind=pl.Float64):
-    """Return n rows, which have two different floats at most, in all their forms."""
+    """Return n rows with at most two different floats, in all their byte forms."""
     return pl.DataFrame({"unit0": pl.Series(np.resize(FORMS, n)).cast(kind), "value0": pl.Series(np.resize(FORMS, n))})
 
 
 def asked(*, hashed):
     counted = Lane(sums=(Sum(name="rows", of="rows", max_rows=1), Sum(name="units", of="units")))
-    column = Column(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+    column = ValueColumn(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     distinct = Lane(columns=(column,), cells=Cells(name="distinct", max_rows=50, distinct=True))
     lanes = (counted, distinct)
     return BoundedRequest(units=1, keys=0, max_groups=None, domain=None, lanes=lanes, hashed_units=hashed)
@@ -44,7 +44,7 @@ def check(n, kind=pl.Float64):
     for by_hash, parts in ((False, 1), (True, 1), (False, 5), (True, 5)):
         found = engine.run_bounded(frame.lazy(), asked(hashed=by_hash), parts=parts)
         assert found.groups.select("rows", "units").row(0) == (different(n), different(n)), (n, by_hash, parts)
-        assert found.cells["distinct"].height == 1  # NaN is no value
+        assert found.cells["distinct"].height == 1  # NaN counts as missing
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 64, 65, 1000])
@@ -54,7 +54,7 @@ def test_units_and_distinct_values_in_polars(n, kind):
 
 
 def test_every_column_and_both_hashes_have_seeds_of_their_own():
-    """Derived from one another, all hashes together would have no more seeds than one."""
+    """If hashes were derived from one another, they would have no more seeds together than a single one."""
     draws = iter(range(100))
     salts = Salts(lambda: next(draws))
     frame = pl.DataFrame({"unit0": ["a", "b"], "unit1": ["a", "b"]})
@@ -71,7 +71,7 @@ def test_every_column_and_both_hashes_have_seeds_of_their_own():
 
 
 def test_as_many_threads_as_rows():
-    """With 64 threads a frame of 64 rows has batches of one row, one of 65 has not."""
+    """With 64 threads, a frame of 64 rows has batches of one row, and a frame of 65 rows has not."""
     code = (
         "import polars as pl; from tests.engines.test_float_units import check\n"
         "assert pl.thread_pool_size() == 64\n"

@@ -1,11 +1,13 @@
-"""Lookups that Polars makes by itself find what the usual way finds, batch by batch and by number."""
+"""Lookups that Polars does by itself find what evaluation by batch finds."""
 
 import itertools
 
 import polars as pl
 import pytest
 
-from dp_polars._engines.polars.rows import Evaluation, Lookup, PrivateRows, _native_first, _natively
+from dp_polars._engines.polars.evaluation import Evaluation
+from dp_polars._engines.polars.scan import _native_first, _natively, lazy_rows, polars_rows, scan_rows, wider_rows
+from dp_polars._engines.rows import Lookup
 from dp_polars._expressions import Column, Constant, apply
 from dp_polars._expressions.hostile import hostile_frame
 
@@ -17,7 +19,7 @@ HOWS = ("inner", "left", "semi", "anti")
 
 
 def frames(dtype):
-    """Return hostile private rows, and every second value of them as public keys; null is one of both."""
+    """Return hostile private rows, and every second of their values as public keys. Both contain null."""
     private = hostile_frame({"x": dtype}).with_row_index("row")
     keys = pl.concat(
         [private["x"].drop_nulls().unique(maintain_order=True).gather_every(2), pl.Series([None], dtype=dtype)]
@@ -27,7 +29,7 @@ def frames(dtype):
 
 
 def looked_up(private, public, how, *, nulls_equal):
-    rows = PrivateRows(private.lazy())
+    rows = polars_rows(private.lazy())
     columns = {} if how in ("semi", "anti") else {"number": "number", "text": "word"}
     return rows.lookup(public, on=[("x", "k")], how=how, columns=columns, nulls_equal=nulls_equal)
 
@@ -41,7 +43,7 @@ def test_polars_finds_what_the_usual_way_finds(dtype, how, nulls_equal):
     (step,) = rows.steps
     assert _native_first(private.columns, rows.steps) == ([step], [])
     usual = Evaluation(rows.steps, list(rows.schema))(private)
-    scan = rows.scan()
+    scan = scan_rows(rows)
     scan.begin()
     found = scan.frame.collect(engine="streaming")
     scan.check(found.height)
@@ -55,7 +57,7 @@ def test_several_lookups_and_filters_between_them_come_out_as_one_by_one():
     private = pl.DataFrame({"row": range(1000), "a": [i % 7 for i in range(1000)], "v": [i / 3 for i in range(1000)]})
     first = pl.DataFrame({"a": range(5), "zone": ["n", "s", None, "n", "w"]})
     second = pl.DataFrame({"zone": ["n", "w", None], "land": [1, 2, 3]})
-    rows = PrivateRows(private.lazy()).lookup(first, on=[("a", "a")], how="left", columns={"zone": "zone"})
+    rows = polars_rows(private.lazy()).lookup(first, on=[("a", "a")], how="left", columns={"zone": "zone"})
     rows = rows.make({"z": Column("zone", pl.String())})
     rows = rows.filter(apply("lt", Column("v", pl.Float64()), Constant(300.0, pl.Float64())))
     rows = rows.lookup(second, on=[("z", "zone")], how="inner", columns={"land": "land"})
@@ -63,7 +65,7 @@ def test_several_lookups_and_filters_between_them_come_out_as_one_by_one():
     assert len(native) == 4
     assert not rest
     usual = Evaluation(rows.steps, list(rows.schema))(private)
-    found = rows.lazy().collect(engine="streaming")
+    found = lazy_rows(rows).collect(engine="streaming")
     assert found.sort("row").equals(usual.sort("row"))
     assert set(found["land"]) == {1, 2}
 
@@ -74,30 +76,30 @@ def test_several_lookups_and_filters_between_them_come_out_as_one_by_one():
     ids=["keys that are there twice", "lists"],
 )
 def test_other_lookups_stay_with_the_usual_way(public):
-    rows = PrivateRows(pl.LazyFrame({"x": [1, 2]}))
+    rows = polars_rows(pl.LazyFrame({"x": [1, 2]}))
     rows = rows.lookup(public, on=[("x", "k")], how="inner", columns={"n": "n"}, unique=False)
     assert _native_first(["x"], rows.steps) == ([], list(rows.steps))
 
 
 def test_a_join_without_keys_is_one_with_every_public_row():
-    rows = PrivateRows(pl.LazyFrame({"x": [1, 2]}))
+    rows = polars_rows(pl.LazyFrame({"x": [1, 2]}))
     one = rows.lookup(pl.DataFrame({"n": [5]}), on=[], how="inner", columns={"n": "n"}, unique=False)
-    assert one.lazy().collect(engine="streaming").rows() == [(1, 5), (2, 5)]
+    assert lazy_rows(one).collect(engine="streaming").rows() == [(1, 5), (2, 5)]
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_look_without_lookups_sees_every_value_that_there_is(how):
     private = pl.DataFrame({"user": range(100), "a": [i % 9 for i in range(100)], "b": [i % 4 for i in range(100)]})
     public = pl.DataFrame({"k": range(5), "zone": ["n", "s", None, "n", "w"]})
-    rows = PrivateRows(private.lazy()).filter(apply("gt", Column("a", pl.Int64()), Constant(1, pl.Int64())))
+    rows = polars_rows(private.lazy()).filter(apply("gt", Column("a", pl.Int64()), Constant(1, pl.Int64())))
     rows = rows.lookup(public, on=[("a", "k")], how=how, columns={"zone": "zone"})
     rows = rows.filter(apply("ne", Column("zone", pl.String()), Constant("w", pl.String())))
     rows = rows.make(
         {"u": Column("user", pl.Int64()), "z": Column("zone", pl.String()), "b": Column("b", pl.Int64())}, keep=False
     )
     for names in itertools.chain(*(itertools.permutations(["u", "z", "b"], n) for n in (1, 2, 3))):
-        whole = set(rows.lazy(names).collect().rows())
-        seen = set(rows.wider(names).lazy(names).collect().rows())
+        whole = set(lazy_rows(rows, names).collect().rows())
+        seen = set(lazy_rows(wider_rows(rows, names), names).collect().rows())
         assert whole <= seen
-    assert not any(isinstance(step, Lookup) for step in rows.wider(["u"]).steps)
-    assert rows.wider(["z"]).source_schema.names() == ["zone"]
+    assert not any(isinstance(step, Lookup) for step in wider_rows(rows, ["u"]).steps)
+    assert wider_rows(rows, ["z"]).source_schema.names() == ["zone"]

@@ -1,4 +1,4 @@
-"""Rows that are bounded in parts by unit: the same answer to the last bit for every number of parts."""
+"""Bounding in parts gives the same answer to the last bit for every number of parts."""
 
 import zlib
 from dataclasses import replace
@@ -10,12 +10,13 @@ import pytest
 from polars.io.plugins import register_io_source
 
 import dp_polars as dp
+from dp_polars._engines.base import parts_for
 from dp_polars._engines.bounding import LaneBounding
 from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine
-from dp_polars._engines.polars.rows import PrivateRows, RowCountError
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
-from dp_polars._sql import answers as asking
+from dp_polars._engines.polars.program import RowCountError
+from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 
@@ -45,19 +46,19 @@ VALUES = [
     drawn([*(i << 57 for i in range(-40, 40)), None], pl.Int64),
 ]
 
-X = Column(place=0, low=-150, high=150, exponent=-2)
-Y = Column(place=1, low=-12, high=9)
-FEW = Column(place=1, low=0, high=7)
-LONG = Column(place=2, low=-(1 << 61), high=1 << 61)
-HASHED = Column(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
-BINNED = Column(place=1, low=0, high=2, kind="bin", edges=(-20, -3, 5, 19))
+X = ValueColumn(place=0, low=-150, high=150, exponent=-2)
+Y = ValueColumn(place=1, low=-12, high=9)
+FEW = ValueColumn(place=1, low=0, high=7)
+LONG = ValueColumn(place=2, low=-(1 << 61), high=1 << 61)
+HASHED = ValueColumn(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+BINNED = ValueColumn(place=1, low=0, high=2, kind="bin", edges=(-20, -3, 5, 19))
 
 
 def sums(*made):
     return tuple(replace(one, name=f"{one.name}_{place}") for place, one in enumerate(made))
 
 
-# Names of sums differ by lane. What is scaled down is rounded to 2**-32 of a step by unit, and by up to 32 bits in all.
+# Names of sums differ by lane. Scaled contributions are rounded to 2**-32 of a step, and sums by up to 32 bits.
 LANES = {
     "counts": Lane(
         sums=sums(Sum(name="n", of="rows", max_rows=3), Sum(name="n", of="rows"), Sum(name="n", of="units")),
@@ -129,7 +130,7 @@ def same_salts(monkeypatch):
 
 
 def assert_same(frame, wanted, numbers=PARTS):
-    """See that the answer in parts is that of all rows at once, to the last bit; return that."""
+    """Check that the answer in parts is that of all rows at once to the last bit, and return it."""
     whole = engine.run_bounded(frame.lazy(), wanted)
     for parts in numbers:
         found = engine.run_bounded(frame.lazy(), wanted, parts=parts)
@@ -188,16 +189,16 @@ def test_parts_without_rows(rows):
 
 
 def test_sums_are_limited_once_after_the_parts_were_added_up():
-    """Whole units of one sign, sorted by part, would each meet the limit of 64 bits: together they are small."""
+    """The sum of each part alone would reach the limit of 64 bits, but the sum over all parts is small."""
     units = np.arange(60)
     value = np.where(units < 30, 1, -1) << 60
     frame = pl.DataFrame({"unit0": units, "value0": value})
-    column = Column(place=0, low=-(1 << 61), high=1 << 61)
+    column = ValueColumn(place=0, low=-(1 << 61), high=1 << 61)
     lane = Lane(columns=(column,), sums=(Sum(name="s", of="x", clip=(-(1 << 60), 1 << 60)),))
     wanted = asked(keys=0, max_groups=None, lanes=(lane,))
     assert assert_same(frame, wanted, (2, 7, 60)).groups["s"].item() == 0
     high = engine.run_bounded(frame.filter(pl.col("value0") > 0).lazy(), wanted, parts=7)
-    assert high.groups["s"].item() == 1 << 62  # 30 * 2**60 is beyond it
+    assert high.groups["s"].item() == 1 << 62  # 30 * 2**60 is above the limit
 
 
 @pytest.mark.parametrize("cap", [1, 2, 5])
@@ -228,7 +229,7 @@ def test_a_part_holds_the_rows_of_its_units_alone(monkeypatch):
     assert last == set()
     assert sum(map(len, parts)) == 1000
     assert set().union(*parts) == set(range(1000))
-    assert all(140 < len(part) < 260 for part in parts)  # the salts are fixed, and so are these numbers
+    assert all(140 < len(part) < 260 for part in parts)  # the salts are fixed, so these numbers are too
 
 
 def test_values_that_share_a_hash_in_a_later_part_begin_anew_with_all_rows(monkeypatch):
@@ -251,7 +252,7 @@ def test_values_that_share_a_hash_in_a_later_part_begin_anew_with_all_rows(monke
 
 
 def source_that_loses_a_row(frame, lost):
-    """Return rows of which the pass number `lost` has one less, and the list of passes."""
+    """Return rows such that pass number `lost` misses one of them, and the list of passes."""
     passes = []
 
     def rows(with_columns, predicate, n_rows, batch_size):
@@ -259,14 +260,14 @@ def source_that_loses_a_row(frame, lost):
         yield (frame.tail(-1) if passes[-1] == lost else frame).select(with_columns or frame.columns)
 
     lazy = register_io_source(rows, schema=frame.schema)
-    return PrivateRows(lazy, height=lambda: frame.height), passes
+    return polars_rows(lazy, height=lambda: frame.height), passes
 
 
 def test_every_part_has_read_all_rows_of_the_source():
     frame = frame_of("integers", 1).select("unit0", "key0")
     whole, passes = source_that_loses_a_row(frame, None)
     engine.run_bounded(whole, request(), parts=3)
-    looks = len(passes) - 3  # those that find codes come first, once
+    looks = len(passes) - 3  # the passes that find codes come first
     assert looks > 0
     for lost in range(looks, looks + 3):
         short, _ = source_that_loses_a_row(frame, lost)
@@ -282,13 +283,13 @@ def test_every_part_has_read_all_rows_of_the_source():
 
 def test_the_number_of_parts_is_chosen_by_sizes_of_files_and_the_limit_alone():
     gigabyte = 10**9
-    assert engine.parts_for(0, 1000) == 1  # rows that are in memory
-    assert engine.parts_for(gigabyte, 8 * gigabyte) == 1
-    assert engine.parts_for(10 * gigabyte, 8 * gigabyte) == 5
-    assert engine.parts_for(10**15, gigabyte) == 64
-    assert engine.parts_for(gigabyte, float("inf")) == 1
-    assert engine.parts_for(gigabyte, 0) == 64
-    assert engine.parts_for(1, 10**12) == 1
+    assert parts_for(0, 1000) == 1  # rows that are in memory
+    assert parts_for(gigabyte, 8 * gigabyte) == 1
+    assert parts_for(10 * gigabyte, 8 * gigabyte) == 5
+    assert parts_for(10**15, gigabyte) == 64
+    assert parts_for(gigabyte, float("inf")) == 1
+    assert parts_for(gigabyte, 0) == 64
+    assert parts_for(1, 10**12) == 1
     with pytest.raises(ValueError, match="one part or more"):
         engine.run_bounded(frame_of("integers", 1).lazy(), request(), parts=0)
 
@@ -309,8 +310,8 @@ def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypa
         called.append(parts)
         return honest(*given, parts=parts)
 
-    honest = asking.run_bounded
-    monkeypatch.setattr(asking, "run_bounded", bounded)
+    honest = engine.run_bounded
+    monkeypatch.setattr(engine, "run_bounded", bounded)
     path = tmp_path / "rows.duckdb"
     raw = duckdb.connect(str(path))
     raw.execute("CREATE TABLE rows AS SELECT hash(i) % 1000 AS who, i % 3 AS k, random() AS r FROM range(1000000) t(i)")

@@ -1,4 +1,4 @@
-"""Conditions that Polars and DuckDB may apply by themselves keep the rows that the usual way keeps."""
+"""Conditions that Polars and DuckDB apply by themselves keep the rows that evaluation by batch keeps."""
 
 import itertools
 
@@ -6,9 +6,10 @@ import duckdb
 import polars as pl
 import pytest
 
-from dp_polars._engines.duckdb.rows import Snapshot, TableColumn, plain_sql, quoted, table_rows
+from dp_polars._engines.duckdb.rows import ReadTransaction, TableColumn, plain_sql, quoted, table_rows
 from dp_polars._engines.polars.lowering import _is_ordinary, is_plain, plain
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import polars_rows, scan_rows
 from dp_polars._expressions import Column, Constant, apply
 from dp_polars._expressions.hostile import hostile_frame
 
@@ -20,7 +21,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def constants(dtype, frame):
-    """Return some values of a column as constants, as they are stored."""
+    """Return some values of a column as constants, in their stored form."""
     values = frame["x"].drop_nulls()
     if dtype.is_float():
         values = values.filter(values.is_finite())
@@ -76,8 +77,8 @@ def test_duckdb_leaves_out_no_row_that_the_usual_way_keeps(dtype):
         if text is not None:
             found = [row for (row,) in raw.execute(f"SELECT row FROM t WHERE {text}").fetchall()]
             assert set(kept(condition, frame)) <= set(found)
-        rows = table_rows(Snapshot(raw.cursor), ("memory", "main", "t"), columns).filter(condition)
-        scan = rows.scan(["row"])
+        rows = table_rows(ReadTransaction(raw.cursor), ("memory", "main", "t"), columns).filter(condition)
+        scan = scan_rows(rows, ["row"])
         scan.begin()
         answer = scan.frame.collect(engine="streaming")
         scan.check(answer.height)
@@ -103,8 +104,8 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
     frame = pl.DataFrame({"x": range(1000), "y": range(1000)})
     condition = apply("lt", Column("x", pl.Int64()), Constant(10, pl.Int64()))
     other = apply("gt", apply("add", Column("y", pl.Int64()), Constant(1, pl.Int64())), Constant(5, pl.Int64()))
-    rows = PrivateRows(frame.lazy()).filter(condition).filter(other)
-    scan = rows.scan()
+    rows = polars_rows(frame.lazy()).filter(condition).filter(other)
+    scan = scan_rows(rows)
     scan.begin()
     assert scan.frame.collect(engine="streaming").height == 5
     scan.check(5)
@@ -113,7 +114,7 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
 def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
-    """DuckDB skips groups of rows by the smallest and the largest value in them; one odd value must not hide others."""
+    """DuckDB skips row groups by their least and largest value, and one odd value must not hide others."""
     size = 122_880
     columns = {"x": TableColumn(quoted("x"), pl.Float64()), "row": TableColumn(quoted("row"), pl.UInt32())}
     for place in (0, size - 1, size, 2 * size + 7):
@@ -124,7 +125,8 @@ def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd)
         raw.execute("CREATE TABLE t AS FROM given")
         for name, value in itertools.product(COMPARISONS, (0.0, -0.0, 5.0, 1e308, -1e308)):
             condition = apply(name, Column("x", pl.Float64()), Constant(value, pl.Float64()))
-            scan = table_rows(Snapshot(raw.cursor), ("memory", "main", "t"), columns).filter(condition).scan(["row"])
+            rows = table_rows(ReadTransaction(raw.cursor), ("memory", "main", "t"), columns).filter(condition)
+            scan = scan_rows(rows, ["row"])
             scan.begin()
             found = scan.frame.collect(engine="streaming")
             scan.check(found.height)

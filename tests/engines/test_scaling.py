@@ -1,4 +1,4 @@
-"""Sums that are scaled down: each rounding against fractions, and the engine against the definition.
+"""Sums that are scaled down: each rounding is compared with fractions, and the engine with the reference.
 
 A unit with more rows than its cap adds round(S * cap * 2**inner / n), and a group's sum is shortened once.
 """
@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 from dp_polars._engines import polars
-from dp_polars._engines.bounding import capped_sums as moments
-from dp_polars._engines.bounding import exact_sums as sums
-from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, Column, Lane, Sum
+from dp_polars._engines.bounding import sums
+from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, Lane, Sum, ValueColumn
 from dp_polars._plan.grid import scaling_of
 from dp_polars._plan.plan import plan_of
 from dp_polars._plan.query import Spend
@@ -29,11 +28,11 @@ PATHS = ["one division", "long division", "Python's integers"]
 
 
 def scaled(path, totals, rows, cap, inner, bits, monkeypatch):
-    """Return what the engine makes of runs, by one of its ways."""
+    """Return what the engine computes for runs, by one of its code paths."""
     if path == "Python's integers":
-        monkeypatch.setattr(moments, "_LONG_RUN", 0)
+        monkeypatch.setattr(sums, "_LONG_RUN", 0)
     wide = bits if path == "one division" else 62
-    found = moments.scaled(np.array(totals, np.int64), np.array(rows, np.int64), cap, inner, wide)
+    found = sums.scaled(np.array(totals, np.int64), np.array(rows, np.int64), cap, inner, wide)
     monkeypatch.undo()
     return found.tolist()
 
@@ -50,12 +49,12 @@ def test_every_small_run_is_rounded_to_the_nearest_step_and_stays_in_its_range(p
         for (_, n), one in zip(runs, found, strict=True):
             assert min(cap, n) * low << inner <= one <= min(cap, n) * high << inner
         opposite = scaled(path, [-s for s in totals], rows, cap, inner, 2, monkeypatch)
-        assert opposite == [-one for one in found]  # no direction
+        assert opposite == [-one for one in found]  # rounding has no direction
 
 
 @pytest.mark.parametrize("path", PATHS[1:])
 def test_runs_at_the_ends_of_64_bits_do_not_wrap(path, monkeypatch):
-    """The largest numbers, caps and runs that a plan lets through: what is scaled reaches 2**62, a total too."""
+    """With the largest numbers, caps and runs that a plan allows, scaled sums and totals reach 2**62."""
     draw = random.Random(5)
     for bits, cap in [(1, 1), (1, 2**29), (20, 7), (36, 5), (40, 2**20 - 1), (59, 2), (60, 1)]:
         largest = (1 << bits) - 1
@@ -65,7 +64,7 @@ def test_runs_at_the_ends_of_64_bits_do_not_wrap(path, monkeypatch):
         runs = [(s, n) for n in rows for s in (n * largest, -n * largest, n * largest - 1, 1, -1, 0)]
         runs += [(draw.randint(-n * largest, n * largest), n) for n in rows for _ in range(50)]
         if not runs:
-            runs = [(LIMIT, cap + 5), (-LIMIT, cap + 5)]  # longer runs are clipped to the limit before
+            runs = [(LIMIT, cap + 5), (-LIMIT, cap + 5)]  # the totals of longer runs were clipped to the limit before
         totals, own = zip(*runs, strict=True)
         found = scaled(path, totals, own, cap, inner, bits, monkeypatch)
         assert found == [round(Fraction(s * cap << inner, n)) for s, n in runs]
@@ -73,11 +72,11 @@ def test_runs_at_the_ends_of_64_bits_do_not_wrap(path, monkeypatch):
 
 
 def test_one_division_is_used_only_where_the_numerator_fits():
-    """At the limit of the short way the product is just below 2**62; one bit more goes the long way. Both are exact."""
+    """At the limit of a single division, the product is just below 2**62. One more bit takes long division."""
     for bits in (30, 31):
         largest, n, cap, inner = (1 << bits) - 1, 2**10 - 1, 2**9, 11
         runs = [(s, n) for s in (n * largest, -n * largest, n * largest - 1, 12345, -54321)]
-        found = moments.scaled(np.array([s for s, _ in runs]), np.full(5, n), cap, inner, bits).tolist()
+        found = sums.scaled(np.array([s for s, _ in runs]), np.full(5, n), cap, inner, bits).tolist()
         assert found == [round(Fraction(s * cap << inner, k)) for s, k in runs]
 
 
@@ -94,7 +93,7 @@ def test_a_sum_is_shortened_to_the_nearest_and_moves_no_further_than_before(bits
     if bits <= 5:
         near = dict(zip(numbers[:141], found[:141], strict=True))
         for (a, one), (b, other) in itertools.product(near.items(), near.items()):
-            least, most = (b - a) // (1 << bits), -((a - b) // (1 << bits))  # whole steps around the change
+            least, most = (b - a) // (1 << bits), -((a - b) // (1 << bits))  # integer bounds around the change
             assert least <= other - one <= most
 
 
@@ -105,7 +104,7 @@ def test_limbs_that_were_carried_are_shortened_too():
 
 
 def test_finer_steps_are_refused_where_nothing_is_scaled():
-    column = Column(place=0, low=0, high=1)
+    column = ValueColumn(place=0, low=0, high=1)
     for one in (
         Sum(name="s", of="x", inner=3),
         Sum(name="s", of="x", max_rows=2, fine=2, inner=1),
@@ -122,7 +121,7 @@ def test_finer_steps_are_refused_where_nothing_is_scaled():
 GENERATOR = np.random.default_rng(3)
 HEAVY = pl.DataFrame(
     {
-        # Some units have one row in a group, some hundreds.
+        # Some units have one row in a group, and some have hundreds.
         "unit0": GENERATOR.zipf(1.3, 5000) % 40,
         "key0": pl.Series(["a", "b", None]).gather(GENERATOR.integers(0, 3, 5000)),
         "value": GENERATOR.integers(-6, 7, 5000),
@@ -149,7 +148,7 @@ def test_sums_are_the_defined_ones_in_any_number_of_parts(cap, fine, inner):
 @pytest.mark.parametrize("kind", ["sum", "mean", "var", "cov", "linear_regression"])
 @pytest.mark.parametrize("integers", [True, False])
 def test_all_that_plans_ask_is_the_same_in_parts(form, kind, integers):
-    """Shifted sums, products and bases too: to the last step."""
+    """Shifted sums, products and bases are exact to the last step too."""
     spend = Spend(epsilon=Fraction(1, 2)) if form == "basis" else Spend(share=Fraction(1, 9), mechanism="gaussian")
     frame = HEAVY.rename({"value": "value0"}).with_columns(value1=pl.col("value0") * pl.col("unit0") % 5)
     if not integers:

@@ -1,4 +1,4 @@
-"""Integer arithmetic is exact, or null where 64 bits end; comparisons with constants are exact whatever their type."""
+"""Integer arithmetic is exact or null beyond 64 bits, and comparisons with constants of any type are exact."""
 
 import math
 from fractions import Fraction
@@ -6,7 +6,7 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column, apply, constant
 
 LOW, HIGH = -(2**63), 2**63 - 1

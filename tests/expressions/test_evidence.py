@@ -1,4 +1,4 @@
-"""Every operation on every combination of types that it takes, with hostile values: it is row-wise and it never fails.
+"""Every operation is row-wise and never fails, on every combination of types that it accepts, with hostile values.
 
 A value must be the same, to the bit, for a row alone, among others, shuffled, in batches of one, two and many rows,
 after a filter that empties chunks, on the streaming engine and in memory, with and without Polars' optimiser.
@@ -11,7 +11,8 @@ import random
 import polars as pl
 import pytest
 
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._expressions import OPERATIONS, Apply, Column, Constant, apply
 from dp_polars._expressions.hostile import hostile
 from dp_polars.errors import ExpressionNotAllowed
@@ -32,7 +33,7 @@ def column(place, dtype):
 
 
 def hostile_rows():
-    """Return rows with three columns of each type, so that operations meet many pairs of hostile values."""
+    """Return rows with three columns of each type, so that operations see many pairs of hostile values."""
     columns = []
     for place, step in (("x", 1), ("y", 5), ("z", 7)):
         for number, dtype in enumerate(TYPES):
@@ -46,7 +47,7 @@ ROWS = hostile_rows()
 
 
 def trees_of(operation, sample):
-    """Return the operation on columns of all types that it takes, and on a column beside constants of its type."""
+    """Return the operation on columns of all types that it accepts, and on a column with constants of its type."""
     found = []
     for types in itertools.product(TYPES, repeat=operation.arity):
         if operation.arity == 3 and types[0] != pl.Boolean():
@@ -75,7 +76,7 @@ def attempt(operation, arguments, sample):
 
 
 def bits(series):
-    """Return values that are equal exactly where the bits are; one NaN is like another."""
+    """Return values that are equal if and only if their bits are, except that all NaNs are equal."""
     dtype = series.dtype
     if isinstance(dtype, pl.Enum | pl.Categorical):
         series = series.cast(pl.String)
@@ -104,7 +105,7 @@ CASES = [
 
 @pytest.fixture
 def never_isolated(monkeypatch):
-    """Let a failure of Polars on hostile rows fail the test, instead of becoming a null."""
+    """Make the test fail if Polars fails on hostile rows, instead of returning null."""
 
     def isolated(self, part, height, place):
         raise AssertionError("Polars failed on a hostile value")
@@ -143,10 +144,10 @@ def test_operation_gives_the_same_in_every_way_of_running(operation, sample, nev
     chunks = pl.concat([numbered[start : start + 7] for start in range(0, HEIGHT, 7)], rechunk=False)
     for frame in (numbered, chunks):
         for source in (frame.lazy(), frame.lazy().filter(kept)):
-            rows = PrivateRows(source).make({"row": Column("row", pl.UInt32()), **columns}, keep=False)
-            for found in (rows.lazy().collect(engine="streaming"), rows.lazy().collect(engine="in-memory")):
+            rows = polars_rows(source).make({"row": Column("row", pl.UInt32()), **columns}, keep=False)
+            for found in (lazy_rows(rows).collect(engine="streaming"), lazy_rows(rows).collect(engine="in-memory")):
                 assert_rows_as_in(found, whole)
-    plain = PrivateRows(chunks.lazy()).make({"row": Column("row", pl.UInt32()), **columns}, keep=False).lazy()
+    plain = lazy_rows(polars_rows(chunks.lazy()).make({"row": Column("row", pl.UInt32()), **columns}, keep=False))
     assert_rows_as_in(plain.collect(optimizations=pl.QueryOptFlags.none()), whole)
 
 

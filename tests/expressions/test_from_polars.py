@@ -1,7 +1,7 @@
-"""What a user may write in Polars, what it means on private rows, and what is refused and in which words.
+"""Polars expressions: which are accepted and what they mean on private rows, and which are refused with which message.
 
-That each operation of the language is row-wise and never fails is shown in `test_evidence.py`; here it is shown that
-expressions of Polars become the right operations, alone and in each other.
+`test_evidence.py` shows that each operation of the language is row-wise and never fails. These tests show that Polars
+expressions become the right operations, alone and nested.
 """
 
 import datetime as dt
@@ -18,7 +18,8 @@ import polars.selectors as cs
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import PrivateRows, Program
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._expressions import from_polars
 from dp_polars._expressions.check import check_expression, check_expressions
 from dp_polars._expressions.hostile import hostile_frame
@@ -35,13 +36,13 @@ def words(text):
 
 
 def answer(expr, frame, engine="streaming"):
-    """Return what an expression gives on private rows."""
+    """Return the values of an expression on private rows."""
     checked = check_expression(expr, schema=frame.schema, what="probe")
-    rows = PrivateRows(frame.lazy()).make({"out": checked.tree}, keep=False)
-    return rows.lazy().collect(engine=engine)["out"]
+    rows = polars_rows(frame.lazy()).make({"out": checked.tree}, keep=False)
+    return lazy_rows(rows).collect(engine=engine)["out"]
 
 
-# ---------------------------------------------------------------------- what is accepted, and what it gives
+# ---------------------------------------------------------------------- accepted expressions and their values
 
 ORDINARY = pl.DataFrame(
     {
@@ -152,7 +153,7 @@ def test_on_ordinary_values_the_answer_is_that_of_polars(group, engine):
 
 
 def plain(series):
-    """Return values by which numbers of different types can be compared."""
+    """Return values in a form in which numbers of different types can be compared."""
     if series.dtype == pl.Decimal:
         series = series.cast(pl.Float64)
     if series.dtype.is_float():
@@ -291,7 +292,7 @@ CASTS = [
 
 
 def grown(rng, depth):
-    """Return a random expression over columns of `TYPES`; many do not fit their types."""
+    """Return a random expression over columns of `TYPES`. Many do not fit the types of the columns."""
     if depth == 0 or rng.random() < 0.15:
         constants = [0, 1, -3, 2.5, "a", True, None, DAY, NOON, HOUR]
         return rng.choice([pl.col(rng.choice(list(TYPES))), pl.lit(rng.choice(constants))])
@@ -331,13 +332,13 @@ def test_whatever_is_accepted_is_row_wise_and_total(seed, never_isolated):  # no
         for found, wanted in zip(program.columns(frame[rows]), whole, strict=True):
             assert bits(found) == [wanted[row] for row in rows]
     chunks = pl.concat([frame[:1], frame[1:2], frame[2:]], rechunk=False)
-    made = PrivateRows(chunks.lazy()).make({str(place): tree for place, tree in enumerate(trees)}, keep=False).lazy()
+    made = lazy_rows(polars_rows(chunks.lazy()).make({str(i): tree for i, tree in enumerate(trees)}, keep=False))
     for engine in ENGINES:
         found = made.collect(engine=engine)
         assert [bits(found[str(place)]) for place in range(len(trees))] == whole
 
 
-# ---------------------------------------------------------------------- what is refused, and in which words
+# ---------------------------------------------------------------------- refused expressions and their messages
 
 ROWS = pl.Schema(
     {
@@ -392,7 +393,7 @@ REFUSED = [
     (group.cast(pl.UInt32), "cast from Categorical", "codes"),
     (group.cast(pl.Float64), "cast from Categorical", "codes"),
     (region.cast(pl.Categorical), "cast to Categorical", "pl.Enum"),
-    (pl.col("kind") < pl.col("kind"), "<", "never to fail"),
+    (pl.col("kind") < pl.col("kind"), "<", "they never fail"),
     (v + pl.lit(pl.Series([1.0, 2.0])), "a literal", "to_list"),
     (v.is_in(pl.Series([1.0])), "a literal", "to_list"),
     (age.is_in(v), "is_in", "constant"),
@@ -413,14 +414,14 @@ REFUSED = [
     (pl.date(age, 1, 1), "pl.date", "str.to_date"),
     (when.dt.replace(day=31), "dt.replace", "offset_by"),
     (pl.col("many").list.eval(pl.element() + 1), "list.eval", "row-wise"),
-    (pl.col("raw").cast(pl.String), "Binary", "never to fail"),
+    (pl.col("raw").cast(pl.String), "Binary", "they never fail"),
     (pl.col("raw").is_null(), "is_null", "Binary"),
     (when.fill_null(age), "Int64", "one type"),
     (age.clip(0, 2**70), "Int128", "one type"),
     (when + pl.col("span"), "+", "dt.cast_time_unit"),
     (when > "2020-01-01", ">", "one type"),
     (v.str.to_uppercase(), "upper", "pl.String"),
-    (region + 1, "+", "never to fail"),
+    (region + 1, "+", "they never fail"),
     (v > math.inf, "literal", "is_infinite"),
     (v.is_in([math.nan]), "literal", "None"),
     (age.cast(pl.Int8, wrap_numerical=True), "wrap_numerical", "not on the list"),
@@ -630,7 +631,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_failure_behind_a_condition_is_found(name):
-    """No made-up row meets the condition, a person's row may: whether it fails would tell that she is there."""
+    """No made-up row satisfies the condition, but a person's row may, and a failure would reveal that person."""
     without = pl.DataFrame({"name": ["a", "b"], "day": [dt.date(2020, 1, 1)] * 2})
     there = pl.concat([without, pl.DataFrame({"name": ["alice-secret"], "day": [dt.date(2020, 1, 1)]})])
     with pytest.raises(dp.ExpressionNotAllowed):
@@ -653,7 +654,7 @@ def test_a_long_chain_of_offsets_never_fails(never_isolated):  # noqa: F811
 
 
 def same_bits(left, right):
-    """Whether two columns are equal to the last bit: 0.0 and -0.0 are not."""
+    """Return whether two columns are equal to the last bit. 0.0 and -0.0 are not equal."""
     if left.dtype.is_float():
         return bool((left.to_numpy().view(np.uint64) == right.to_numpy().view(np.uint64)).all())
     return bool(left.equals(right, null_equal=True))
@@ -662,7 +663,7 @@ def same_bits(left, right):
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32])
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_a_duration_is_divided_row_by_row(dtype, unit):
-    """A divisor that happens to be one value in all rows must not divide otherwise than one that differs in a row."""
+    """A divisor that is the same in all rows must give the same quotients as one that differs in some row."""
     rng = np.random.default_rng(3)
     count = 5_000
     spans = pl.Series(rng.integers(-(10**15), 10**15, count)).cast(pl.Duration(unit))
@@ -702,7 +703,7 @@ SIGNS = {
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_the_sign_of_a_zero_depends_on_no_other_row(name):
-    """A zero that is the same in all rows is added otherwise by Polars than one that differs in another's row."""
+    """Polars adds a zero that is the same in all rows differently from one that differs in another person's row."""
     count = 300
     frame = pl.DataFrame({"f": [True] * count, "x": [0.0, -0.0, 1.5] * (count // 3)})
     more = pl.concat([frame, frame.head(1).with_columns(f=pl.lit(False))])
@@ -714,7 +715,7 @@ def test_the_sign_of_a_zero_depends_on_no_other_row(name):
 
 
 def test_constants_without_a_type_get_one():
-    """Else Polars' streaming engine panics when both branches occur, which tells whether one person is there."""
+    """Otherwise Polars' streaming engine panics if both branches occur, which reveals whether a person is there."""
     frame = pl.DataFrame({"name": ["a", "b", "bob"], "u": pl.Series([1, 2, 2**63], dtype=pl.UInt64)})
     is_bob = pl.col("name") == "bob"
     for expr in (
@@ -743,7 +744,7 @@ def test_texts_do_not_grow_without_bounds():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_comparison_has_a_value_in_every_row(engine):
-    """A choice that is the same in all rows is one value for Polars; compared with a constant it was one row."""
+    """Polars treats a choice that is the same in all rows as a scalar; compared with a constant, it became one row."""
     frame = pl.DataFrame({"s": ["a", "b"] * 50})
     same = pl.when(pl.col("s") == "bob").then(pl.lit("a")).otherwise(pl.lit("b"))
     more = pl.concat([frame, pl.DataFrame({"s": ["bob"]})])

@@ -19,7 +19,7 @@ import duckdb
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column
 from dp_polars._expressions.check import check_expressions
 from dp_polars._expressions.hostile import hostile

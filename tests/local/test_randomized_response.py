@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.polars import engine as snapshots
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._local.methods import response_question
 from dp_polars._local.release import permutation, responses_of, run_responses
-from dp_polars._release import snapshot as snapshots
 from dp_polars.mechanisms.channel import Channel
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
@@ -411,7 +411,7 @@ def test_steps_that_drop_rows_are_refused(session, step, what):
 def test_a_step_that_is_not_known_is_refused(session):
     """Steps that are added to the library later are refused until they are known to keep all rows."""
     with session:
-        later = PEOPLE.dp._after(PrivateRows(PEOPLE.lazy().head(3)), "head", 3)
+        later = PEOPLE.dp._after(polars_rows(PEOPLE.lazy().head(3)), "head", 3)
         with pytest.raises(dp.InvalidParameterError, match="After a head"):
             later.randomized_response("flag", epsilon=0.5)
 

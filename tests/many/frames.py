@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._many.domain import Domain, bins, parse_domain
 from dp_polars._many.histogram import bounded_histogram
 from tests.bits import SeededBits
@@ -35,7 +36,8 @@ def domain() -> Domain:
 
 def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:
     """Return histograms of frames that agree in their first rows, for which the same random numbers are drawn."""
-    return [bounded_histogram(frame.lazy(), ("user",), domain(), max_rows, SeededBits(seed)) for frame in frames]
+    rows = [polars_rows(frame.lazy()) for frame in frames]
+    return [bounded_histogram(one, ("user",), domain(), max_rows, SeededBits(seed)) for one in rows]
 
 
 def neighbours(seed: int, adjacency: str, together: int, most: int = 12) -> list[pl.DataFrame]:

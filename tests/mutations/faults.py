@@ -15,16 +15,15 @@ import pytest
 
 from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
-from dp_polars._engines.bounding import capped_sums as moments
-from dp_polars._engines.polars import codes, engine, lowering, rows, units
+from dp_polars._engines.bounding import sums as moments
+from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
-from dp_polars._plan import lanes as building
 from dp_polars._plan import plan, spend
 from dp_polars._plan.grid import Scaling
-from dp_polars._release import answers as present
 from dp_polars._release import charge as charging
 from dp_polars._release import noise, quantiles, run
+from dp_polars._release.noisy_numbers import NoisyNumbers
 from dp_polars._session import affordability as affordable
 from dp_polars._session import filters, ledger, session
 from dp_polars._session import minimum_price as price
@@ -209,13 +208,13 @@ def groups_kept_by_the_company(patch: Patch) -> None:
 
 
 def values_clipped_too_far(patch: Patch) -> None:
-    honest = building.column_of
+    honest = making.column_of
 
     def wrong(*given):
         found = honest(*given)
         return replace(found, low=4 * found.low, high=4 * found.high)
 
-    patch.setattr(building, "column_of", wrong)
+    patch.setattr(making, "column_of", wrong)
 
 
 def totals_not_clipped(patch: Patch) -> None:
@@ -291,19 +290,18 @@ def noise_from_a_float(patch: Patch) -> None:
 
 def interval_from_exact_values(patch: Patch) -> None:
     exact: dict[str, np.ndarray] = {}
-    noisy, single = noise._noisy, present._single
+    noisy, corners = noise._noisy, NoisyNumbers.corners
 
     def remembering(numbers, part, source):
         exact[part.piece.name] = numbers.copy()
         return noisy(numbers, part, source)
 
-    def wrong(released, part, kind, whole):
-        found = single(released, part, kind, whole)
-        around = single(released.with_columns(pl.Series(part.name, exact[part.name])), part, kind, whole)
-        return [found[0], *around[1:]]
+    def wrong(self, confidence):
+        known = [pl.Series(name, numbers) for name, numbers in exact.items() if name in self.frame.columns]
+        return corners(replace(self, frame=self.frame.with_columns(known)), confidence)
 
     patch.setattr(noise, "_noisy", remembering)
-    patch.setattr(present, "_single", wrong)
+    patch.setattr(NoisyNumbers, "corners", wrong)
 
 
 def threshold_without_noise(patch: Patch) -> None:
@@ -449,22 +447,22 @@ def failing_rows_take_all_with_them(patch: Patch) -> None:
     def wrong(self, part, height, place):
         return pl.repeat(None, height, dtype=self._expressions[place].dtype, eager=True)
 
-    patch.setattr(rows.Program, "_isolated", wrong)
+    patch.setattr(program.Program, "_isolated", wrong)
 
 
 def failing_rows_are_not_isolated(patch: Patch) -> None:
     def wrong(self, part, height, place):
         raise checks.Broken("a row on which Polars fails takes others with it: the whole question fails")
 
-    patch.setattr(rows.Program, "_isolated", wrong)
+    patch.setattr(program.Program, "_isolated", wrong)
 
 
 def rows_are_not_counted(patch: Patch) -> None:
-    patch.setattr(rows.Scan, "check", lambda self, received: None)
+    patch.setattr(scan.Scan, "check", lambda self, received: None)
 
 
 def passes_are_not_counted(patch: Patch) -> None:
-    patch.setattr(rows.Scan, "check_passes", lambda self, passes: None)
+    patch.setattr(scan.Scan, "check_passes", lambda self, passes: None)
 
 
 NEIGHBOURS = checks.neighbours_differ_by_at_most_the_sensitivity

@@ -16,7 +16,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._engines.polars import engine as polars_engine
-from dp_polars._engines.polars import rows as engine_rows
+from dp_polars._engines.polars import scan as engine_scan
 from dp_polars._release import charge as charging
 from dp_polars._session.interrupts import Deferred
 
@@ -40,7 +40,7 @@ def break_engine(monkeypatch, error):
     def failing(*_, **__):
         raise error("the secret 4711")
 
-    readers = (engine_rows.collect, polars_engine.run_bounded)
+    readers = (engine_scan.collect, polars_engine.run_bounded)
     for module in MODULES:
         for name, value in list(vars(module).items()):
             if any(value is reader for reader in readers):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import check_names
+from dp_polars._engines.rows import check_names
 from dp_polars._session.terms import ROW, table_terms, table_unit
 
 FRAME = pl.DataFrame({"user": [1, 1, 2], "day": [1, 2, 1], "customer": [7, 7, 8], "n": [1, 2, 3]})

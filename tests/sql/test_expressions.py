@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.rows import Program
+from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._sql.expressions import ROWWISE, Reader
@@ -221,9 +221,9 @@ REFUSED = [
     ("to_days(i::INT)", "INTERVAL"),
     ("d + to_months(i::INT)", "INTERVAL"),
     ("INTERVAL 1 DAY", "INTERVAL"),
-    ("i * s", "is not known never to fail"),
+    ("i * s", "does not accept"),
     ("s + t", "puts texts together"),
-    ("s = 7", "is not known never to fail"),
+    ("s = 7", "does not accept"),
     ("d = 'tomorrow'", "compared with a value of the type DATE"),
     ("i::BIT", "not available over private rows"),
     ("CAST(s AS JSON)", "not available over private rows"),

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._release import snapshot
+from dp_polars._engines.polars import engine
 from dp_polars._streams import plan as planning
 from dp_polars._streams import queries as stream_queries
 from dp_polars._streams import stream as streams
@@ -127,7 +127,7 @@ def test_a_sensitivity_that_is_too_small_is_caught(monkeypatch):
 
 
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
-    monkeypatch.setattr(snapshot, "kept_rows", every_row)
+    monkeypatch.setattr(engine, "kept_rows", every_row)
     assert witness(HEAVY, [], {}, RISING, monotone=True, protected=()) > 1.3
 
 
@@ -231,5 +231,5 @@ def test_an_attack_over_the_frame_finds_no_more_than_epsilon(monkeypatch):
 
 
 def test_the_attack_finds_rows_that_are_not_capped(monkeypatch):
-    monkeypatch.setattr(snapshot, "kept_rows", every_row)
+    monkeypatch.setattr(engine, "kept_rows", every_row)
     assert attacked(monkeypatch) == "violation"

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._release import snapshot
+from dp_polars._engines.polars import scan
 from dp_polars._streams import stream as streams
 from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
 from tests.bits import SeededBits
@@ -387,7 +387,7 @@ def test_a_replace_session_has_no_monotone_streams():
 
 def test_a_budget_that_is_too_small_opens_nothing(monkeypatch):
     payer = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
-    monkeypatch.setattr(snapshot, "collect", lambda _: pytest.fail("rows were read"))
+    monkeypatch.setattr(scan, "collect", lambda _: pytest.fail("rows were read"))
     with pytest.raises(dp.BudgetExceeded):
         dp.private(FRAME, payer).sparse_vector(5, epsilon=1.1)
     assert not payer.releases
@@ -400,7 +400,7 @@ def test_rows_are_read_after_the_charge_and_a_failure_keeps_it(monkeypatch):
         assert payer.spent.epsilon == 0.4
         raise pl.exceptions.ComputeError("private value 42")
 
-    monkeypatch.setattr(snapshot, "collect", fail)
+    monkeypatch.setattr(scan, "collect", fail)
     with pytest.raises(dp.EngineError) as caught:
         dp.private(FRAME, payer).sparse_vector(5, epsilon=0.4)
     assert "42" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The values of each group and how often they occur; and one number for each unit."""
+"""Counts of the values in each group, and profiles: how many units have each number of groups or rows."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, kept_runs, starts_of
-from dp_polars._engines.bounding.row_store import Pages
-from dp_polars._engines.bounding.unit_numbers import MIXER
+from dp_polars._engines.bounding.row_store import MIXER, Pages
 from dp_polars._engines.request import Cells, Profile
 
 TAG_BITS = 32
-"""Bits of the hash that decides which rows are kept: a constant, so that no other row changes the outcome."""
+"""Bits of the hash that decides which rows are kept. They are fixed, so that no other row changes the choice."""
 
 _SECOND = 0xD6E8FEB86659FD93
 
 
 class CellCounts:
-    """Counts of (group, value), of at most `max_rows` rows or distinct values of each unit in a group.
+    """Counts of each value in each group, over at most `max_rows` rows or distinct values per unit and group.
 
-    Which rows a unit keeps is decided by a hash of salt, unit, group, value and the number of equal values before: by
-    the unit's own rows alone. The unit and group enter by the order of the run, which is a hash of their values; a
-    code would depend on other units' rows.
+    A hash of salt, unit, group, value and the number of equal values before decides which rows a unit keeps, so the
+    choice depends on the unit's own rows alone. Unit and group enter through the order of the run, which is a hash of
+    their values; a code would depend on the rows of other units.
     """
 
     def __init__(self, cells: Cells, groups: int, value_bits: int, cap: GroupCap | None, salt: int) -> None:
         self._cells, self._cap, self._salt = cells, cap, salt
         self._value_bits = value_bits
         group_bits = (groups - 1).bit_length() if groups else 0
-        self._apart = group_bits + value_bits > 64  # too long for one word
+        self._apart = group_bits + value_bits > 64  # a group and a value do not fit into one word
         self._dtype = np.uint32 if group_bits + value_bits <= 32 else np.uint64
         self._counted: tuple[list[AnyWords], Numbers] | None = None
         self._open_pages()
@@ -38,7 +37,7 @@ class CellCounts:
         self._groups = Pages(np.uint64) if self._apart else None
 
     def collect(self, block: Block, present: NDArray[np.bool_] | None = None, first: int = 0) -> None:
-        """Keep rows and take their values; only those `present`, whose values are counted from `first`."""
+        """Collect the values of the rows that units keep, among those `present`. Values are counted from `first`."""
         kept = kept_runs(block, self._cap)
         if block.codes is None:
             raise ValueError("rows without values")
@@ -64,7 +63,7 @@ class CellCounts:
             self._pages.add(words.astype(self._dtype, copy=False))
 
     def _chosen(self, codes: Numbers, run: Numbers, order: AnyWords | None) -> Numbers | None:
-        """Return the places of rows that are among the `max_rows` of their run with the least tags; None: all."""
+        """Return the places of the `max_rows` rows with the least tags in each run; None means all rows."""
         most = self._cells.max_rows
         if most is None or not len(run):
             return None
@@ -81,7 +80,7 @@ class CellCounts:
         return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
 
     def end_part(self) -> None:
-        """Count the values that were taken, so that memory is needed for the different ones alone."""
+        """Count the values collected so far, so that memory is needed for distinct ones only."""
         if self._groups is not None:
             new = _counted([self._groups.take(), self._pages.take()])
         else:
@@ -97,7 +96,7 @@ class CellCounts:
         self._counted = new
 
     def finish(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Return groups, values and counts, sorted by group and value, once the last part has ended."""
+        """Return groups, values and counts, sorted by group and value. Call this after the last part has ended."""
         if self._counted is None:
             raise ValueError("no part has ended")
         columns, counts = self._counted
@@ -110,7 +109,7 @@ class CellCounts:
 
 
 def _counted(columns: list[AnyWords], counts: Numbers | None = None) -> tuple[list[AnyWords], Numbers]:
-    """Return the different rows of columns, sorted, and how often each occurs; `counts` says so of each row given."""
+    """Return the distinct rows of columns, sorted, and their counts. `counts` gives the count of each input row."""
     order = np.lexsort(columns[::-1])
     columns = [column[order] for column in columns]
     changes = np.zeros(len(order), np.bool_)
@@ -126,7 +125,7 @@ def _counted(columns: list[AnyWords], counts: Numbers | None = None) -> tuple[li
 
 
 def _repeats(run: Numbers, values: Numbers) -> Numbers:
-    """Return how many equal values stand before each row in its run; values rise in a run."""
+    """Return the number of equal values before each row in its run. Values are sorted within a run."""
     changes = np.ones(len(run), np.bool_)
     changes[1:] = (run[1:] != run[:-1]) | (values[1:] != values[:-1])
     places = np.arange(len(run))
@@ -134,7 +133,7 @@ def _repeats(run: Numbers, values: Numbers) -> Numbers:
 
 
 def _tags(order: NDArray[np.uint64], values: Numbers, repeats: Numbers, salt: int) -> NDArray[np.uint64]:
-    """Return the hash that decides which rows are kept, of the rows' own values."""
+    """Return the hash that decides which rows are kept, computed from the rows' own values."""
     tags = (values.view(np.uint64) + np.uint64(salt)) * np.uint64(MIXER)
     for part in (order, repeats.view(np.uint64), np.uint64(salt)):
         tags ^= tags >> np.uint64(29)
@@ -146,7 +145,7 @@ def _tags(order: NDArray[np.uint64], values: Numbers, repeats: Numbers, salt: in
 
 
 def _least(run: Numbers, tags: NDArray[np.uint64], most: int) -> Numbers:
-    """Return the places of the `most` least tags of each run; of equal tags the first."""
+    """Return the places of the `most` least tags of each run. Among equal tags, the first rows win."""
     place_bits, run_bits = (len(run) - 1).bit_length(), int(run[-1]).bit_length()
     if place_bits + run_bits + TAG_BITS > 64:
         order = np.lexsort((tags, run))
@@ -162,7 +161,7 @@ def _least(run: Numbers, tags: NDArray[np.uint64], most: int) -> Numbers:
 
 
 class Profiles:
-    """How many units have so many groups, or so many rows in the first of their groups."""
+    """How many units have each number of groups, or each number of rows in the first of their groups."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -177,6 +176,6 @@ class Profiles:
         self._counts += np.bincount(numbers, minlength=len(self._counts))
 
     def finish(self) -> tuple[Numbers, Numbers]:
-        """Return numbers and how many units have each."""
+        """Return the numbers that occur and how many units have each."""
         values = np.flatnonzero(self._counts)
         return values, self._counts[values]

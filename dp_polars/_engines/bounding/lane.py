@@ -1,4 +1,4 @@
-"""One lane of a request: its rows go in, its sums and cells come out."""
+"""Contribution bounding for one lane of a request: rows go in, sums and cells come out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers
-from dp_polars._engines.bounding.capped_sums import Moments, Values, packed_values, value_range
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
-from dp_polars._engines.bounding.units import Rows, Shape, bounding_of
+from dp_polars._engines.bounding.sorters import Rows, Shape, sorter_for
+from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
 from dp_polars._engines.request import Lane
 
 
 @dataclass(frozen=True)
 class LaneResult:
-    """The numbers of groups, how many runs each has, sums by name, and cells by name (no groups for profiles)."""
+    """Group numbers, their numbers of runs, sums by name, and cells by name. Cells of profiles have no groups."""
 
     names: Numbers
     runs: Numbers
@@ -23,21 +23,21 @@ class LaneResult:
 
 
 def needs_order(lane: Lane, max_groups: int | None) -> bool:
-    """Whether the order in which a unit keeps its groups matters: for a cap, and for what is kept by a hash."""
+    """Return whether a lane needs the order in which a unit keeps its groups: for a cap, and to choose rows by hash."""
     return max_groups is not None or bool(lane.profiles) or (lane.cells is not None and lane.cells.max_rows is not None)
 
 
 class LaneBounding:
-    """Takes the rows of a lane batch by batch, and adds up what their units keep, part by part.
+    """Take the rows of a lane batch by batch, and add up what their units keep, part by part.
 
-    A part is all rows of some units. The sums and cells of a part are added to those of the parts before it as they
-    are; they are rounded and limited once, at the end. So the parts change nothing but the memory that rows take.
+    A part is all rows of some of the units. The sums and cells of a part are added to those of earlier parts as they
+    are, and rounded and clipped only once, at the end. So the parts change the memory that rows take and nothing else.
     """
 
     def __init__(self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int) -> None:
         self._lane, self.ordered = lane, needs_order(lane, None if cap is None else cap.most)
         self._values = value_range(lane.columns, everyone=lane.everyone)
-        self._moments = Moments(lane, groups, cap)
+        self._sums = CappedSums(lane, groups, cap)
         self._cells = None
         if lane.cells is not None and self._values is not None:
             bits = (self._values[1] - lane.everyone).bit_length()
@@ -50,33 +50,33 @@ class LaneBounding:
             ordered=self.ordered,
             rising=lane.cells is not None,
         )
-        self._bounding = bounding_of(self._shape, self._collect)
+        self._sorter = sorter_for(self._shape, self._collect)
 
     def _collect(self, block: Block) -> None:
-        self._moments.collect(block)
+        self._sums.collect(block)
         if self._cells is not None:
-            self._cells.collect(block, Values(block, self._lane).present, first=int(self._lane.everyone))
+            self._cells.collect(block, BlockValues(block, self._lane).present, first=int(self._lane.everyone))
         for profile in self._profiles.values():
             profile.collect(block)
 
     def add(self, rows: Rows, values: Sequence[Numbers]) -> None:
-        """Take rows with the values of the lane's columns."""
+        """Add rows with the values of the lane's columns."""
         packed = packed_values(self._lane.columns, values, everyone=self._lane.everyone)
         keep = rows.keep
         if packed is not None and packed.min(initial=0) < 0:
             keep = packed >= 0 if keep is None else keep & (packed >= 0)
-        self._bounding.add(replace(rows, order=rows.order if self.ordered else None, value=packed, keep=keep))
+        self._sorter.add(replace(rows, order=rows.order if self.ordered else None, value=packed, keep=keep))
 
     def end_part(self) -> None:
-        """Bound the rows that were taken, which are all rows of their units, and let go of them."""
-        self._bounding.finish()
-        self._bounding = bounding_of(self._shape, self._collect)
+        """Bound the rows added since the last part, which must be all rows of their units, and free them."""
+        self._sorter.finish()
+        self._sorter = sorter_for(self._shape, self._collect)
         if self._cells is not None:
             self._cells.end_part()
 
     def finish(self) -> LaneResult:
-        """Return the result, once the last part has ended."""
-        names, runs, named = self._moments.finish()
+        """Return the result. Call this after the last part has ended."""
+        names, runs, named = self._sums.finish()
         cells: dict[str, tuple[Numbers | None, Numbers, Numbers]] = {
             name: (None, *profile.finish()) for name, profile in self._profiles.items()
         }

@@ -1,4 +1,4 @@
-"""Where rows wait until all have been read: in about the memory that they need themselves."""
+"""Stores for rows that wait until all rows have been read, in little more memory than the rows themselves need."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PART_BITS = 6
-_PAGE = 1 << 24  # rows of a page, whose memory goes back to the system when the page is dropped
-_PIECE = 1 << 20  # rows that are brought into parts at once
+from dp_polars._engines.bounding.blocks import Columns, Words
 
-Columns = tuple[Any, ...]
-"""Arrays of equal length; the first is there, any other may be None."""
+PART_BITS = 6
+SLOT_BITS = 24
+MIXER = 0x9E3779B97F4A7C15
+"""An odd factor, so that multiplication by it is one to one. It spreads units that differ in few bits."""
+
+_PAGE = 1 << 24  # words per page; the system gets the memory back when a page is dropped
+_PIECE = 1 << 20  # rows that are split into parts at once
 
 
 class Pages:
-    """One growing column; joined at the end page by page, so that it is never in memory twice."""
+    """A growing column. Its pages are joined one by one at the end, so it is never in memory twice."""
 
     def __init__(self, dtype: type[np.unsignedinteger[Any]]) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._page: NDArray[Any] = np.empty(_PAGE, dtype)  # memory that is not written to is not used yet
+        self._page: NDArray[Any] = np.empty(_PAGE, dtype)  # memory that was never written to does not count
         self._used = 0
 
     def add(self, words: NDArray[Any]) -> None:
-        """Add words at the end."""
+        """Append words."""
         while len(words) > _PAGE - self._used:
             room = _PAGE - self._used
             self._page[self._used :] = words[:room]
@@ -36,7 +39,7 @@ class Pages:
         self._used += len(words)
 
     def take(self) -> NDArray[Any]:
-        """Return everything as one array that may be changed; the pages are empty afterwards."""
+        """Return all words as one array that may be changed. The pages are empty afterwards."""
         last = self._page[: self._used]
         if not self._pages:
             return last
@@ -49,7 +52,7 @@ class Pages:
 
 
 class Parts:
-    """Rows of several columns, in parts: all rows of a unit go to the same part. Few rows stay together."""
+    """Rows of several columns in parts. All rows of a unit are in the same part. Few rows are not split at all."""
 
     def __init__(self) -> None:
         self._parts: list[list[Columns]] = [[] for _ in range(1 << PART_BITS)]
@@ -57,14 +60,14 @@ class Parts:
         self._size = 0
 
     def add(self, part: NDArray[np.uint8], columns: Columns) -> None:
-        """Add rows to the parts that they name; a column is missing in all calls or in none."""
+        """Add rows to the given parts. A column must be None in all calls or in none."""
         self._waiting.append((part, columns))
         self._size += len(part)
         if self._size > _PIECE:
             self._split()
 
     def _split(self) -> None:
-        """Bring what waits into its parts."""
+        """Move the waiting rows to their parts."""
         part = np.concatenate([own for own, _ in self._waiting])
         columns = _joined([own for _, own in self._waiting])
         self._waiting, self._size = [], 0
@@ -78,7 +81,7 @@ class Parts:
             start = end
 
     def take(self, *, whole: bool) -> Iterator[Columns]:
-        """Yield the columns of each part that has rows, or of all together if they are few and may be `whole`."""
+        """Yield the columns of each part that has rows, or with `whole` of all rows together if they are few."""
         if whole and not any(self._parts):
             if self._size:
                 yield _joined([own for _, own in self._waiting])
@@ -86,10 +89,35 @@ class Parts:
         if self._size:
             self._split()
         for number, own in enumerate(self._parts):
-            self._parts[number] = []  # a part is gone once it was given
+            self._parts[number] = []  # free the part once it was yielded
             if own:
                 yield _joined(own)
 
 
 def _joined(pieces: list[Columns]) -> Columns:
     return tuple(None if own[0] is None else np.concatenate(own) for own in zip(*pieces, strict=True))
+
+
+class Slots:
+    """Short numbers for units of 64 bits or more: slots of a table, each owned by the first unit that claims it.
+
+    A unit whose slot is taken owns none. So all rows of a unit get the same answer, and no two units share a slot.
+    """
+
+    def __init__(self) -> None:
+        self._owners = np.zeros(1 << SLOT_BITS, np.uint64)
+
+    def claim(self, mixed: Words, more: Words | None) -> tuple[Words, NDArray[np.bool_]]:
+        """Return the slot that the upper bits of each row's unit name, and whether the unit owns it.
+
+        The table stores the bits of the owner that the slot does not tell, or its second word. The lowest bit is set,
+        so that no owner is 0; for a second word, this loses one bit.
+        """
+        slot = mixed >> np.uint64(64 - SLOT_BITS)
+        own = (mixed << np.uint64(SLOT_BITS) if more is None else more) | np.uint64(1)
+        owners = self._owners.take(slot.view(np.int64))
+        free = np.flatnonzero(owners == 0)
+        if len(free):
+            self._owners[slot[free]] = own[free]  # if several units claim a slot, one of them gets it
+            owners[free] = self._owners[slot[free]]
+        return slot, owners == own

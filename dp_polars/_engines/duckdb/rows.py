@@ -1,10 +1,10 @@
-"""Rows of a DuckDB table as the source of a private frame.
+"""Rows of a DuckDB table as a source that the Polars engine reads.
 
-DuckDB does one thing with private rows: it hands over columns of a table, by their names, as Arrow batches. It computes
-no expression and calls no function, so that no macro, setting or optimizer of the database has a say; it may leave rows
-out by comparisons with constants, which are made again afterwards. Expressions, bounding and
-sums are those of the Polars engine. Measured at 10 million rows: an integer and a text column reach Polars for 0.4
-CPU s, two integers for 0.1.
+DuckDB does one thing with private rows: it returns columns of a table, by name, as Arrow batches. It computes no
+expression and calls no function, so no macro, setting or optimizer of the database can change a result. It may drop
+rows by comparing columns with constants, and the Polars engine makes the same comparisons again. Expressions, bounding
+and sums are those of the Polars engine. Measured at 10 million rows, an integer and a text column reach Polars in
+0.4 CPU seconds, and two integers in 0.1.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._engines.base import file_state
+from dp_polars._engines.polars.scan import PolarsSource
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
 _BATCH = 1 << 20
-_DAY = 86_400_000_000_000  # nanoseconds: a time of 24:00 is one that Polars doesn't have
+_DAY = 86_400_000_000_000  # in nanoseconds; DuckDB has the time 24:00, Polars does not
 
 Cursor = Any
-"""A cursor of DuckDB; the package is imported only where a connection is made."""
+"""A DuckDB cursor. The duckdb package is imported only where a connection is made."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table: how it is read, and the type that it has afterwards."""
+    """A column of a table: the SQL that reads it, and the type that it then has."""
 
     read: str
     dtype: pl.DataType
 
 
-class Snapshot:
-    """One cursor in one transaction, so that all passes over a table see the same rows."""
+class ReadTransaction:
+    """A cursor in one transaction, so that all passes over a table see the same rows."""
 
     def __init__(self, open_cursor: Callable[[], Cursor]) -> None:
         self._open, self._lock = open_cursor, threading.Lock()
@@ -56,9 +58,9 @@ class Snapshot:
                 reader.close()
 
     def count(self, table: str) -> int:
-        """Return how many rows a table has, in another way than by reading them."""
+        """Return the number of rows of a table, counted in another way than by reading them."""
         with self._lock:
-            # By its full name: a macro of the database may be called count.
+            # The full name is needed because a macro of the database may be called count.
             found = self._begun().execute(f"SELECT system.main.count(*) FROM {table}").fetchall()  # noqa: S608 - quoted
             return int(found[0][0])
 
@@ -77,13 +79,19 @@ class Snapshot:
 
 
 def table_rows(
-    snapshot: Snapshot, path: tuple[str, ...], columns: Mapping[str, TableColumn], where: str = "true"
+    transaction: ReadTransaction, path: tuple[str, ...], columns: Mapping[str, TableColumn], *, narrow: bool = True
 ) -> PrivateRows:
-    """Return the rows of a table that DuckDB resolves by its full path; only columns that are needed are read.
+    """Return the rows of a table, given by its full path. Only columns that are needed are read.
 
-    Conditions that DuckDB may apply by itself are comparisons of columns with constants of their types. They are
-    applied again to what it gives, so whatever a collation of the database makes equal, no row is wrongly kept.
+    With `narrow`, DuckDB may drop rows by comparing columns with constants of their types. The conditions are applied
+    again to the rows that it returns, so no row is wrongly kept, whatever a collation of the database makes equal.
     """
+    return PrivateRows(_table_source(transaction, path, columns, "true", narrow=narrow))
+
+
+def _table_source(
+    transaction: ReadTransaction, path: tuple[str, ...], columns: Mapping[str, TableColumn], where: str, *, narrow: bool
+) -> PolarsSource:
     table = f"{'.'.join(map(quoted, path))} WHERE {where}"
     schema = pl.Schema({name: column.dtype for name, column in columns.items()})
 
@@ -91,10 +99,10 @@ def table_rows(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         names = list(schema) if with_columns is None else with_columns
-        # Without a column there would be no rows: the first one stands for them.
+        # A frame without columns has no rows either, so one column is read to stand for them.
         listed = ", ".join(f"{columns[name].read} AS {quoted(name)}" for name in names or list(schema)[:1])
         left = n_rows
-        for frame in snapshot.rows(f"SELECT {listed} FROM {table}"):  # noqa: S608 - names are quoted
+        for frame in transaction.rows(f"SELECT {listed} FROM {table}"):  # noqa: S608 - names are quoted
             part = frame.select(_typed(frame, name, schema[name]) for name in names) if names else frame
             part = part if predicate is None else part.filter(predicate)
             if left is not None:
@@ -104,14 +112,27 @@ def table_rows(
             if left == 0:
                 return
 
-    def narrowed(conditions: Sequence[Expression]) -> PrivateRows:
+    def narrowed(conditions: Sequence[Expression]) -> PolarsSource:
         texts = [text for one in conditions if (text := plain_sql(one, columns)) is not None]
-        return table_rows(snapshot, path, columns, " AND ".join([where, *texts])) if texts else whole
+        if not texts:
+            return whole
+        return _table_source(transaction, path, columns, " AND ".join([where, *texts]), narrow=True)
 
-    whole = PrivateRows(
-        register_io_source(rows, schema=schema), height=lambda: snapshot.count(table), narrowed=narrowed
+    whole = PolarsSource(
+        register_io_source(rows, schema=schema),
+        height=lambda: transaction.count(table),
+        narrowed=narrowed if narrow else None,
     )
     return whole
+
+
+def table_identity(path: Sequence[str], database_files: Sequence[str], token: str) -> bytes:
+    """Return what identifies a table now: its name and the state of the database files, never its rows.
+
+    `token` names the connection if a part of the database is in memory.
+    """
+    files = repr([file_state(file) for file in database_files])
+    return f"table:{files}:{token}:{'.'.join(path)}".encode()
 
 
 _SIGNS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -122,11 +143,11 @@ _TYPES: dict[type[pl.DataType], str] = {
 
 
 def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str | None:
-    """Return a plain condition as SQL, or one that is true in more rows; None if there is no such.
+    """Return a plain condition as SQL, or a weaker condition; None if neither is possible.
 
-    Integers and floats are compared in any way: NaN is the largest number to both engines. Of texts only equality: a
-    collation makes more of them equal, and orders them in another way. No function is called, so no macro of the
-    database is, either.
+    All comparisons of integers and floats are translated, since NaN is the largest number to both engines. For texts,
+    only equality is: a collation makes more texts equal, and may sort them differently. No function is called, so no
+    macro of the database is either.
     """
     if not isinstance(condition, Apply):
         return None
@@ -154,7 +175,7 @@ def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str 
 
 
 def _literal(value: Any, dtype: pl.DataType) -> str | None:
-    """Return a constant as SQL of exactly a type; None if that is not tried."""
+    """Return a constant as SQL of exactly a type, or None for types that are not translated."""
     if dtype.base_type() in _TYPES and isinstance(value, int):
         return f"CAST('{int(value)}' AS {_TYPES[dtype.base_type()]})"
     if dtype == pl.Float64 and isinstance(value, float) and math.isfinite(value):
@@ -165,7 +186,7 @@ def _literal(value: Any, dtype: pl.DataType) -> str | None:
 
 
 def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr:
-    """Return a column in the type that its table was announced with; what the type can't hold is null."""
+    """Return a column in the type that the table was announced with. Values that do not fit become null."""
     own, column = frame.schema[name], pl.col(name)
     if dtype == pl.Time:
         return pl.when(column.to_physical() < _DAY).then(column).alias(name)
@@ -175,14 +196,14 @@ def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 def memory_limit(cursor: Cursor) -> float:
-    """Return how many bytes DuckDB may use: a setting, which says nothing about rows."""
-    # By its full name: a macro of the user may have the short one.
+    """Return how many bytes DuckDB may use. This is a setting and says nothing about rows."""
+    # The full name is needed because a macro of the user may have the short one.
     text = cursor.execute("SELECT system.main.current_setting('memory_limit')").fetchall()[0][0]
-    number, _, unit = str(text).partition(" ")  # '1.5 GiB'
+    number, _, unit = str(text).partition(" ")  # for example '1.5 GiB'
     powers = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
     return float(number) * powers.get(unit, 2**40)
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL text."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

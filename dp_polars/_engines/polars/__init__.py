@@ -1,5 +1,27 @@
-"""The Polars engine: Polars reads, filters and packs rows into integers, `bounding` does the rest."""
+"""The Polars engine: Polars reads and filters rows and packs them into integers, and `bounding` does the rest.
 
-from dp_polars._engines.polars.engine import parts_for, run_bounded
+From a private frame to rows in memory:
 
-__all__ = ["parts_for", "run_bounded"]
+- `scan`: a Polars plan as a source; reading it in one pass that provably sees every row;
+- `evaluation`: the steps of a private frame, applied to one batch of rows at a time;
+- `program`: expressions computed on a batch, such that a row that fails becomes null and disturbs no other;
+- `lowering`: each operation of the expression language as a Polars expression;
+- `memory`: upper bounds on the memory that a batch needs.
+
+From rows to exact bounded aggregates:
+
+- `engine`: the engine protocol, and the bounded aggregation of a request;
+- `codes`: exact integer codes for keys and units; `hash_table`: the table behind them;
+- `units`: which unit a row belongs to, as one or two 64-bit words;
+- `value_codes`: values as integers on a grid, as bins or as hashes;
+- `row_units`: the aggregation when every row is a unit of its own;
+- `kept_rows`: a random choice of the rows that each unit keeps;
+- `stream_answers`: exact answers to the queries of a stream;
+- `identity`: when two Polars plans read the same files.
+
+May import: what `_engines` may import, and `_engines.base`, `_engines.bounding`. Never: `registry`, `duckdb`.
+"""
+
+from dp_polars._engines.polars.engine import PolarsEngine, run_bounded
+
+__all__ = ["PolarsEngine", "run_bounded"]

@@ -1,9 +1,9 @@
-"""Whole numbers for keys and units, a batch of rows at a time.
+"""Exact integer codes for keys and units, one batch of rows at a time.
 
-A code numbers the values of a column in their own order (null first), so the order of two groups never depends on
-which other groups there are. Codes are exact: they come from the value itself, or from a table of all values by their
-hash, and there every row is compared with the value that its code stands for. If two values share a hash, which nobody
-will see, `HashCollisionError` asks for codes by a join.
+Codes number the values of a column in their own order (null first), so the order of two groups never depends on which
+other groups there are. A code comes from the value itself, or from a table of all values that is searched by hash; then
+every row is compared with the value that its code stands for, so the code is exact. If two values share a hash, which
+is very unlikely, `HashCollisionError` is raised and the codes are found by a join instead.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.hash_table import HashTable
-from dp_polars._engines.polars.rows import batches, collect
-from dp_polars._engines.polars.whole_numbers import one_form
+from dp_polars._engines.polars.hash_table import HashTable
+from dp_polars._engines.polars.scan import batches, collect
+from dp_polars._engines.polars.value_codes import one_form
 from dp_polars._engines.request import stored_as_integers
 
-_RANGE_SIZE = 1 << 24  # an integer key within this range is its own code
+_RANGE_SIZE = 1 << 24  # integer keys that span less than this need no table
 
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
 class Salts:
-    """Secret seeds of hashes: one for each use, drawn independently of all others and of the rows."""
+    """Secret hash seeds, one for each use. They are drawn independently of each other and of the rows."""
 
     def __init__(self, draw: Callable[[], int]) -> None:
         self._draw = draw
         self._drawn: dict[str, int] = {}
 
     def of(self, use: str) -> int:
-        """Return the seed of a use, the same each time."""
+        """Return the seed for a use. It is the same each time."""
         if use not in self._drawn:
             self._drawn[use] = self._draw()
         return self._drawn[use]
@@ -45,26 +45,29 @@ class HashCollisionError(Exception):
 
 
 class Codes(Protocol):
-    """Codes of one column: `size` of them, from what `columns` and, if `by_hash`, the column's hash tell."""
+    """Codes of one column, from 0 to `size` - 1.
+
+    They are computed from the batch columns that `columns` returns and, if `by_hash`, from the hash of the column.
+    """
 
     size: int
     by_hash: bool
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         ...
 
     def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row, -1 where it has none."""
+        """Return the code of each row, or -1 if it has none."""
         ...
 
     def decode(self, numbers: Numbers) -> pl.Series:
-        """Return the values of codes."""
+        """Return the values that codes stand for."""
         ...
 
 
 class RangeCodes:
-    """Integers, and what is stored as integers, by their distance from the least."""
+    """Codes of integers, and of types stored as integers: the distance from the least value."""
 
     by_hash = False
 
@@ -73,16 +76,16 @@ class RangeCodes:
         self.size = self._span + 1
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         form = integer_form(pl.col(self._name), self._dtype)
         return {} if form is None else {f"{self._name}_integer": form}
 
     def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row, -1 where it has none."""
+        """Return the code of each row, or -1 if it has none."""
         column = batch[f"{self._name}_integer"]
         numbers = distance(column, self._low).view(np.int64)
         if numbers.view(np.uint64).max() >= np.uint64(self._span):
-            # A row outside of the range was not there at the first look at the data: it has no code.
+            # A row outside the range was not there in the first pass over the data, so it has no code.
             numbers[numbers.view(np.uint64) >= np.uint64(self._span)] = -2
         numbers += 1
         if column.null_count():
@@ -90,7 +93,7 @@ class RangeCodes:
         return numbers
 
     def decode(self, numbers: Numbers) -> pl.Series:
-        """Return the values of codes."""
+        """Return the values that codes stand for."""
         unsigned = self._dtype == pl.UInt64
         low = np.uint64((self._low - 1) % (1 << 64))
         values = (numbers.view(np.uint64) + low).view(np.uint64 if unsigned else np.int64)
@@ -100,9 +103,9 @@ class RangeCodes:
 
 
 class TableCodes:
-    """Values of any type by their place in a dictionary, found by their hash and compared with it.
+    """Codes of values of any type: their place in a dictionary, found by hash and then compared.
 
-    An `open_` dictionary was given, not found: a value that it doesn't have is no collision but has no code.
+    An `open_` dictionary was given rather than learned from the rows, so a value that it lacks simply has no code.
     """
 
     by_hash = True
@@ -113,11 +116,11 @@ class TableCodes:
         self.size = len(dictionary)
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         return {f"{self._name}_value": _plain(pl.col(self._name), self._dtype)}
 
     def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row, -1 where it has none."""
+        """Return the code of each row, or -1 if it has none."""
         hashes, values = batch[hash_name(self._name)].to_numpy(), batch[f"{self._name}_value"]
         numbers = self._table.guess(hashes)
         same = self._stands_for(numbers, values)
@@ -131,10 +134,10 @@ class TableCodes:
         return numbers.astype(np.int64)
 
     def _stands_for(self, numbers: NDArray[np.int32], values: pl.Series) -> NDArray[np.bool_]:
-        """Return which values are those that the numbers stand for; -1 stands for nothing."""
+        """Return which values equal the ones that the numbers stand for. -1 stands for nothing."""
         if not self.size:
             return np.zeros(len(numbers), np.bool_)
-        # Of -1 as an unsigned number, the least with the length is a number that is there.
+        # As an unsigned integer -1 is large, so the minimum is a valid place.
         places = np.minimum(numbers.view(np.uint32), np.uint32(self.size - 1))
         stands_for = self._dictionary[pl.Series(places)]
         nulls = stands_for.null_count() or values.null_count()
@@ -142,12 +145,12 @@ class TableCodes:
         return same if numbers.min(initial=0) >= 0 else same & (numbers >= 0)
 
     def decode(self, numbers: Numbers) -> pl.Series:
-        """Return the values of codes."""
+        """Return the values that codes stand for."""
         return self._dictionary.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self._dtype)
 
 
 class PlaceCodes:
-    """Codes that a join has put into a column; null: none."""
+    """Codes that a join has put into a column. Null means no code."""
 
     by_hash = False
 
@@ -155,15 +158,15 @@ class PlaceCodes:
         self._column, self.size, self._dictionary = column, size, dictionary
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         return {self._column: pl.col(self._column).cast(pl.Int64).fill_null(-1)}
 
     def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row, -1 where it has none."""
+        """Return the code of each row, or -1 if it has none."""
         return batch[self._column].to_numpy()
 
     def decode(self, numbers: Numbers) -> pl.Series:
-        """Return the values of codes."""
+        """Return the values that codes stand for."""
         if self._dictionary is None:
             raise ValueError("these codes stand for rows of a domain")
         return self._dictionary.gather(pl.Series(numbers, dtype=pl.Int64))
@@ -175,9 +178,9 @@ class PlaceCodes:
 def found_codes(
     frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, joined: bool, in_order: bool = True
 ) -> tuple[pl.LazyFrame, list[Codes]]:
-    """Return codes for the values that columns have, and the frame that has what they need.
+    """Return codes for the values that occur in columns, and the frame with the columns that the codes need.
 
-    Codes that only tell values apart needn't be `in_order`.
+    Codes that only tell values apart need not be `in_order`.
     """
     schema = frame.collect_schema()
     ranges = integer_ranges(frame, [name for name in names if integer_form(pl.col(name), schema[name]) is not None])
@@ -199,7 +202,7 @@ def found_codes(
 def domain_codes(
     frame: pl.LazyFrame, domain: pl.DataFrame, salts: Salts, *, joined: bool
 ) -> tuple[pl.LazyFrame, list[Codes]]:
-    """Return codes for the rows of a public domain; other rows have none."""
+    """Return codes for the rows of a public domain. Rows outside it have no code."""
     if domain.width > 1 or joined:
         table = domain.lazy().with_row_index("domain_code")
         frame = frame.join(table, on=domain.columns, how="left", nulls_equal=True)
@@ -225,7 +228,7 @@ def _joined(frame: pl.LazyFrame, dictionary: pl.Series) -> tuple[pl.LazyFrame, C
 def _learned(
     frame: pl.LazyFrame, names: Sequence[str], schema: pl.Schema, salts: Salts, in_order: bool
 ) -> dict[str, Codes]:
-    """Return tables of all values of columns."""
+    """Return codes from tables of all values that occur in columns."""
     tables = {name: HashTable() for name in names}
     found: dict[str, list[pl.Series]] = {
         name: [frame.select(_plain(pl.col(name), schema[name])).clear().collect().to_series()] for name in names
@@ -261,22 +264,22 @@ def hash_name(name: str) -> str:
 
 
 def hashed(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
-    """Return the hash of a column's values, under its name in a batch; each column has a seed of its own."""
+    """Return the hash of a column under its name in a batch. Each column has its own seed."""
     return _plain(pl.col(name), dtype).hash(salts.of(name)).alias(hash_name(name))
 
 
 def hashed_again(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
-    """Return a second hash of a column's values, whose seed has nothing to do with that of the first."""
+    """Return a second hash of a column, whose seed is independent of the first one's."""
     return _plain(pl.col(name), dtype).hash(salts.of(f"{name} again"))
 
 
 def hashed_for_parts(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
-    """Return a hash of a column's values that says nothing but the part that rows are bounded in."""
+    """Return a hash of a column that only decides in which part its rows are bounded."""
     return _plain(pl.col(name), dtype).hash(salts.of(f"{name} part"))
 
 
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """Return a column as 64-bit integers in the order of its values, if its type has them."""
+    """Return a column as 64-bit integers that sort like its values, or None if its type is not stored so."""
     if not stored_as_integers(dtype):
         return None
     if dtype == pl.UInt64:
@@ -285,7 +288,7 @@ def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
 
 
 def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest of columns that have an integer form."""
+    """Return the least and greatest value of columns that have an integer form."""
     if not names:
         return {}
     schema = frame.collect_schema()
@@ -301,23 +304,23 @@ def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple
 
 
 def distance(column: pl.Series, low: int) -> Words:
-    """Return how far 64-bit integers lie above `low`, in a new array; nulls somewhere."""
+    """Return the distance of 64-bit integers from `low` in a new array. The result for null is arbitrary."""
     filled = column.fill_null(0) if column.null_count() else column
     return filled.to_numpy().view(np.uint64) - np.uint64(low % (1 << 64))
 
 
 def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return a column whose hash and order say nothing about other rows: a category's number and a zero's sign do."""
+    """Return a column whose hash and order do not depend on other rows, as category codes and signs of zeros would."""
     return column.cast(pl.String) if dtype == pl.Categorical else one_form(column, dtype)
 
 
 def _owned(values: pl.Series) -> pl.Series:
-    """Return a copy that doesn't keep the memory of the batch that it was taken from."""
+    """Return a copy that does not keep the memory of its batch alive."""
     return pl.Series(values.name, values.to_arrow()) if values.dtype in (pl.String, pl.Binary) else values
 
 
 def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:
-    """Return one number for the codes of several columns, and which rows have all of them (None: all rows)."""
+    """Return one number per row for the codes of several columns, and a mask of the rows that have all (None: all)."""
     total = np.zeros(batch.height, np.int64)
     valid: Any = None
     for place, code in enumerate(codes):

@@ -1,4 +1,4 @@
-"""The way of a bounded aggregation through Polars: codes and hashes of batches of rows, then `bounding`."""
+"""The Polars engine, and how it runs a bounded aggregation: rows become integers, and `bounding` sums them up."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
+from dp_polars._engines.base import Snapshot
 from dp_polars._engines.bounding import ORDER_BITS, GroupCap, LaneBounding, LaneResult, Rows
 from dp_polars._engines.bounding.blocks import Numbers
 from dp_polars._engines.bounding.lane import needs_order
@@ -25,54 +26,88 @@ from dp_polars._engines.polars.codes import (
     hashed,
     mixed,
 )
+from dp_polars._engines.polars.identity import plan_over_files
+from dp_polars._engines.polars.kept_rows import kept_rows
+from dp_polars._engines.polars.program import Program
 from dp_polars._engines.polars.row_units import every_row_a_unit
-from dp_polars._engines.polars.rows import PrivateRows, Scan, batches, collect, rows_of
+from dp_polars._engines.polars.scan import (
+    PolarsSource,
+    Scan,
+    batches,
+    collect,
+    polars_rows,
+    read_rows,
+    scan_rows,
+    wider_rows,
+)
 from dp_polars._engines.polars.units import MIXER, Units, combined, part_of_units, units_of
-from dp_polars._engines.polars.whole_numbers import one_form, whole_numbers
-from dp_polars._engines.request import BoundedRequest, Column, Exact
+from dp_polars._engines.polars.value_codes import one_form, value_codes
+from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
+from dp_polars._engines.rows import PrivateRows, Source
+from dp_polars._expressions.tree import Expression
+from dp_polars._sampling import BitSource
 
 _MOST_GROUPS = 1 << 40
-_GROWTH = 4  # bytes of memory for a byte of a file: a row is 2 to 30 bytes there, and 8 to 40 while it is bounded
-_MOST_PARTS = 64  # each is a pass over the source
 
 
-def parts_for(bytes_of_source: int, memory_limit: float) -> int:
-    """Return in how many parts rows are bounded, so that a part fits the memory.
+class PolarsEngine:
+    """The engine that runs Polars plans. See `_engines.base.Engine` for what each method does."""
 
-    The answer is the same for every number of parts, to the last bit given the same salts, so its distribution does
-    not depend on it either. What can be seen is how long a question takes, and therefore only public facts count: the
-    sizes of files and the limit that the engine was given, never how many rows there are.
+    def reads(self, source: Source) -> bool:
+        """Return whether a source is a Polars plan."""
+        return isinstance(source, PolarsSource)
 
-    Parameters
-    ----------
-    bytes_of_source
-        The size of the files that rows come from; 0 where it isn't known, or rows are in memory already.
-    memory_limit
-        How many bytes the engine may use.
-    """
-    if bytes_of_source <= 0 or not memory_limit < math.inf:
-        return 1
-    return min(_MOST_PARTS, math.ceil(_GROWTH * bytes_of_source / max(memory_limit, 1)))
+    def aggregate(self, rows: PrivateRows, request: BoundedRequest, *, parts: int = 1) -> Exact:
+        """Return the exact bounded aggregates of rows."""
+        return run_bounded(rows, request, parts=parts)
+
+    def read(
+        self, rows: PrivateRows, *, columns: Sequence[str] | None = None, select: Sequence[pl.Expr] | None = None
+    ) -> pl.DataFrame:
+        """Return all rows in memory."""
+        return read_rows(rows, columns, select)
+
+    def snapshot(
+        self,
+        rows: PrivateRows,
+        units: Sequence[str],
+        bits: BitSource,
+        *,
+        max_rows: int | None,
+        keys: Sequence[str] = (),
+        max_groups: int | None = None,
+    ) -> Snapshot:
+        """Return all rows in memory, and mark those that each unit keeps."""
+        frame = read_rows(rows)
+        return Snapshot(frame, kept_rows(frame, units, bits, max_rows=max_rows, keys=keys, max_groups=max_groups))
+
+    def problem(self, expressions: Sequence[Expression], public: pl.DataFrame) -> str | None:
+        """Return why expressions fail on public rows, or None if they do not fail."""
+        return Program(expressions).problem(public)
+
+    def identify(self, origin: object) -> bytes | None:
+        """Return what identifies the files that a lazy frame reads."""
+        return plan_over_files(origin) if isinstance(origin, pl.LazyFrame) else None
 
 
 def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, parts: int = 1) -> Exact:
-    """Return exact bounded aggregates of rows with the columns that the request names.
+    """Return the exact bounded aggregates of rows with the columns that the request names.
 
-    In several `parts` the source is read once for each, and only the rows of a part of the units are held at a time.
-    A unit is whole in its part, so its caps bind there as they do among all rows, and what units keep is added up
-    before anything is rounded: the outcome is the same.
+    With several `parts`, the source is read once per part, and only the rows of some of the units are held at a time.
+    Each unit belongs to one part as a whole, so its caps bind there as they do among all rows. The contributions of
+    units are added up before anything is rounded, so the answer is the same.
     """
     if parts < 1:
         raise ValueError("rows are bounded in one part or more")
-    # Once, whichever codes are used: nothing that depends on data chooses them.
+    # Salts are drawn once, before any row is read, so that nothing that depends on data chooses them.
     salts = Salts(lambda: secrets.randbits(64))
-    source = rows_of(rows)
-    scan = source.scan()
+    source = rows if isinstance(rows, PrivateRows) else polars_rows(rows)
+    scan = scan_rows(source)
     frame = _with_numbers(_in_one_form(scan.frame), request, salts)
     if request.units == 0:
         scan.begin()
         answer = every_row_a_unit(frame, request)
-        # For the sums of each lane, and for its cells.
+        # Each lane takes one pass for its sums, and one for its cells if it has any.
         scan.check_passes(sum(1 + (lane.cells is not None) for lane in request.lanes))
         return answer
     try:
@@ -82,31 +117,31 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return rows whose units and keys have one zero and one NaN, before anything is joined, hashed or compared."""
+    """Return rows whose float units and keys have a single zero and a single NaN, so that equal ones hash alike."""
     schema = frame.collect_schema()
     floats = [name for name in schema if schema[name].is_float() and name.startswith(("unit", "key"))]
     return frame.with_columns(one_form(pl.col(name), schema[name]).alias(name) for name in floats) if floats else frame
 
 
-def _columns(request: BoundedRequest) -> list[Column]:
-    """Return the value columns, in the order in which lanes name them."""
+def _columns(request: BoundedRequest) -> list[ValueColumn]:
+    """Return the value columns of all lanes, in order."""
     return [column for lane in request.lanes for column in lane.columns]
 
 
 def number_name(place: int) -> str:
-    """Return the name of the whole numbers of a lane's column: by its place among all of them."""
+    """Return the name of the integers of a value column, by its place among the columns of all lanes."""
     return f"number{place}"
 
 
 def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) -> pl.LazyFrame:
-    """Put whole numbers in the place of values; lanes may see the same values in several ways."""
+    """Replace values by integers. Lanes may use the same values in several ways."""
     schema = frame.collect_schema()
     columns = _columns(request)
     if not columns:
         return frame
     names = {column.name for column in columns}
     numbers = [
-        whole_numbers(column, schema[column.name], salts.of(column.name)).alias(number_name(place))
+        value_codes(column, schema[column.name], salts.of(column.name)).alias(number_name(place))
         for place, column in enumerate(columns)
     ]
     return frame.with_columns(numbers).drop(sorted(names))
@@ -121,10 +156,10 @@ def _first_look(
     source: PrivateRows,
     names: Sequence[str],
 ) -> tuple[pl.LazyFrame, Found]:
-    """Look at some columns alone, so that no others are read or computed; at the whole frame if it has to change."""
+    """Look at some columns alone, so that no others are read. If the frame has to change, look at all of it."""
     if not names:
         return look(frame)
-    narrow = _in_one_form(source.wider(names).scan(names).frame)
+    narrow = _in_one_form(scan_rows(wider_rows(source, names), names).frame)
     after, found = look(narrow)
     return (frame, found) if after is narrow else look(frame)
 
@@ -150,7 +185,7 @@ def _run(
         frame, codes = _first_look(lambda own: found_codes(own, keys, salts, joined=False), frame, source, keys)
     groups = math.prod(code.size for code in codes)
     if groups > _MOST_GROUPS and request.domain is None:
-        # Too many combinations for a number: the ones that occur are numbered, in the order of their values.
+        # There are too many combinations to number, so those that occur are numbered in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
         numbered = replace(request, domain=found)
         return _shown(_run(frame, numbered, salts, scan, joined=True, parts=parts, source=source))
@@ -182,7 +217,7 @@ def _run(
 
 
 def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
-    """Return the cap on groups; numbers of groups rise with their keys: those of the same first keys are together."""
+    """Return the cap on groups. Group numbers rise with the keys, so groups with equal first keys are adjacent."""
     if request.max_groups is None or request.leading == request.keys:
         return None if request.max_groups is None else GroupCap(request.max_groups)
     if request.domain is not None:
@@ -209,8 +244,8 @@ def _rows(
 ) -> Iterator[tuple[Rows, list[Numbers]]]:
     """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
 
-    If only a part of the units is wanted, `among` takes their rows out of each batch. The order in which a unit keeps
-    its groups is by the `leading` keys. Fails if not every row of the source was read.
+    If only a part of the units is wanted, `among` picks their rows from each batch. The `leading` keys determine the
+    order in which a unit keeps its groups. Fail if not every row of the source was read.
     """
     schema = frame.collect_schema()
     columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
@@ -241,7 +276,7 @@ def _rows(
 
 
 def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:
-    """Return the order in which a unit's groups are kept: a hash of salt, unit and key by their values, not codes."""
+    """Return the order in which a unit keeps its groups: a salted hash of the values of unit and key, not of codes."""
     order = combined(batch, unit_hashes)
     order = order ^ combined(batch, key_hashes) if key_hashes else order.copy()
     order *= MIXER
@@ -250,11 +285,11 @@ def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequen
 
 
 def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: BoundedRequest) -> Exact:
-    """Return the sums of all lanes with their key values, and the cells by the rows that they belong to."""
+    """Return the sums of all lanes with their key values, and the cells with the rows that they belong to."""
     names, table = _side_by_side(results)
     if request.domain is not None:
         every = np.arange(request.domain.height)
-        if len(names) < len(every):  # more keys than places: those that nobody has are 0
+        if len(names) < len(every):  # keys that nobody has are 0
             found = table.with_columns(name=pl.Series(names))
             numbered = pl.DataFrame({"name": every}).join(found, on="name", how="left", maintain_order="left")
             table = numbered.drop("name").fill_null(0)
@@ -280,7 +315,7 @@ def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: Bound
 
 
 def _side_by_side(results: Sequence[LaneResult]) -> tuple[Numbers, pl.DataFrame]:
-    """Return the numbers of groups, and the sums of all lanes; `runs` is 0 where no lane has a row."""
+    """Return the group numbers and the sums of all lanes. `runs` is 0 where no lane has a row."""
     names = results[0].names
     if any(len(result.names) != len(names) or (result.names != names).any() for result in results[1:]):
         names = np.unique(np.concatenate([result.names for result in results]))
@@ -295,7 +330,7 @@ def _side_by_side(results: Sequence[LaneResult]) -> tuple[Numbers, pl.DataFrame]
 
 
 def _shown(exact: Exact) -> Exact:
-    """Return the groups that a kept row falls into."""
+    """Return only the groups that contain a kept row."""
     groups = exact.groups.with_row_index("group")
     kept = groups.filter(pl.col("runs") > 0)
     places = kept.select(pl.col("group").cast(pl.Int64)).with_row_index("place")

@@ -1,8 +1,8 @@
-"""Which rows of each unit count, chosen once: for questions that look at whole rows again and again.
+"""A random choice of the rows that each unit keeps, made once for features that use whole rows again and again.
 
-What one unit can change: it keeps at most `max_groups` groups and `max_rows` rows in each, by random numbers that are
-drawn for each of its rows (and groups) and depend on nothing. So the rows that other units keep are the same, in
-distribution and given those numbers, whether the unit is there or not.
+What one unit can change: each unit keeps at most `max_groups` groups and `max_rows` rows in each. Random
+numbers that are drawn for each of its rows (and groups), and depend on nothing, decide which. So the rows that other
+units keep have the same distribution whether the unit is there or not, and are the same given those random numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from dp_polars._engines.polars.whole_numbers import one_form
+from dp_polars._engines.polars.value_codes import one_form
 from dp_polars._sampling import BitSource
 
 # Names that no column of a user has.
@@ -30,10 +30,10 @@ def kept_rows(
     keys: Sequence[str] = (),
     max_groups: int | None = None,
 ) -> pl.Series:
-    """Return which rows count: at most `max_rows` of each unit in a group, in at most `max_groups` groups.
+    """Return a mask of rows: at most `max_rows` per unit and group, in at most `max_groups` groups per unit.
 
-    None: no cap. Rows without a unit (null in a unit column) don't count. Without unit columns every row is a unit of
-    its own, and counts.
+    None means no cap. Rows without a unit (null in a unit column) are not kept. Without unit columns, every row is a
+    unit of its own and is kept.
     """
     if not units:
         return pl.repeat(True, frame.height, dtype=pl.Boolean, eager=True)
@@ -43,7 +43,7 @@ def kept_rows(
     if max_groups is not None and keys:
         pairs = _drawn(frame.select(*units, *keys).unique(), source)
         chosen = pairs.filter(_first(units, max_groups)).drop(_DRAWN).with_columns(pl.lit(True).alias(_CHOSEN))
-        # Each row meets at most one pair, so the rows and their order stay.
+        # Each row matches at most one pair, so the rows and their order do not change.
         frame = frame.select(*units, *keys).join(
             chosen, on=[*units, *keys], how="left", nulls_equal=True, maintain_order="left"
         )
@@ -59,5 +59,5 @@ def _drawn(frame: pl.DataFrame, source: BitSource) -> pl.DataFrame:
 
 
 def _first(by: Sequence[str], most: int) -> pl.Expr:
-    """Whether a row is among the first `most` of its kind, in the order of what was drawn."""
+    """Return whether a row is among the first `most` of its kind, in the order of the drawn numbers."""
     return pl.col(_DRAWN).rank("ordinal").over(by) <= min(most, _MOST_ROWS)

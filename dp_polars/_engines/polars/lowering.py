@@ -1,12 +1,12 @@
-"""The operations of the language as Polars expressions.
+"""The operations of the expression language as Polars expressions.
 
-Every argument is a column of the batch's own height, constants too (see `rows`): where one side of an operation is a
-single value, Polars takes other paths (it multiplies by a reciprocal, it gives zeros another sign), and a batch of one
-row would take them as well. So a value never depends on how many rows there are beside it.
+Every argument is a column of the batch's height, and so are constants (see `program`). If one side of an operation is a
+single value, Polars takes other code paths: it multiplies by a reciprocal, or gives zeros another sign. A batch of one
+row would take them too. With full columns, a value never depends on how many rows there are beside it.
 
-What Polars does wrong, or fails on, at the edges of a type is kept away from it here: dates outside its calendar are
-null before it sees them, integers are computed in 128 bits, zeros lose their sign where it shows, and what makes texts
-longer reads and gives texts of limited length.
+At the edges of a type, Polars may fail or give wrong results. This module keeps such values away from it: dates outside
+its calendar become null first, integers are computed in 128 bits, zeros lose their sign where it matters, and
+operations that make texts longer read and return texts of limited length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._engines.polars.whole_numbers import one_form
+from dp_polars._engines.polars.value_codes import one_form
+from dp_polars._engines.rows import is_pattern
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 from dp_polars._expressions.types import FIRST_DAY, LAST_DAY, MOST_TEXT, TICKS, kind_of
 
@@ -29,7 +30,7 @@ Lower = Callable[[Apply, Sequence[pl.Expr]], pl.Expr]
 
 
 def lowered(expression: Expression, constants: Mapping[Constant, str]) -> pl.Expr:
-    """Return an expression for Polars; `constants` are the columns that hold its constants."""
+    """Return a Polars expression. `constants` gives the columns that hold the constants."""
     match expression:
         case Column():
             return column(expression.name)
@@ -39,15 +40,10 @@ def lowered(expression: Expression, constants: Mapping[Constant, str]) -> pl.Exp
 
 
 def column(name: str) -> pl.Expr:
-    """Return the column of exactly this name; a name that Polars takes for a pattern never gets here."""
+    """Return the column with exactly this name. Names that Polars reads as patterns were refused before."""
     if is_pattern(name):
         raise ValueError("a column whose name is a pattern")
     return pl.col(name)
-
-
-def is_pattern(name: str) -> bool:
-    """Whether `pl.col` would take a name for several columns."""
-    return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 # ---------------------------------------------------------------------- plain conditions
@@ -64,10 +60,10 @@ _PLAIN: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 
 
 def is_plain(condition: Expression) -> bool:
-    """Whether a condition compares columns with constants and does nothing else, so that an engine may filter by it.
+    """Return whether a condition only compares columns with constants, so that a plan may filter by it.
 
-    Such a comparison has a value for every value of its type, and it is the same in every batch and on every path:
-    `tests/engines/test_plain_conditions.py` compares all of them with the usual way.
+    Such a comparison never fails and gives the same result in every batch and on every code path of Polars.
+    `tests/engines/test_plain_conditions.py` compares all of them with evaluation by batch.
     """
     if not isinstance(condition, Apply):
         return False
@@ -87,7 +83,7 @@ def is_plain(condition: Expression) -> bool:
 
 
 def _is_ordinary(value: Any, dtype: pl.DataType) -> bool:
-    """Whether Polars can hold a constant in a plan: it can't write down dates outside of its calendar."""
+    """Return whether a plan can hold a constant. Polars cannot represent dates outside its calendar there."""
     if value is None or kind_of(dtype) not in ("date", "datetime"):
         return value is not None
     ticks = 1 if kind_of(dtype) == "date" else 86_400 * TICKS[dtype.time_unit]  # type: ignore[attr-defined]
@@ -95,7 +91,7 @@ def _is_ordinary(value: Any, dtype: pl.DataType) -> bool:
 
 
 def plain(condition: Expression) -> pl.Expr:
-    """Return a plain condition for Polars, with constants as constants."""
+    """Return a plain condition as a Polars expression in which constants are literals."""
     if not isinstance(condition, Apply) or not is_plain(condition):
         raise ValueError("a condition that is not plain")
     if condition.operation in ("and", "or", "not"):
@@ -112,7 +108,7 @@ def plain(condition: Expression) -> pl.Expr:
 
 
 def _in_calendar(x: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return dates and datetimes with null for what lies outside the years 1 to 9999."""
+    """Return dates and datetimes, with null for those outside the years 1 to 9999."""
     if kind_of(dtype) == "date":
         number = x.cast(pl.Int32)
         return pl.when((number >= FIRST_DAY) & (number <= LAST_DAY)).then(x)
@@ -133,7 +129,7 @@ def _unless_zero(divisor: pl.Expr, quotient: pl.Expr) -> pl.Expr:
 
 
 def _narrow(wide: pl.Expr) -> pl.Expr:
-    """Return 128-bit integers as 64-bit ones, null where they don't fit."""
+    """Return 128-bit integers as 64-bit integers, with null for those that do not fit."""
     return wide.cast(pl.Int64, strict=False)
 
 
@@ -245,7 +241,7 @@ def _result(operation: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
 
 def _within(node: Apply, a: pl.Expr) -> pl.Expr | None:
-    """Return where an integer and a constant on its right give one of 64 bits; 128 bits cost five times as much."""
+    """Return where the result with a constant on the right fits into 64 bits. 128 bits would be 5 times slower."""
     constant = node.arguments[1]
     if not isinstance(constant, Constant) or constant.value is None:
         return None
@@ -280,7 +276,7 @@ def _division(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     if isinstance(divisor, Constant) and divisor.value not in (None, 0, -1) and node.operation != "truncdiv":
         return a % b if node.operation == "mod" else a // b
     a, b = a.cast(_WIDE), b.cast(_WIDE)
-    # A divisor of 0 is 1 until its result is left out: Polars must not see it.
+    # Polars must not see a divisor of 0, so it is replaced by 1 and the result is dropped.
     safe = pl.when(b != 0).then(b).otherwise(pl.lit(1, dtype=_WIDE))
     if node.operation == "mod":
         return _unless_zero(b, _narrow(a % safe))
@@ -334,7 +330,7 @@ def _extreme(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     total, *rest = given
     for one in rest:
         first = total <= one if node.operation == "least" else total >= one
-        if node.dtype.is_float():  # NaN is larger than every number, and counts only where there is nothing else
+        if node.dtype.is_float():  # NaN sorts above all numbers and is chosen only if there is nothing else
             first = (first & total.is_not_nan()) | (one.is_nan() & total.is_not_null())
         total = pl.when(one.is_null() | first).then(total).otherwise(one)
     return total
@@ -387,7 +383,7 @@ def _text_of(x: pl.Expr, source: pl.DataType) -> pl.Expr:
 
 
 def _rescaled(x: pl.Expr, source: pl.DataType, target: pl.DataType) -> pl.Expr:
-    """Return points in time or durations in another unit, rounded down; null where it can't hold them."""
+    """Return times or durations in another time unit, rounded down, with null for those that do not fit."""
     number, before, after = x.to_physical().cast(_WIDE), _ticks_per_day(source), _ticks_per_day(target)
     number = number * (after // before) if after >= before else number // (before // after)
     storage = pl.Int32 if kind_of(target) == "date" else pl.Int64

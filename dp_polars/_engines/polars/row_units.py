@@ -1,4 +1,4 @@
-"""Where every row is a unit of its own: no cap can bind, and a plain aggregation does it."""
+"""Bounded aggregation when every row is a unit of its own: no cap can bind, so a plain aggregation is enough."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import collect
+from dp_polars._engines.polars.scan import collect
 from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
 
 
 def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
-    """Return the aggregates of rows that are units of their own; lanes' values are `number0` and so on."""
+    """Return the aggregates of rows that are units of their own. Values of lanes are in `number0`, `number1`, ..."""
     keys = [f"key{i}" for i in range(request.keys)]
     tables, found, start = [], {}, 0
     for lane in request.lanes:
@@ -42,9 +42,10 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
 
 
 def _side_by_side(tables: Sequence[pl.DataFrame], domain: pl.DataFrame | None, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the sums of lanes for every public key, or every group that occurs, sorted; 0 where a lane has nobody.
+    """Return the sums of all lanes for every public key, or sorted for every group that occurs.
 
-    Each table has the keys, sums of its own names, and `runs`, how many units a group has; these are added up.
+    A sum is 0 where its lane has no row. Each table has the keys, sums with distinct names, and `runs`, the number of
+    units in a group; the `runs` of all tables are added up.
     """
     numbered = [table.rename({"runs": f"runs {place}"}) for place, table in enumerate(tables)]
     together = pl.sum_horizontal("^runs .*$").alias("runs")
@@ -81,7 +82,7 @@ def _number(one: Sum, lane: Lane, names: list[str]) -> pl.Expr:
 
 
 def _sum(one: Sum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.Expr:
-    """Return a sum over rows; `present` says which have a value, if not all do."""
+    """Return a sum over rows. `present` tells which rows have a value; None means all of them."""
     rows = pl.len() if one.everyone or present is None else present.sum()
     if one.of in ("rows", "units"):
         return rows.cast(pl.Int64)

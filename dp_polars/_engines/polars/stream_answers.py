@@ -1,16 +1,15 @@
-"""The exact answers to the questions of a stream, in one pass over the rows that it holds."""
+"""Exact answers to the queries of a stream, in one pass over the rows that it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import polars as pl
 
-from dp_polars._engines.polars.rows import Program
-from dp_polars._engines.polars.whole_numbers import one_form, whole_numbers
-from dp_polars._engines.request import Column
+from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.value_codes import one_form, value_codes
+from dp_polars._engines.request import Tally
 from dp_polars._expressions import Expression
 
 # Names that no column of a user has.
@@ -18,34 +17,21 @@ _UNIT = "\0dp_polars_unit"
 _KEPT = "\0dp_polars_kept"
 _VALUE = "\0dp_polars_value"
 
-_AT_ONCE = 64  # questions whose conditions are held in memory together
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tally:
-    """What a question to a stream counts or adds up.
-
-    Attributes
-    ----------
-    kind
-        The "rows" or "units" for which `value` is true (None: all of them), or the "sum" of `value`.
-    value
-        An expression of the language of private rows: a condition, or of a sum its values.
-    column
-        Of a sum: its values as whole numbers.
-    """
-
-    kind: Literal["rows", "units", "sum"]
-    value: Expression | None = None
-    column: Column | None = None
+_AT_ONCE = 64  # queries whose conditions are held in memory together
 
 
 @dataclass(frozen=True, repr=False)
 class StreamRows:
-    """The rows that a stream asks. Private: they are never shown.
+    """The rows that a stream queries. They are private and never shown.
 
-    `units` are the columns that tell units apart, none where every row is one; with `masked` the rows that count in
-    counts of rows and in sums are marked, otherwise they are all of them.
+    Attributes
+    ----------
+    rows
+        The rows in memory.
+    units
+        The columns that tell units apart; none if every row is a unit.
+    masked
+        Whether a mask marks the rows that count in sums and in counts of rows. Otherwise all of them count.
     """
 
     rows: pl.DataFrame
@@ -54,10 +40,10 @@ class StreamRows:
 
 
 def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, every_row: bool) -> StreamRows:
-    """Return the rows that a stream needs: those that are kept, or every row of every unit with a mark on the kept.
+    """Return the rows that a stream needs: the kept rows, or with `every_row` all rows with a mask of the kept ones.
 
-    Every row is needed where conditions count units. They are sorted by unit then: equal units lie together, so that
-    those of a filtered column are counted without a hash of each.
+    Counting the units that satisfy a condition needs every row. The rows are sorted by unit, so that the units in a
+    filtered column can be counted without hashing them.
     """
     if not units:
         return StreamRows(rows, (), masked=False)
@@ -72,7 +58,7 @@ def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, 
 
 
 def exact_answers(source: StreamRows, tallies: Sequence[Tally]) -> list[int]:
-    """Return the exact answer to each question, all in one pass."""
+    """Return the exact answer to each query."""
     asked = dict.fromkeys(tally.value for tally in tallies if tally.value is not None)
     totals: list[int] = []
     for start in range(0, len(tallies), _AT_ONCE):
@@ -83,7 +69,7 @@ def exact_answers(source: StreamRows, tallies: Sequence[Tally]) -> list[int]:
 
 
 def _answers(source: StreamRows, tallies: Sequence[Tally], wanted: Sequence[Expression]) -> list[int]:
-    """Return some answers. Conditions are columns beside the rows, each of exactly their height."""
+    """Return the answers to some queries. Conditions become columns of exactly the height of the rows."""
     names = {one: f"{_VALUE}{place}" for place, one in enumerate(wanted)}
     columns = Program(wanted).columns(source.rows) if wanted else []
     kept = [source.rows[name] for name in (*source.units, *([_KEPT] if source.masked else []))]
@@ -111,7 +97,7 @@ def _answer(tally: Tally, source: StreamRows, names: Mapping[Expression, str]) -
 def _sum(tally: Tally, expr: pl.Expr | None, kept: pl.Expr | None) -> pl.Expr:
     if expr is None or tally.column is None or tally.value is None:
         raise ValueError("a sum without values")
-    number = whole_numbers(tally.column, tally.value.dtype, 0, expr)
+    number = value_codes(tally.column, tally.value.dtype, 0, expr)
     there = number >= tally.column.low
-    # In 128 bits, which no number of 64-bit rows fills.
+    # No number of 64-bit values overflows 128 bits.
     return pl.when(there if kept is None else there & kept).then(number).cast(pl.Int128).sum()

@@ -1,4 +1,4 @@
-"""Who a row belongs to, as one or two 64-bit words: an exact code, or a hash of 128 bits that was paid for."""
+"""The unit of a row as one or two 64-bit words: an exact code, or a 128-bit hash if the price covers collisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from dp_polars._engines.bounding import unit_numbers as slots
+from dp_polars._engines.bounding.row_store import MIXER as _MIXER
 from dp_polars._engines.polars.codes import (
     Codes,
     PlaceCodes,
@@ -24,29 +24,29 @@ from dp_polars._engines.polars.codes import (
     integer_ranges,
     mixed,
 )
-from dp_polars._engines.polars.rows import collect
+from dp_polars._engines.polars.scan import collect
 
-MIXER = np.uint64(slots.MIXER)
+MIXER = np.uint64(_MIXER)
 
 
 class Units(Protocol):
-    """How units are told apart, in how many bits; more than 64 are two words."""
+    """How units are told apart, and in how many bits. More than 64 bits take two words."""
 
     bits: int
     by_hash: bool
-    """Whether a batch must have the hashes of the unit columns also where no order is needed."""
+    """Whether a batch needs the hashes of the unit columns even if no order is needed."""
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         ...
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
-        """Return the words of each row and which rows are valid (None: all)."""
+        """Return the words of each row, and a mask of the valid rows (None means all)."""
         ...
 
 
 class IntegerUnits:
-    """One column of integers, or of what is stored as integers: their distance from the least."""
+    """One column of integers, or of a type stored as integers: the unit is the distance from the least value."""
 
     by_hash = False
 
@@ -55,22 +55,23 @@ class IntegerUnits:
         self.bits = self._most.bit_length()
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         form = integer_form(pl.col(self._name), self._dtype)
         if form is None:
             raise ValueError("not an integer")
         return {"unit": form}
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
-        """Return the words of each row and which rows are valid (None: all)."""
+        """Return the words of each row, and a mask of the valid rows (None means all)."""
         unit = distance(batch["unit"], self._low)
         if unit.max() <= np.uint64(self._most):
             return unit, None, None
-        return unit, None, unit <= np.uint64(self._most)  # a row that the first look did not see may pass for another's
+        # A row that the first pass did not see could be taken for a row of another unit.
+        return unit, None, unit <= np.uint64(self._most)
 
 
 class CodedUnits:
-    """Columns of any types by exact codes."""
+    """Columns of any types, told apart by exact codes."""
 
     by_hash = True
 
@@ -80,21 +81,21 @@ class CodedUnits:
         self.bits = (self.size - 1).bit_length()
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         return {name: expr for code in self._codes for name, expr in code.columns().items()}
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
-        """Return the words of each row and which rows are valid (None: all)."""
+        """Return the words of each row, and a mask of the valid rows (None means all)."""
         number, valid = mixed(self._codes, batch)
         return number.view(np.uint64), None, valid
 
 
 class HashedUnits:
-    """Columns of any types by two hashes of 64 bits, whose seeds are drawn independently.
+    """Columns of any types, told apart by two 64-bit hashes whose seeds are drawn independently.
 
-    That two units share both is part of the price. The bound is heuristic: it assumes that a hash of Polars with a
-    secret random seed behaves like a random function. Nobody has proved that, and a seed has 64 bits only. A pure
-    session has its units told apart by exact codes.
+    The price of a query covers the chance that two units share both hashes. The bound is heuristic: it assumes that a
+    Polars hash with a secret random seed behaves like a random function. This is not proven, and a seed has only 64
+    bits. A session with pure differential privacy uses exact codes instead.
     """
 
     by_hash = True
@@ -104,11 +105,11 @@ class HashedUnits:
         self._names, self._schema, self._salts = names, schema, salts
 
     def columns(self) -> dict[str, pl.Expr]:
-        """Return what a batch must have."""
+        """Return the columns that a batch must have."""
         return {f"{name}_second": hashed_again(name, self._schema[name], self._salts) for name in self._names}
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
-        """Return the words of each row and which rows are valid (None: all)."""
+        """Return the words of each row, and a mask of the valid rows (None means all)."""
         second = [f"{name}_second" for name in self._names]
         return combined(batch, [hash_name(name) for name in self._names]), combined(batch, second), None
 
@@ -116,7 +117,7 @@ class HashedUnits:
 def units_of(
     frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, by_hash: bool, joined: bool
 ) -> tuple[pl.LazyFrame, Units]:
-    """Return how the units of a frame are told apart, and the frame that has what that needs."""
+    """Return how the units of a frame are told apart, and the frame with the columns that this needs."""
     schema = frame.collect_schema()
     if len(names) == 1 and integer_form(pl.col(names[0]), schema[names[0]]) is not None:
         ((low, high),) = integer_ranges(frame, names).values()
@@ -127,7 +128,7 @@ def units_of(
     units = CodedUnits(codes)
     if units.size < 1 << 63:
         return frame, units
-    # Too many combinations for a number: the ones that occur are numbered.
+    # There are too many combinations to number, so those that occur are numbered.
     table = collect(frame.select(names).unique()).lazy().with_row_index("unit_code")
     joined_frame = frame.join(table, on=names, how="left", nulls_equal=True)
     return joined_frame, CodedUnits([PlaceCodes("unit_code", 1 << 32, None)])
@@ -136,9 +137,10 @@ def units_of(
 def part_of_units(
     names: Sequence[str], schema: pl.Schema, salts: Salts, part: int, parts: int
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return what takes the rows of a part of the units out of a batch: by a hash, so that all rows of a unit go along.
+    """Return a function that picks the rows of one part of the units from a batch.
 
-    What one unit can change: the hash is of the unit's own values, in the form in which units are told apart.
+    A hash of the unit decides, so all rows of a unit are in the same part. What one unit can change: the hash uses the
+    unit's own values, in the form in which units are told apart.
     """
     hashes = [hashed_for_parts(name, schema[name], salts) for name in names]
 
@@ -150,7 +152,7 @@ def part_of_units(
 
 
 def combined(batch: pl.DataFrame, names: Sequence[str]) -> Words:
-    """Return one hash of several columns' hashes."""
+    """Return a single hash that combines the hashes of several columns."""
     first = batch[names[0]].to_numpy()
     if len(names) == 1:
         return first

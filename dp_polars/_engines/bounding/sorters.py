@@ -1,4 +1,7 @@
-"""From rows to blocks of whole units: the plan is chosen by how many bits a row needs, and never changes the answer."""
+"""Sorters: they take rows in any order and pass them on as sorted blocks of whole units.
+
+The number of bits that a row needs decides which sorter is used. The choice never changes the answer.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Numbers, Words
-from dp_polars._engines.bounding.packed_rows import Layout, add_words
-from dp_polars._engines.bounding.row_store import PART_BITS, Pages, Parts
-from dp_polars._engines.bounding.unit_numbers import MIXER, SLOT_BITS, Slots
-from dp_polars._engines.bounding.wide_rows import add_wide
+from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Layout, Numbers, Words, add_wide, add_words
+from dp_polars._engines.bounding.row_store import MIXER, PART_BITS, SLOT_BITS, Pages, Parts, Slots
 
 _FEW_ROWS = 1 << 17
 
@@ -24,15 +24,15 @@ class Shape:
     Attributes
     ----------
     unit_bits
-        The bits of a unit's number; more than 64 are two words.
+        The number of bits of a unit. More than 64 bits take two words.
     groups
-        How many groups there may be.
+        The number of possible groups.
     values
-        The range of values, if rows have one.
+        The range of values, or None if rows have no value.
     ordered
-        Whether rows say in which order their unit keeps its groups.
+        Whether rows carry the order in which their unit keeps its groups.
     rising
-        Whether the values of a run are wanted in rising order.
+        Whether the values of a run must be sorted.
     """
 
     unit_bits: int
@@ -43,7 +43,7 @@ class Shape:
 
     @property
     def layout(self) -> Layout:
-        """The layout of a row as one integer, however long."""
+        """Layout of a row as a single integer, however long."""
         low, high = self.values or (0, 0)
         return Layout(
             unit_bits=self.unit_bits,
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows: their unit in one or two words, the order of their group (below 2**ORDER_BITS), group and value."""
+    """Some rows: unit (in one or two words), order of the group (below 2**ORDER_BITS), group and value."""
 
     unit: Words
     more: Words | None
@@ -66,10 +66,10 @@ class Rows:
     value: Numbers | None
 
     keep: NDArray[np.bool_] | None = None
-    """Which of the rows count; None: all."""
+    """Mask of the rows that count; None means all."""
 
     def where(self, mask: NDArray[np.bool_] | None) -> Rows:
-        """Return the rows that a mask picks."""
+        """Return the rows that a mask selects."""
 
         def picked(column: Any) -> Any:
             return None if column is None else column[mask]
@@ -79,24 +79,24 @@ class Rows:
         return Rows(picked(self.unit), picked(self.more), picked(self.order), picked(self.group), picked(self.value))
 
 
-class Bounding(Protocol):
-    """Takes rows batch by batch; at the end gives them on in blocks."""
+class Sorter(Protocol):
+    """Take rows batch by batch, and pass all of them on in blocks at the end."""
 
     def add(self, rows: Rows) -> None:
-        """Take some rows."""
+        """Add some rows."""
         ...
 
     def finish(self) -> None:
-        """Give all rows on."""
+        """Pass all rows on."""
         ...
 
 
-def bounding_of(shape: Shape, collect: Collect) -> Bounding:
-    """Return what brings rows of this shape into blocks."""
-    return _plan_of(shape.layout, collect)
+def sorter_for(shape: Shape, collect: Collect) -> Sorter:
+    """Return the sorter for rows of this shape."""
+    return _sorter_for(shape.layout, collect)
 
 
-def _plan_of(layout: Layout, collect: Collect) -> Bounding:
+def _sorter_for(layout: Layout, collect: Collect) -> Sorter:
     if layout.fits:
         return _Packed(layout, collect)
     if layout.unit_bits <= 64 and _without_part(layout).fits:
@@ -107,7 +107,7 @@ def _plan_of(layout: Layout, collect: Collect) -> Bounding:
 
 
 class _Packed:
-    """A row is one word."""
+    """Store each row as one word."""
 
     def __init__(self, layout: Layout, collect: Collect) -> None:
         self._layout, self._collect = layout, collect
@@ -123,7 +123,7 @@ class _Packed:
 
 
 class _PackedInParts:
-    """A row is a few bits too long: the part says the upper bits of the unit."""
+    """Store rows that are a few bits too long for a word in parts. The part tells the upper bits of the unit."""
 
     def __init__(self, layout: Layout, collect: Collect) -> None:
         self._own, self._collect = _without_part(layout), collect
@@ -132,7 +132,7 @@ class _PackedInParts:
         self._parts = Parts()
 
     def add(self, rows: Rows) -> None:
-        mixed = (rows.unit * np.uint64(MIXER)) & self._whole  # one to one; spreads the units over the parts
+        mixed = (rows.unit * np.uint64(MIXER)) & self._whole  # one to one, and spreads the units over the parts
         part = (mixed >> np.uint64(self._own.unit_bits)).astype(np.uint8)
         words = _words(mixed & self._lower, rows, self._own)
         self._parts.add(_kept(part, rows), (_kept(words, rows),))
@@ -143,7 +143,7 @@ class _PackedInParts:
 
 
 class _BySlot:
-    """Most units get a slot as a short number; the rows of the others go the wide way."""
+    """Replace most units by their slot, a short number. The rows of the other units are stored as columns."""
 
     def __init__(self, layout: Layout, collect: Collect) -> None:
         self._layout, self._collect = layout, collect
@@ -160,7 +160,7 @@ class _BySlot:
         if self._waiting > _FEW_ROWS:
             first, self._first = self._first, None
             self._slots = Slots()
-            self._owned = _plan_of(replace(self._layout, unit_bits=SLOT_BITS), self._collect)
+            self._owned = _sorter_for(replace(self._layout, unit_bits=SLOT_BITS), self._collect)
             for held in first:
                 self._claim(held)
 
@@ -173,7 +173,7 @@ class _BySlot:
 
     def finish(self) -> None:
         if self._first is not None:
-            for rows in self._first:  # the slots would be more memory than the rows
+            for rows in self._first:  # the table of slots would take more memory than these rows
                 self._others.add(rows)
         else:
             self._owned.finish()
@@ -181,7 +181,7 @@ class _BySlot:
 
 
 class _Wide:
-    """A row is several columns."""
+    """Store rows as several columns, in parts by unit."""
 
     def __init__(self, layout: Layout, collect: Collect) -> None:
         self._layout, self._collect = layout, collect
@@ -212,7 +212,7 @@ def _without_part(layout: Layout) -> Layout:
 
 
 def _words(unit: Words, rows: Rows, layout: Layout) -> Words:
-    """Return rows as one word each."""
+    """Return each row as one word."""
     words = unit << np.uint64(layout.order_bits + layout.group_bits) if layout.unit_bits else np.zeros_like(unit)
     if rows.order is not None:
         words |= rows.order << np.uint64(layout.group_bits)

@@ -1,4 +1,4 @@
-"""The same source is the same object: from attacks that got a stored release of other data."""
+"""Which sources count as the same. Many tests come from attacks that got a stored release of other data."""
 
 import os
 import shutil
@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._release.source import _plan_over_files, source_identity
+from dp_polars._engines.polars.identity import plan_over_files
+from dp_polars._engines.registry import source_identity
 
 
 def people(path, count):
-    """Write a file of always the same size and time with so many people in it."""
+    """Write a file with this many people that always has the same size and modification time."""
     path.write_text("user\n" + "".join(f"{i % count:05d}\n" for i in range(1000)))
     os.utime(path, ns=(0, 10**18))
 
@@ -97,11 +98,11 @@ def test_functions_that_are_pickled_by_name(tmp_path, monkeypatch):
 
 
 def test_numbers_that_json_does_not_know(tmp_path):
-    """Two plans with one text: JSON writes infinity and NaN as null."""
+    """Two different plans have the same text, because JSON writes infinity and NaN as null."""
     pl.DataFrame({"user": [1, 2], "x": [1.0, 2.0]}).write_parquet(tmp_path / "m.parquet")
     rows = pl.scan_parquet(tmp_path / "m.parquet")
     for number in (float("inf"), float("-inf"), float("nan")):
-        assert _plan_over_files(rows.filter(pl.col("x") < number)) is None
+        assert plan_over_files(rows.filter(pl.col("x") < number)) is None
 
 
 def test_what_is_understood_is_found_again_and_all_else_is_an_object(tmp_path):

@@ -1,4 +1,4 @@
-"""A table from 64-bit hashes to numbers, for whole arrays at a time."""
+"""A hash table from 64-bit hashes to integers that works on whole arrays at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Words = NDArray[np.uint64]
 Numbers = NDArray[np.int32]
 
 _FIRST_BITS = 12
-_CACHED_BITS = 22  # larger tables are filled more: they cost memory, and the cache doesn't hold them anyway
+_CACHED_BITS = 22  # larger tables do not fit into the cache anyway, so they are filled more to save memory
 _MOST_BITS = 24
 
 
 class HashTable:
-    """Hashes and the order in which they were added.
+    """Hashes, numbered in the order in which they were added.
 
-    A hash lies in the slot that its upper bits name; those that find their slot taken go to a short sorted list.
+    The upper bits of a hash name its slot. Hashes whose slot is taken go to a short sorted list.
     """
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class HashTable:
         self._build(_FIRST_BITS)
 
     def _build(self, bits: int) -> None:
-        """Make a table of 2**bits slots and put all known hashes in."""
+        """Make a table of 2**bits slots and insert all known hashes."""
         self._shift = np.uint64(64 - bits)
-        # An empty slot holds a hash that belongs to another one, so that no hash is ever found in it.
+        # An empty slot holds a hash that belongs to another slot, so no lookup ever succeeds there.
         self._slots = ~(np.arange(1 << bits, dtype=np.uint64) << self._shift)
         self._numbers = np.full(1 << bits, -1, np.int32)
         self._over, self._over_numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
@@ -37,7 +37,7 @@ class HashTable:
     def _insert(self, hashes: Words, numbers: Numbers) -> None:
         slots = self._slot(hashes)
         free = self._numbers[slots] < 0
-        self._numbers[slots[free]] = numbers[free]  # of several hashes for a slot, one
+        self._numbers[slots[free]] = numbers[free]  # if several hashes want the same slot, one gets it
         own = self._numbers[slots] == numbers
         self._slots[slots[own]] = hashes[own]
         over = np.concatenate([self._over, hashes[~own]])
@@ -48,7 +48,7 @@ class HashTable:
         return (hashes >> self._shift).view(np.int64)
 
     def add(self, hashes: Words) -> NDArray[np.int64]:
-        """Add the hashes that are not known yet; return where each of those first is, in the order of adding."""
+        """Add the hashes that are new, and return the place of the first occurrence of each, in the order of adding."""
         missing = np.flatnonzero(self._slots.take(self._slot(hashes)) != hashes)
         if len(self._over):
             missing = missing[self._find_over(hashes[missing]) < 0]
@@ -66,11 +66,11 @@ class HashTable:
         return missing[first]
 
     def guess(self, hashes: Words) -> Numbers:
-        """Return the number of the one hash in each hash's slot, -1 if it is empty: half the cost of `find`."""
+        """Return the number of the hash in each hash's slot, or -1 if it is empty. It takes half the time of `find`."""
         return self._numbers.take(self._slot(hashes))
 
     def find(self, hashes: Words) -> Numbers:
-        """Return the number of each hash, -1 for one that is not known."""
+        """Return the number of each hash, or -1 if it is unknown."""
         numbers = self.guess(hashes)
         others = np.flatnonzero(self._slots.take(self._slot(hashes)) != hashes)
         numbers[others] = self._find_over(hashes[others])
@@ -83,6 +83,6 @@ class HashTable:
         return np.where(self._over[places] == hashes, self._over_numbers[places], np.int32(-1))
 
     def renumber(self, numbers: NDArray[Any]) -> None:
-        """Give the hash with number i the number numbers[i]."""
+        """Change the number of each hash from i to numbers[i]."""
         table = np.append(np.asarray(numbers, np.int32), np.int32(-1))
         self._numbers, self._over_numbers = table[self._numbers], table[self._over_numbers]

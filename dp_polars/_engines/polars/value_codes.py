@@ -1,4 +1,4 @@
-"""Value columns as whole numbers: steps of a grid, bins, hashes, or only whether there is a value."""
+"""Values as integers: steps of a grid, bins, hashes, or only whether there is a value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from dp_polars._engines.request import HASH_BITS, LIMIT, Column
+from dp_polars._engines.request import HASH_BITS, LIMIT, ValueColumn
 
 
 def one_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return a column in which equal floats have equal bytes: one zero and one NaN.
+    """Return a column in which equal floats have equal bytes: a single zero and a single NaN.
 
-    By comparison, which looks at one row. Polars computes x + 0.0 in some batches and takes it for x in others, so the
-    sign of a zero would depend on how many other rows there are.
+    This compares values, which looks at one row. Adding 0.0 would not do: Polars computes x + 0.0 in some batches and
+    simplifies it to x in others, so the sign of a zero would depend on how many other rows there are.
     """
     if not dtype.is_float():
         return column
     zero, nan = (pl.lit(value, dtype=dtype) for value in (0.0, float("nan")))
     plain = column.is_null() | ((column != 0) & column.is_not_nan())
-    return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first one gives its name
+    return pl.when(plain).then(column).when(column == 0).then(zero).otherwise(nan)  # the first branch gives the name
 
 
-def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
-    """Return a column as 64-bit integers from `low` to `high`; below `low` where there is no value.
+def value_codes(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr | None = None) -> pl.Expr:
+    """Return a column as 64-bit integers in [low, high]. A missing value becomes low - 1.
 
-    `own` is the expression of its values, where the frame has no column of them.
+    `own` is the expression of the values if the frame has no column for them.
     """
     own = pl.col(column.name) if own is None else own
     steps = {"number": _steps, "presence": _presence, "hash": _hash, "bin": _bin}[column.kind]
@@ -34,7 +34,7 @@ def whole_numbers(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr | 
 
 
 def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
-    """Return a column as a number; NaN is none. Times and decimals are the whole numbers that they are stored as."""
+    """Return a column as numbers. NaN is missing. Times and decimals are the integers that they are stored as."""
     if dtype.is_float():
         return own.cast(pl.Float64).fill_nan(None)
     if dtype.is_temporal() or dtype.is_decimal():
@@ -42,7 +42,7 @@ def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
     return own.cast(pl.Int128)
 
 
-def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _steps(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     number = _number(dtype, own)
     if dtype.is_float():
         low, high = max(column.low, -LIMIT), min(column.high, LIMIT)
@@ -55,12 +55,12 @@ def _steps(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Ex
     return number.clip(column.low, column.high).cast(pl.Int64)
 
 
-def _presence(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _presence(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     there = own.is_not_null() & own.is_not_nan() if dtype.is_float() else own.is_not_null()
     return pl.when(there).then(pl.lit(0, dtype=pl.Int64))
 
 
-def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _hash(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
     if dtype.is_float():
         own = one_form(own, dtype).fill_nan(None)
     elif dtype == pl.Categorical:
@@ -69,8 +69,8 @@ def _hash(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Exp
     return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
 
 
-def _bin(column: Column, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
-    """Return the bin of each number; comparisons are exact, on the numbers themselves."""
+def _bin(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+    """Return the bin of each number. Comparisons are exact because they use the numbers themselves."""
     edges = np.array(column.edges, np.float64 if dtype.is_float() else np.int64)
 
     def binned(numbers: Any) -> pl.Series:

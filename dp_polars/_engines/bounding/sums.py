@@ -1,0 +1,309 @@
+"""Sums of a lane: the contribution of each unit to a group, capped, then added up exactly.
+
+All sums are of integers. Those that 64 bits may not hold are kept in two limbs, so nothing ever wraps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs
+from dp_polars._engines.request import Lane, Sum, ValueColumn
+
+_MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same and would overflow
+_LONG_RUN = 1 << 31  # longer runs are scaled down with Python integers
+_LIMB = 32
+_LOW = (1 << _LIMB) - 1
+_FEW_GROUPS = 1 << 22  # up to this many possible groups, each has a place; beyond, only those that occur
+_MERGE = 1 << 20
+
+
+class CappedSums:
+    """The sums of a lane."""
+
+    def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
+        self._lane, self._cap = lane, cap
+        self._added = [one for one in lane.sums if not self._is_runs(one)]
+        long = [None if one.of in ("rows", "units") else one.inner - one.fine for one in self._added]
+        self._sums = Sums(groups, long)
+
+    def _is_runs(self, one: Sum) -> bool:
+        """Return whether a sum is the number of runs, which is counted anyway."""
+        return one.of == "units" and (one.everyone or not (self._lane.everyone and self._lane.columns))
+
+    def collect(self, block: Block) -> None:
+        """Cap the runs of a block and add them up."""
+        kept = kept_runs(block, self._cap)
+        values = BlockValues(block, self._lane)
+        terms = [_term(one, block, values) for one in self._added]
+        if kept is None:
+            self._sums.add(block.group, terms)
+        else:
+            self._sums.add(block.group[kept], [term[kept] for term in terms])
+
+    def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
+        """Return the group numbers, their numbers of runs, and the sums by name."""
+        names, runs, sums = self._sums.finish()
+        added = {one.name: numbers for one, numbers in zip(self._added, sums, strict=True)}
+        return names, runs, {one.name: added.get(one.name, runs) for one in self._lane.sums}
+
+
+class BlockValues:
+    """The decoded values of a block's rows. Rows without a value have 0."""
+
+    def __init__(self, block: Block, lane: Lane) -> None:
+        self._block, self._lane = block, lane
+
+    @cached_property
+    def present(self) -> NDArray[np.bool_] | None:
+        """Mask of the rows that have a value; None means all."""
+        if not (self._lane.everyone and self._lane.columns):
+            return None
+        codes = _codes(self._block)
+        if codes.min(initial=1) > 0:
+            return None
+        present: NDArray[np.bool_] = codes > 0
+        return present
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """Number of rows with a value in each run."""
+        if self.present is None:
+            return self._block.rows
+        return np.add.reduceat(self.present.astype(np.int64), self._block.starts)
+
+    @cached_property
+    def _columns(self) -> tuple[Numbers, ...]:
+        first, *rest = self._lane.columns
+        codes = _codes(self._block)
+        if self._lane.everyone:
+            codes = codes - 1
+        found: tuple[Numbers, ...] = (codes + first.low,)
+        if rest:
+            bits = width(rest[0])
+            found = (codes >> bits) + first.low, (codes & ((1 << bits) - 1)) + rest[0].low
+        if self.present is not None:
+            for column in found:
+                column[~self.present] = 0
+        return found
+
+    def of(self, what: str) -> tuple[Numbers, int]:
+        """Return a value, or a product of values, for all rows, and a bound on its bits."""
+        columns = dict(zip("xy", zip(self._columns, self._lane.columns, strict=True), strict=False))
+        number: Numbers | None = None
+        bits = 0
+        for letter in what:
+            own, column = columns[letter]
+            number = own if number is None else number * own
+            bits += max(abs(column.low), abs(column.high)).bit_length()
+        if number is None:
+            raise ValueError("a sum of nothing")
+        return number, bits
+
+    def basis(self, place: int, degree: int) -> tuple[Numbers, int]:
+        """Return a basis number for all rows, and a bound on its bits. Rows without a value have 0."""
+        column = self._lane.columns[0]
+        whole = column.high - column.low
+        up = self._columns[0] - column.low
+        number = math.comb(degree, place) * up**place * (whole - up) ** (degree - place)
+        if self.present is not None:
+            number = np.where(self.present, number, 0)
+        return number, (whole**degree).bit_length()
+
+
+def _codes(block: Block) -> Numbers:
+    if block.codes is None:
+        raise ValueError("rows without values")
+    return block.codes
+
+
+def _term(one: Sum, block: Block, values: BlockValues) -> Numbers:
+    """Return the contribution of each run to a sum."""
+    rows = block.rows if one.everyone else values.rows
+    most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
+    if one.of == "rows":
+        return rows if most is None else np.minimum(rows, most)
+    if one.of == "units":
+        return (rows > 0).astype(np.int64)
+    numbers, bits = values.basis(one.place, one.degree) if one.of == "basis" else values.of(one.of)
+    total = run_sums(numbers, block.starts, bits)
+    if one.clip is not None:
+        return np.clip(total, *one.clip)
+    if most is None or most >= _MOST_ROWS:
+        return (total + one.shift * rows) << one.inner
+    # The shift is added after scaling, because a unit may have any number of rows but the cap is small.
+    shifted: Numbers = scaled(total, rows, most, one.inner, bits) + (one.shift << one.inner) * np.minimum(rows, most)
+    return shifted
+
+
+def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
+    """Return total * min(1, max_rows / rows) in steps of 2**-inner, rounded to the nearest step, ties to even.
+
+    What one unit can change: n rows in [A, Z] have a total S in [n A, n Z]. So the number to be rounded,
+    S max_rows 2**inner / n, lies between max_rows A 2**inner and max_rows Z 2**inner. These are integers, and rounding
+    to the nearest integer is monotone and keeps integers, so the result lies between them too, for every n. Rounding
+    has no bias in one direction, since -S gives the negative of what S gives.
+
+    A row's number has at most `bits` bits. Together with the bits of the cap and `inner` these must be at most 62 for
+    the result to fit. Most runs are so short that the numerator fits into 64 bits and a single division is enough.
+    """
+    found = total << inner
+    over = np.flatnonzero(rows > max_rows)
+    if not len(over):
+        return found
+    own, n = total[over], rows[over]
+    longest = int(n.max())
+    if bits + longest.bit_length() + max_rows.bit_length() + inner <= 62:
+        whole, rest = np.divmod(own * (max_rows << inner), n)
+    elif longest < _LONG_RUN:
+        # Long division. Each remainder is below n < 2**31, so its products with a cap below n and with 2**inner are
+        # below 2**63.
+        first, rest = np.divmod(own, n)
+        second, rest = np.divmod(rest * max_rows, n)
+        third, rest = np.divmod(rest << inner, n)
+        whole = ((first * max_rows + second) << inner) + third
+    else:
+        pairs = [divmod(s * (max_rows << inner), k) for s, k in zip(own.tolist(), n.tolist(), strict=True)]
+        whole, rest = (np.array(numbers, np.int64) for numbers in zip(*pairs, strict=True))
+    found[over] = whole + (2 * rest + (whole & 1) > n)
+    return found
+
+
+def width(column: ValueColumn) -> int:
+    """Return the number of bits that the values of a column need."""
+    return (column.high - column.low).bit_length()
+
+
+def packed_values(columns: Sequence[ValueColumn], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
+    """Pack the values of each row into one number, counted from 0.
+
+    If all rows take part (`everyone`), packed values count from 1 and 0 stands for no value. A missing value is given
+    as a number below the column's least.
+    """
+    if not columns:
+        return None
+    packed = values[0] - (columns[0].low - everyone)
+    if len(columns) == 1:  # a missing value is one below the least, so it is right already
+        return packed
+    packed -= everyone
+    missing = packed < 0
+    for column, own in zip(columns[1:], values[1:], strict=True):
+        missing |= own < column.low
+        packed = (packed << width(column)) | (own - column.low)
+    if everyone:
+        packed += 1
+        packed[missing] = 0
+    else:
+        packed[missing] = -1
+    return packed
+
+
+def value_range(columns: Sequence[ValueColumn], *, everyone: bool) -> tuple[int, int] | None:
+    """Return the range of the numbers that `packed_values` returns."""
+    if not columns:
+        return None
+    return 0, (1 << sum(width(column) for column in columns)) - 1 + everyone
+
+
+# ---------------------------------------------------------------------- exact sums by group
+
+
+class Sums:
+    """The number of runs of each group, and exact sums over them.
+
+    Sums that 64 bits may not hold are long. For each sum, `rounded` gives the number of bits by which a long sum is
+    shortened at the end, or None if the sum is not long.
+    """
+
+    def __init__(self, groups: int, rounded: Sequence[int | None]) -> None:
+        self._names: Numbers | None = None if groups <= _FEW_GROUPS else np.zeros(0, np.int64)
+        self._rounded = tuple(rounded)
+        self._long = tuple(bits is not None for bits in self._rounded)
+        self._columns = 1 + sum(2 if wide else 1 for wide in self._long)  # a long sum takes two limbs
+        self._sums = np.zeros((self._columns, groups if self._names is None else 0), np.int64)
+        self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
+        self._waiting_size = 0
+
+    def add(self, group: Numbers, terms: Sequence[Numbers | int]) -> None:
+        """Add runs. Each run is one unit in one group, with one number per sum."""
+        if self._names is None:
+            self._add(self._sums, group, terms)
+            return
+        names, places = np.unique(group, return_inverse=True)
+        sums = np.zeros((self._columns, len(names)), np.int64)
+        self._add(sums, places, terms)
+        self._waiting.append((names, sums))
+        self._waiting_size += len(names)
+        if self._waiting_size > max(_MERGE, len(self._names)):
+            self._merge()
+
+    def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers | int]) -> None:
+        np.add.at(sums[0], group, 1)
+        place = 1
+        for long, term in zip(self._long, terms, strict=True):
+            if long:
+                np.add.at(sums[place], group, term >> _LIMB)
+                np.add.at(sums[place + 1], group, term & _LOW)
+            else:
+                np.add.at(sums[place], group, term)
+            place += 1 + long
+
+    def _merge(self) -> None:
+        known = self._names if self._names is not None else np.zeros(0, np.int64)
+        parts = [(known, self._sums), *self._waiting]
+        self._names, places = np.unique(np.concatenate([names for names, _ in parts]), return_inverse=True)
+        merged = np.zeros((self._columns, len(self._names)), np.int64)
+        for row, column in enumerate(merged):
+            np.add.at(column, places, np.concatenate([sums[row] for _, sums in parts]))
+        self._sums, self._waiting, self._waiting_size = merged, [], 0
+
+    def finish(self) -> tuple[Numbers, Numbers, list[Numbers]]:
+        """Return the group numbers, their numbers of runs and the sums. If there are few groups, all are included."""
+        if self._names is not None:
+            self._merge()
+        names = np.arange(self._sums.shape[1]) if self._names is None else self._names
+        found, place = [], 1
+        for bits in self._rounded:
+            if bits is None:
+                found.append(self._sums[place])
+            else:
+                found.append(joined(*shortened(self._sums[place], self._sums[place + 1], bits)))
+            place += 1 if bits is None else 2
+        return names, self._sums[0], found
+
+
+def run_sums(values: Numbers, starts: Numbers, bits: int) -> Numbers:
+    """Return the sum of each run of values, which lie within +-2**bits."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    if bits + len(values).bit_length() <= 62:
+        return np.add.reduceat(values, starts)
+    return joined(np.add.reduceat(values >> _LIMB, starts), np.add.reduceat(values & _LOW, starts))
+
+
+def shortened(high: Numbers, low: Numbers, bits: int) -> tuple[Numbers, Numbers]:
+    """Return (high * 2**32 + low) / 2**bits, rounded to the nearest integer, ties upwards. `bits` is at most 32.
+
+    What one unit can change: if a sum S changes by an amount between k 2**bits and m 2**bits for integers k and m, then
+    floor(S / 2**bits + 1/2) changes by an amount between k and m, because adding an integer commutes with the floor.
+    With ties to even it could change by 1 more.
+    """
+    if not bits:
+        return high, low
+    low = low + (1 << (bits - 1))
+    high = high + (low >> _LIMB)
+    low = ((high & ((1 << bits) - 1)) << (_LIMB - bits)) | ((low & _LOW) >> bits)
+    return high >> bits, low
+
+
+def joined(high: Numbers, low: Numbers) -> Numbers:
+    """Return high * 2**32 + low, clipped to +-2**62. Unlike wrapping, clipping never increases what a unit changes."""
+    high = high + (low >> _LIMB)
+    limit = 1 << 30
+    exact = (np.clip(high, -limit, limit - 1) << _LIMB) | (low & _LOW)
+    return np.where(high >= limit, 1 << 62, np.where(high < -limit, -(1 << 62), exact))

@@ -1,0 +1,341 @@
+"""Reading private rows with Polars: a plan over the source, and passes over it that provably see every row.
+
+Each pass compares the number of rows that it read with an independent count of the source. Steps that Polars can apply
+safely by itself (plain conditions, lookups by unique keys) are part of the plan; `evaluation` applies the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from queue import Queue
+
+import polars as pl
+
+from dp_polars._engines.polars.evaluation import Evaluation
+from dp_polars._engines.polars.lowering import is_plain, plain
+from dp_polars._engines.polars.program import BATCH, RowCountError
+from dp_polars._engines.rows import OWN, Filter, Lookup, Make, PrivateRows, Step
+from dp_polars._expressions.tree import Column, Expression
+
+_SMALL = 1 << 16  # public rows up to which the values that a lookup may find are listed
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PolarsSource:
+    """A Polars plan as a source of private rows.
+
+    Parameters
+    ----------
+    frame
+        The plan.
+    height
+        Returns the number of rows, if there is a cheaper way than to ask the plan.
+    narrowed
+        Returns the source without some of the rows for which plain conditions (`lowering.is_plain`) are not true, if
+        the source can drop rows by itself.
+    """
+
+    frame: pl.LazyFrame
+    height: Callable[[], int] | None = None
+    narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        return self.frame.collect_schema()
+
+    def count_rows(self) -> int:
+        """Return the number of rows, counted in another way than by reading them."""
+        if self.height is not None:
+            return self.height()
+        return int(self.frame.select(pl.len()).collect(engine="streaming").item())
+
+
+def polars_rows(frame: pl.LazyFrame, height: Callable[[], int] | None = None) -> PrivateRows:
+    """Return the rows of a Polars plan as private rows without steps."""
+    return PrivateRows(PolarsSource(frame, height))
+
+
+def source_of(rows: PrivateRows) -> PolarsSource:
+    """Return the Polars plan that rows come from."""
+    if not isinstance(rows.source, PolarsSource):
+        raise TypeError("these rows are for another engine")
+    return rows.source
+
+
+# ---------------------------------------------------------------------- plans
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Scan:
+    """A plan that reads private rows, and a check that one pass over it has read all of them."""
+
+    frame: pl.LazyFrame
+    evaluation: Evaluation
+    height: Callable[[], int]
+
+    def begin(self, among: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
+        """Reset the counts before a pass that returns the rows picked by `among`. Passes must not overlap."""
+        self.evaluation.read = self.evaluation.given = 0
+        self.evaluation.among = among
+
+    def check_passes(self, passes: int) -> None:
+        """Fail unless this many passes since `begin` have read every row of the source."""
+        if self.evaluation.read != passes * self.height():
+            raise RowCountError
+
+    def check(self, received: int) -> None:
+        """Fail unless the pass has read every row of the source, and everything that it returned was received.
+
+        A pass that picks some of the rows has read all of them too: it picks after reading.
+        """
+        if self.evaluation.given != received or self.evaluation.read != self.height():
+            raise RowCountError
+
+
+def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
+    """Return a plan that reads these columns of the rows, or all of them, and counts the rows that pass through."""
+    source = source_of(rows)
+    names = list(rows.schema if columns is None else columns)
+    kept = rows if columns is None else rows.keep(names)
+    schema = pl.Schema({name: kept.schema[name] for name in names})
+    wanted, steps = _needed(kept)
+    # A plan without columns has no rows either, so one column is read to stand for them.
+    read = [name for name in rows.source_schema if name in wanted] or list(rows.source_schema)[:1]
+    conditions, steps = _plain_first(steps)
+    narrowed = source.narrowed(conditions) if conditions and source.narrowed is not None else source
+    native, steps = _native_first(read, steps)
+    evaluation = Evaluation(steps, names, counts=not (conditions or native))
+    frame = narrowed.frame.select([pl.col(name) for name in read])
+    if conditions or native:  # Polars applies these steps by itself, so rows are counted before them
+        frame = _watched(frame, evaluation.counted)
+    if conditions:
+        frame = frame.filter([plain(one) for one in conditions])
+    for step in native:
+        frame = _natively(frame, step)
+    chosen = _chosen(frame.collect_schema() if native else read, steps)
+    if chosen is None:
+        frame = _by_batch(frame, evaluation, schema)
+    else:  # nothing is computed, so a pass can leave out columns that it does not need
+        frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
+    return Scan(frame, evaluation, narrowed.count_rows)
+
+
+def lazy_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+    """Return a plan that evaluates the rows batch by batch, with these columns or all of them."""
+    return scan_rows(rows, columns).frame
+
+
+def wider_rows(rows: PrivateRows, names: Sequence[str]) -> PrivateRows:
+    """Return rows in which these columns have all the values that they have in `rows`, and perhaps more.
+
+    Finding out which values occur should not pay for lookups. Columns that do not come from a lookup lose no value
+    without it, and columns that do have values of the public rows.
+    """
+    wanted = set(names)
+    for place in range(len(rows.steps) - 1, -1, -1):
+        step = rows.steps[place]
+        if isinstance(step, Make):
+            made = [one for name, one in step.columns if name in wanted]
+            wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
+            wanted = wanted.union(*(one.columns for one in made))
+        elif isinstance(step, Lookup) and (found := wanted & {name for _, name in step.columns}):
+            if found != wanted or step.public.height > _SMALL:
+                return rows
+            public = polars_rows(_possible_matches(step).lazy())
+            return replace(public, steps=_makes(rows.steps[place + 1 :]))
+    if not wanted or not any(isinstance(step, Lookup) for step in rows.steps):
+        return rows
+    first = rows.steps[:1] if isinstance(rows.steps[0], Filter) else ()
+    return replace(rows, steps=(*first, *_makes(rows.steps)))
+
+
+def _makes(steps: Sequence[Step]) -> tuple[Step, ...]:
+    return tuple(step for step in steps if isinstance(step, Make))
+
+
+def _possible_matches(step: Lookup) -> pl.DataFrame:
+    """Return the public rows that a lookup may find, and a row of nulls for rows without a match."""
+    rows = pl.DataFrame([step.public[own].alias(name) for own, name in step.columns])
+    return pl.concat([rows, pl.DataFrame(schema=rows.schema).clear(1)])
+
+
+def _needed(rows: PrivateRows) -> tuple[set[str], list[Step]]:
+    """Return the source columns that the result depends on, and the steps without columns that nothing needs."""
+    steps: list[Step] = []
+    wanted = set(rows.schema)
+    for step in reversed(rows.steps):
+        if isinstance(step, Filter):
+            steps.append(Filter(step.conditions, tuple(sorted(wanted))))
+            wanted = wanted.union(*(one.columns for one in step.conditions))
+        elif isinstance(step, Make):
+            made = tuple((name, one) for name, one in step.columns if name in wanted)
+            if not step.keep and not made:  # a frame without columns has no rows either
+                made = step.columns[:1]
+            wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
+            wanted = wanted.union(*(one.columns for _, one in made))
+            steps.append(Make(made, step.keep))
+        else:
+            wanted -= {name for _, name in step.columns}
+            wanted |= {mine for mine, _ in step.on}
+            steps.append(step)
+    return wanted, steps[::-1]
+
+
+def _by_batch(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
+    """Return a plan that passes every batch through a function. The optimizer moves nothing past it."""
+    return frame.map_batches(
+        function,
+        schema=schema,
+        streamable=True,
+        predicate_pushdown=False,
+        projection_pushdown=False,
+        slice_pushdown=False,
+        validate_output_schema=False,
+    )
+
+
+def _watched(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.LazyFrame:
+    """Return a plan that passes every batch through a function which works with whichever columns are read."""
+    return frame.map_batches(
+        function,
+        streamable=True,
+        predicate_pushdown=False,
+        projection_pushdown=True,
+        slice_pushdown=False,
+        validate_output_schema=False,
+    )
+
+
+def _chosen(read: Iterable[str], steps: Sequence[Step]) -> dict[str, str] | None:
+    """Return the source column behind each column if the steps only select and rename; otherwise None."""
+    found = {name: name for name in read}
+    for step in steps:
+        if not isinstance(step, Make) or not all(isinstance(one, Column) for _, one in step.columns):
+            return None
+        made = {name: found[one.name] for name, one in step.columns if isinstance(one, Column)}
+        found = {**found, **made} if step.keep else made
+    return found
+
+
+def _plain_first(steps: Sequence[Step]) -> tuple[list[Expression], list[Step]]:
+    """Return the plain conditions of a filter that comes first, and the steps without them."""
+    first, rest = (steps[0], list(steps[1:])) if steps else (None, [])
+    if not isinstance(first, Filter):
+        return [], list(steps)
+    conditions = [one for one in first.conditions if is_plain(one)]
+    others = tuple(one for one in first.conditions if not is_plain(one))
+    return conditions, [replace(first, conditions=others), *rest] if others else rest
+
+
+def _native_first(read: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """Split the steps into those that Polars may apply by itself, up to the last such lookup, and the rest.
+
+    A lookup by unique keys of the same type gives each row at most one public row. Polars' streaming join does this in
+    a third of the time that it takes batch by batch. Plain filters and bare columns before such a lookup are included.
+    """
+    columns, last = set(read), 0
+    for place, step in enumerate(steps):
+        if isinstance(step, Lookup):
+            names = {name for _, name in step.columns}
+            nested = any(step.public.schema[own].is_nested() for own, _ in step.columns)
+            if not step.unique or not step.on or nested or names & columns:
+                break
+            columns |= names
+            last = place + 1
+        elif isinstance(step, Filter):
+            if not all(map(is_plain, step.conditions)):
+                break
+            columns = columns if step.columns is None else set(step.columns)
+        else:
+            if not all(isinstance(one, Column) for _, one in step.columns):
+                break
+            made = {name for name, _ in step.columns}
+            columns = columns | made if step.keep else made
+    return list(steps[:last]), list(steps[last:])
+
+
+def _natively(frame: pl.LazyFrame, step: Step) -> pl.LazyFrame:
+    """Return a plan after a step that Polars applies by itself."""
+    match step:
+        case Filter():
+            kept = frame.filter([plain(one) for one in step.conditions])
+            return kept if step.columns is None else kept.select([pl.col(name) for name in step.columns])
+        case Make():
+            made = [pl.col(one.name).alias(name) for name, one in step.columns if isinstance(one, Column)]
+            return frame.with_columns(made) if step.keep else frame.select(made)
+    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    added = [] if step.how in ("semi", "anti") else [step.public[own].alias(name) for own, name in step.columns]
+    public = pl.DataFrame([*(step.public[own].alias(key) for key, (_, own) in zip(keys, step.on, strict=True)), *added])
+    return frame.join(
+        public.lazy(),
+        left_on=[mine for mine, _ in step.on],
+        right_on=keys,
+        how=step.how,
+        nulls_equal=step.nulls_equal,
+        coalesce=True if step.how == "left" else None,
+    )
+
+
+# ---------------------------------------------------------------------- passes
+
+
+def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Run a plan on the streaming engine and yield its rows in batches, in any order.
+
+    `collect_batches` of Polars ends quietly if the engine fails, and the rows so far would look complete. Here the
+    engine hands batches to a function and then either returns or raises.
+    """
+    queue: Queue[pl.DataFrame | None] = Queue(maxsize=4)
+    failed: list[BaseException] = []
+    stopped = threading.Event()
+
+    def hand_over(batch: pl.DataFrame) -> bool | None:
+        while not stopped.is_set():
+            try:
+                queue.put(batch, timeout=0.1)
+            except Exception:  # noqa: BLE001, S112 - the queue is full: wait for the reader, or for the end
+                continue
+            return None
+        return True
+
+    def work() -> None:
+        try:
+            frame.sink_batches(hand_over, maintain_order=False, engine="streaming")
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader
+            failed.append(error)
+        finally:
+            queue.put(None)
+
+    thread = threading.Thread(target=work, name="dp_polars rows", daemon=True)
+    thread.start()
+    try:
+        while (batch := queue.get()) is not None:
+            yield from batch.iter_slices(BATCH)
+    finally:
+        stopped.set()
+        while thread.is_alive():
+            while not queue.empty():
+                queue.get_nowait()
+            thread.join(0.01)
+    if failed:
+        raise failed[0]
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """Run a plan on the streaming engine."""
+    return frame.collect(engine="streaming")
+
+
+def read_rows(
+    rows: PrivateRows, columns: Sequence[str] | None = None, select: Sequence[pl.Expr] | None = None
+) -> pl.DataFrame:
+    """Read all rows in one pass, with some of the columns or with row-wise Polars expressions over them."""
+    scan = scan_rows(rows, columns)
+    scan.begin()
+    frame = collect(scan.frame if select is None else scan.frame.select(select))
+    scan.check(frame.height)
+    return frame

@@ -1,0 +1,262 @@
+"""The rows of a private frame: a source of rows and the steps that were applied to it. Nothing here reads a row.
+
+What one unit can change: each step gives a row a value that depends on that row and on public constants alone, drops
+the row, or looks up public rows by its keys. So a unit's rows after all steps depend only on its rows before them.
+How an engine carries out the steps is its own business; it must give the rows that they describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars._expressions.tree import Column, Constant, Expression, canonical
+from dp_polars._expressions.types import MOST_TEXT, kind_of
+from dp_polars.errors import InvalidParameterError
+
+OWN = "\0"
+"""First character of column names that belong to dp_polars. No column of a user starts with it."""
+
+MOST_COPIES = 100
+"""Largest number of public rows that one row may match."""
+
+How = Literal["inner", "left", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Keep the rows for which all conditions are true."""
+
+    conditions: tuple[Expression, ...]
+    columns: tuple[str, ...] | None = None
+    """Columns that later steps still need; None means all."""
+
+
+@dataclass(frozen=True)
+class Make:
+    """Add or replace columns. Without `keep`, all other columns are dropped."""
+
+    columns: tuple[tuple[str, Expression], ...]
+    keep: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Lookup:
+    """Look up the public rows with the keys of a private row. `columns` pairs public columns with their new names."""
+
+    public: pl.DataFrame
+    on: tuple[tuple[str, str], ...]
+    how: How
+    columns: tuple[tuple[str, str], ...]
+    unique: bool
+    """Whether no two public rows have the same keys."""
+    nulls_equal: bool = False
+
+
+Step = Filter | Make | Lookup
+
+
+class Source(Protocol):
+    """Rows before any step, in the form that one engine reads."""
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        ...
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PrivateRows:
+    """The rows of a source after steps. They are private and never shown.
+
+    Parameters
+    ----------
+    source
+        The rows before the steps.
+    steps
+        The steps, in the order in which they are applied.
+    """
+
+    source: Source
+    steps: tuple[Step, ...] = ()
+
+    @cached_property
+    def source_schema(self) -> pl.Schema:
+        """Names and types of the source's columns."""
+        schema = self.source.schema
+        check_names(schema)
+        return schema
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns after the steps."""
+        found: dict[str, pl.DataType] = dict(self.source_schema)
+        for step in self.steps:
+            if isinstance(step, Make):
+                made = {name: one.dtype for name, one in step.columns}
+                found = {**found, **made} if step.keep else made
+            elif isinstance(step, Lookup) and step.how in ("inner", "left"):
+                found |= {name: step.public.schema[own] for own, name in step.columns}
+        return pl.Schema(found)
+
+    def filter(self, condition: Expression) -> PrivateRows:
+        """Return the rows for which a condition is true."""
+        if condition.dtype != pl.Boolean:
+            raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
+        *before, last = self.steps or (None,)
+        if isinstance(last, Filter):  # conditions are total, so they can be computed together in any order
+            return replace(self, steps=(*before, Filter((*last.conditions, condition))))
+        return replace(self, steps=(*self.steps, Filter((condition,))))
+
+    def make(self, columns: Mapping[str, Expression], *, keep: bool = True) -> PrivateRows:
+        """Return the rows with new or replaced columns. Without `keep`, they have no other columns."""
+        if not keep and not columns:  # a frame without columns has no rows either
+            columns = {f"{OWN}row": Constant(None, pl.Boolean())}
+        return replace(self, steps=(*self.steps, Make(tuple(columns.items()), keep)))
+
+    def keep(self, names: Iterable[str]) -> PrivateRows:
+        """Return the rows with these columns only."""
+        return self.make({name: Column(name, self.schema[name]) for name in names}, keep=False)
+
+    def lookup(
+        self,
+        public: pl.DataFrame,
+        *,
+        on: Sequence[tuple[str, str]],
+        how: How,
+        columns: Mapping[str, str],
+        unique: bool = True,
+        nulls_equal: bool = False,
+    ) -> PrivateRows:
+        """Return the rows with columns of the public rows that have the same keys.
+
+        Parameters
+        ----------
+        public
+            The public rows.
+        on
+            Pairs of a private and a public column of the same type. Rows match if all pairs are equal.
+        how
+            "inner" and "semi" drop rows without a match, "anti" drops rows with a match, and "left" keeps all rows.
+        columns
+            The public columns to add, and their new names.
+        unique
+            Whether the keys must be unique among the public rows. If not, a row with several matches becomes several
+            rows of the same unit. Caps on rows are enforced afterwards.
+        nulls_equal
+            Whether a null key matches a null key.
+        """
+        for mine, theirs in on:
+            if self.schema[mine] != public.schema[theirs]:
+                raise InvalidParameterError(
+                    f"{mine} has the type {self.schema[mine]} and its public counterpart {public.schema[theirs]}, but "
+                    "a lookup compares values of one type. Cast one of them first."
+                )
+            if kind_of(self.schema[mine]) in ("float", "list", "array", "struct", "categorical", "null", "other"):
+                raise InvalidParameterError(
+                    f"{mine} has the type {self.schema[mine]}, by which rows can't be looked up; cast it first."
+                )
+        long = [name for name in columns if largest_value(public[name]) > MOST_TEXT]
+        if long:
+            raise InvalidParameterError(
+                f"The public frame has values of more than {MOST_TEXT:,} characters or elements in {', '.join(long)}. "
+                "Every row that matches one would hold a copy. If the memory ran out because of one person's rows, the "
+                "failure would reveal that the person is in the data. Shorten the values, or leave the column out."
+            )
+        keys = [theirs for _, theirs in on]
+        are_unique = public.height <= 1 or (bool(keys) and public.select(keys).n_unique() == public.height)
+        if unique and not are_unique:
+            raise InvalidParameterError(
+                f"The public frame has {', '.join(keys)} more than once: a join would multiply rows and with them "
+                "what one unit can change. Make the keys unique first."
+            )
+        if not unique and public.height and most_copies(public, keys) > MOST_COPIES:
+            raise InvalidParameterError(
+                f"A row may match at most {MOST_COPIES:,} public rows, and "
+                + (
+                    f"some values of {', '.join(keys)} occur more often than that in the public frame."
+                    if keys
+                    else "this join, which compares no columns for equality, would match all of them."
+                )
+            )
+        step = Lookup(public, tuple(on), how, tuple(columns.items()), are_unique, nulls_equal)
+        return replace(self, steps=(*self.steps, step))
+
+    def describe(self, digest: Callable[[pl.DataFrame], str]) -> list[Any]:
+        """Return the steps in a form that names a query. Public frames are given by their digest."""
+        return [_described(step, digest) for step in self.steps]
+
+
+def _described(step: Step, digest: Callable[[pl.DataFrame], str]) -> Any:
+    match step:
+        case Filter():
+            return ["filter", [canonical(one) for one in step.conditions]]
+        case Make():
+            return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
+    on = [list(pair) for pair in step.on]
+    columns = [list(pair) for pair in step.columns]
+    return ["lookup", digest(step.public), on, step.how, columns, step.unique, step.nulls_equal]
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse column names that could be mistaken for others: Polars patterns, and names that differ only by case.
+
+    `pl.col("^x$")` means every column that matches the pattern, `pl.col("*")` means all columns, and SQL ignores case.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if is_pattern(name):
+            raise InvalidParameterError(
+                f"This frame has a column named {name!r}, which Polars reads as a pattern for other columns, so it "
+                "would be unclear who is protected. Rename it before .dp."
+            )
+        folded = "".join(sign.lower() if sign.isascii() else sign for sign in name)
+        if folded in seen:
+            raise InvalidParameterError(
+                f"This frame has the columns {seen[folded]!r} and {name!r}, which differ by case alone. SQL takes one "
+                "for the other, so it would be unclear who is protected. Rename one of them first."
+            )
+        seen[folded] = name
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether `pl.col` would read a name as a pattern for several columns."""
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
+
+
+def most_copies(public: pl.DataFrame, keys: Sequence[str]) -> int:
+    """Return the largest number of public rows that share the same keys."""
+    if not keys:
+        return public.height
+    return int(public.group_by(keys).len()["len"].max())  # type: ignore[arg-type]
+
+
+def largest_value(column: pl.Series) -> int:
+    """Return the size of the largest value of a column, in characters and elements."""
+    return int(_sizes_of(column).max(initial=0))
+
+
+def _sizes_of(column: pl.Series) -> NDArray[np.int64]:
+    dtype = column.dtype
+    if dtype == pl.String or dtype == pl.Binary:
+        sizes = column.str.len_chars() if dtype == pl.String else column.bin.size()
+        return sizes.fill_null(0).cast(pl.Int64).to_numpy()
+    if isinstance(dtype, pl.Struct):
+        fields = [_sizes_of(column.struct.field(field.name)) for field in dtype.fields]
+        return np.sum(fields, axis=0, dtype=np.int64) if fields else np.ones(len(column), np.int64)
+    if isinstance(dtype, pl.Array):
+        return _sizes_of(column.cast(pl.List(dtype.inner)))
+    if not isinstance(dtype, pl.List):
+        return np.ones(len(column), np.int64)
+    lengths = column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    inner = _sizes_of(column.filter(pl.Series(lengths > 0)).explode(empty_as_null=False))
+    ends: NDArray[np.int64] = np.cumsum(np.append(0, inner))
+    starts = np.cumsum(lengths) - lengths
+    whole: NDArray[np.int64] = lengths + ends[starts + lengths] - ends[starts]
+    return whole
