@@ -32,7 +32,7 @@ from dp_polars._plan.sensitivity import choice_prices
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import Cost
-from dp_polars._session.minimum_price import check_price
+from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 

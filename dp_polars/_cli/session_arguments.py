@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from dp_polars._session import ROW, Session
-from dp_polars._session.terms import Terms
+from dp_polars._session.session import Session
+from dp_polars._session.terms import ROW, Terms
 from dp_polars.errors import InvalidParameterError
 
 _TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")

@@ -16,8 +16,8 @@ from dp_polars._cli.session_arguments import Agreement
 from dp_polars._display.escaping import escaped
 from dp_polars._plan.plan import Plan
 from dp_polars._session.cost import NOTHING
-from dp_polars._session.facts import Fact
-from dp_polars._session.release_record import Release
+from dp_polars._session.ledger import Fact
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.local_statements import is_local
 

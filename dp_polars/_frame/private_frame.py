@@ -32,9 +32,8 @@ from dp_polars._release.answers import result_schema
 from dp_polars._release.lazy import deferred
 from dp_polars._release.run import run_plan
 from dp_polars._release.source import source_identity
-from dp_polars._session.current import current_session
-from dp_polars._session.reservation import release_key
-from dp_polars._session.session import Session
+from dp_polars._session.releases import release_key
+from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.plan import StreamPlan
 from dp_polars._streams.stream import Stream, Streams, opened

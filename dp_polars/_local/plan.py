@@ -18,8 +18,7 @@ from dp_polars._plan.description import price_text, protected_text, steps_text, 
 from dp_polars._plan.pure_spend import pure_opening
 from dp_polars._plan.query import UNIT_STEP, Spend, public_digest
 from dp_polars._session.cost import Cost
-from dp_polars._session.minimum_price import check_price
-from dp_polars._session.pricing import pure_cost
+from dp_polars._session.prices import check_price, pure_cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, channel_of

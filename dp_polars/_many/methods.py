@@ -22,7 +22,7 @@ from dp_polars._many.synthesis_plan import SynthesisPlan, synthesis_plan
 from dp_polars._many.synthesis_release import RESERVED, Synthesis, run_synthesis
 from dp_polars._numbers import Number, count_of, exact, flag_of, probability_of
 from dp_polars._release.source import source_identity
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import release_key
 from dp_polars.errors import InvalidParameterError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._release.charge import release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.ledger import Entry
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 
 PROBABILITY, ROWS, SIZE = "probability", "synthetic_rows", "noisy_size"

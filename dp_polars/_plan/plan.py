@@ -31,7 +31,7 @@ from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
-from dp_polars._session.minimum_price import check_price
+from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold

@@ -18,7 +18,7 @@ from dp_polars._local.methods import Asking, ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._local.release import run_responses
 from dp_polars._numbers import flag_of
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import release_key
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.answers import view_of
 from dp_polars._sql.catalog import Catalog

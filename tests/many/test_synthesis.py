@@ -17,7 +17,7 @@ from dp_polars._many.methods import SynthesisWords, synthesis_plan_of
 from dp_polars._many.mwem import choice_rate, scores_of, synthetic_weights
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._many.synthesis_release import whole_rows
-from dp_polars._session.pricing import pure_cost
+from dp_polars._session.prices import pure_cost
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
 from examples.flights import flights
 from tests.bits import SeededBits

@@ -333,7 +333,7 @@ def test_the_error_travels_to_other_processes():
     with pytest.raises(dp.SessionClosed) as refused:
         session.reserve(dp.pure_cost(0.1), label="own")
     again = pickle.loads(pickle.dumps(refused.value))
-    assert (str(again), again.code, again.closing) == (str(refused.value), "session_closed", refused.value.closing)
+    assert (str(again), again.code, again.closing) == (str(refused.value), "session-closed", refused.value.closing)
 
 
 # ---------------------------------------------------------------- one way to the rows

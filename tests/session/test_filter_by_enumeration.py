@@ -13,7 +13,7 @@ import pytest
 
 from dp_polars._session import filters
 from dp_polars._session.cost import NOTHING, Cost
-from dp_polars._session.pricing import gaussian_cost, pure_cost
+from dp_polars._session.prices import gaussian_cost, pure_cost
 from dp_polars._session.terms import agree
 
 

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._session.reservation import to_ipc
+from dp_polars._session.releases import to_ipc
 from tests.long.soak import soak
 from tests.session.old_ledger import write_old_ledger
 
@@ -48,7 +48,7 @@ def start(program, *arguments, **options):
 # ---------------------------------------------------------------- killed between two steps
 
 STEPS = """
-import dp_polars._session.ledger as ledger, dp_polars._session.open_charges as running
+import dp_polars._session.ledger as ledger, dp_polars._session.open_charges as open_charges
 import dp_polars._session.ledger_file as storage, dp_polars._release.charge as charging
 
 def die(*_, **__):
@@ -70,15 +70,15 @@ session = dp.Session.from_ledger(path)
 {
     "before the charge": lambda: before(ledger.Ledger, "_check_age"),
     "before the row": lambda: before(ledger.Ledger, "_charged"),
-    "before the lock": lambda: before(running.Running, "start"),
-    "after the lock": lambda: after(running.Running, "start"),
-    "before the mark": lambda: before(running.Running, "mark"),
+    "before the lock": lambda: before(open_charges.OpenCharges, "start"),
+    "after the lock": lambda: after(open_charges.OpenCharges, "start"),
+    "before the mark": lambda: before(open_charges.OpenCharges, "mark"),
     "after the charge": lambda: after(ledger.Ledger, "reserve"),
     "before rows are read": lambda: before(charging, "guarded"),
     "after rows are read": lambda: after(charging, "guarded"),
     "before the commit": lambda: before(ledger.Ledger, "commit"),
     "inside the commit": lambda: after(ledger.Ledger, "_finish"),
-    "after the commit": lambda: before(running.Running, "end"),
+    "after the commit": lambda: before(open_charges.OpenCharges, "end"),
     "after the release": lambda: after(ledger.Ledger, "commit"),
     "while it fails": lambda: (before(ledger.Ledger, "_close_by"), setattr(charging, "guarded", lambda *_: 1 / 0)),
     "after it failed": lambda: (after(ledger.Ledger, "fail"), setattr(charging, "guarded", lambda *_: 1 / 0)),

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._session.minimum_price import SMALLEST_SHARE, is_too_small, smallest, smallest_spend
+from dp_polars._session.prices import SMALLEST_SHARE, is_too_small, smallest, smallest_spend
 
 ROWS = pl.DataFrame({"user": range(60), "n": [1, 2, 3] * 20, "flag": [True, False] * 30})
 SESSIONS = {

@@ -11,7 +11,7 @@ import dp_polars as dp
 from dp_polars import InvalidParameterError
 from dp_polars._session.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars._session.filters import accepts, share_of
-from dp_polars._session.pricing import exponential_cost, gaussian_cost, pure_cost
+from dp_polars._session.prices import exponential_cost, gaussian_cost, pure_cost
 from dp_polars.theory import zcdp_to_delta
 from tests.session.test_filter_by_enumeration import terms_of
 

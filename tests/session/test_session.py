@@ -15,7 +15,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import release_key
 
 FRAME = pl.DataFrame({"region": ["a", None], "count": [3, -1], "x": [0.5, float("nan")]})
 

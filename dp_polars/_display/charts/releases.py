@@ -12,7 +12,7 @@ from dp_polars._display.charts.released_frame import Answer, answer_of, kind_of,
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._release.answers import BIN
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""
