@@ -1,4 +1,4 @@
-"""What a user writes is what is meant, or is refused as our own error."""
+"""A number means exactly what the user wrote, or is refused; the bisection returns only points that hold."""
 
 import math
 from decimal import Decimal
@@ -43,7 +43,7 @@ class Liar(float):
         return "1000"
 
 
-def test_a_float_that_prints_otherwise_is_still_itself():
+def test_a_float_that_prints_as_another_number_is_still_itself():
     assert exact(Liar(0.1), "x") == Fraction(1, 10)
 
 
@@ -55,7 +55,7 @@ BAD = [
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("read", [positive, epsilon_of, delta_of, probability_of])
-def test_what_is_no_parameter_is_refused_as_our_own_error(read, bad):
+def test_what_is_not_a_parameter_is_refused_as_invalid(read, bad):
     with pytest.raises(InvalidParameterError, match="quantity"):
         read(bad, "quantity")
 

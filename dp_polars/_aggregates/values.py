@@ -74,16 +74,21 @@ def _bounds(given: Any, name: str, dtype: pl.DataType, can_estimate: bool) -> tu
         raise InvalidParameterError(
             f"Which values of {name} count at most? Say bounds={example}: values beyond are clipped, and "
             "the bounds decide the noise. They must not be read off the data"
-            + ("." if dtype.is_temporal() or not can_estimate else " (bounds='auto' estimates them privately).")
+            + ("." if dtype.is_temporal() or not can_estimate else " (bounds='auto' estimates them privately)."),
+            code="bounds-missing",
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
-        raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
+        raise InvalidParameterError(
+            "bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).", code="invalid-bounds"
+        )
     lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
     if not lower < upper:
-        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
+        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.", code="invalid-bounds")
     largest = max(abs(lower), abs(upper))
     if not Fraction(1, 10**100) < largest <= _MOST[not dtype.is_float() and not dtype.is_integer()]:
-        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and not both so close to 0.")
+        raise InvalidParameterError(
+            "bounds= must lie within -1e15 and 1e15, and not both so close to 0.", code="invalid-bounds"
+        )
     return lower, upper
 
 

@@ -125,7 +125,9 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
     if query.spend.within is not None or query.spend.mechanism is not None:
         raise InvalidParameterError(f"Say what {selection.kind} may cost with epsilon=, share= or rho=.")
     if "auto" in (query.max_rows, query.max_groups):
-        raise InvalidParameterError(f"Caps of {selection.kind} can't be estimated; say max_rows_per_group=1 and so on.")
+        raise InvalidParameterError(
+            f"Caps of {selection.kind} can't be estimated; say max_rows_per_group=1 and so on.", code="row-cap-missing"
+        )
     if query.domain is not None:
         return
     if selection.kind == "select_best":
@@ -135,7 +137,8 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
         given = "candidates=[...]" if selection.candidates is None else "keys=[...]"
         raise InvalidParameterError(
             f"Which values of {missing} exist is private, and this session has no delta to discover them with. Give "
-            f"the public values with {given}, use an Enum or Boolean column, or open the session with a delta."
+            f"the public values with {given}, use an Enum or Boolean column, or open the session with a delta.",
+            code="no-delta-for-keys",
         )
     if not selection.largest:
         raise InvalidParameterError(

@@ -171,7 +171,8 @@ def _law(asking: Asking, session: Session) -> tuple[Spend | None, Any]:
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
             "What may these responses cost? Say epsilon=1.0 (of each response), share=0.1 (of the session) or rho=; or "
-            "resample=0.5, the probability with which a response is a uniformly random category."
+            "resample=0.5, the probability with which a response is a uniformly random category.",
+            code="response-spend-missing",
         )
     return spend_of(asking.general, session), None
 

@@ -389,5 +389,6 @@ def _no_delta(query: Query) -> InvalidParameterError:
     names = ", ".join(key.name for key in query.keys)
     return InvalidParameterError(
         f"Which values of {names} exist is private, and this session has no delta to discover them with. Give the "
-        "public values with keys=[...], use an Enum or Boolean column, or open the session with a delta."
+        "public values with keys=[...], use an Enum or Boolean column, or open the session with a delta.",
+        code="no-delta-for-keys",
     )

@@ -39,9 +39,9 @@ class Scope:
     tables: tuple[Table, ...]
     sql: str
 
-    def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+    def refuse(self, node: Node, reason: str, *, code: str | None = None) -> StatementNotAllowed:
         """Return the error for a node, with its place in the text."""
-        return StatementNotAllowed(reason + place(node, self.sql))
+        return StatementNotAllowed(reason + place(node, self.sql), code=code)
 
     def resolve(self, node: Node) -> tuple[Table, str] | None:
         """Return the table and the column that a reference means, None if it means neither."""

@@ -172,7 +172,8 @@ def stream_plan_of(
     elif max_rows is None and of == "rows":
         raise InvalidParameterError(
             "With how many rows may one unit count? That decides the noise. Say max_rows_per_group=10 (here or in the "
-            "session), or count units instead of rows with of='units'."
+            "session), or count units instead of rows with of='units'.",
+            code="row-cap-missing",
         )
     epsilon, cost = pure_opening(terms, spend, "a stream")
     scales = sparse_scales(

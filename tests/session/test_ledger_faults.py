@@ -1,6 +1,6 @@
-"""Processes that die between any two steps, older files, backups, copies, forks, tasks: nothing is spent twice or lost.
+"""Nothing is spent twice or lost when processes die between two steps, or with old files, backups, copies and forks.
 
-A process that is killed loses its lock, and who looks next knows that a question died: that closes the session.
+A process that is killed loses its lock. The next process that looks finds that a query died and closes the session.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ def test_a_ledger_that_is_closed_with_a_charge_at_work_leaves_a_dead_one(path):
 
 
 def test_two_sessions_of_one_process_do_not_lose_each_others_locks(path):
-    """POSIX locks are lost when any handle of the file is closed: the process has only one."""
+    """POSIX locks are lost when any handle of the file is closed, so the process has only one."""
     first, second = session_at(path), session_at(path)
     held = first.reserve(dp.pure_cost(0.25), label="at work")
     for _ in range(3):
@@ -387,7 +387,7 @@ def test_a_newer_format_is_refused_and_left_alone(path):
         connection.execute("PRAGMA user_version = 3")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(dp.LedgerError, match="its format is 3, and this one knows 1 to 2"):
+    with pytest.raises(dp.LedgerError, match="its format is 3, and this version reads formats 1 to 2"):
         session_at(path)
     assert path.read_bytes() == before
 
@@ -426,7 +426,7 @@ def test_a_file_that_vanishes_under_an_open_session_is_noticed(path):
 
 
 def test_a_copy_is_a_ledger_of_its_own_and_only_the_owner_can_know(path, tmp_path):
-    """Not detected, and the guarantees say so: two copies are two budgets."""
+    """Copies are not detected, as the guarantees say: two copies are two budgets."""
     session = session_at(path)
     charge(session)
     session.close()

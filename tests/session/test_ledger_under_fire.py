@@ -1,7 +1,7 @@
 """Eight processes charge one ledger and are killed at random moments, again and again.
 
-Whatever the moment: the sum charged never passes the budget, every release that a caller received is in the ledger,
-committed, and the file opens again.
+At every moment, the sum of the charges is within the budget, every release that a caller received is committed in the
+ledger, and the file opens again.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ CONTEXT.set_forkserver_preload(["dp_polars", "tests.session.test_ledger_under_fi
 
 
 def work(path: str, receipts: str) -> None:
-    """Charge until the budget is gone; write down each release only after it was received."""
+    """Charge until the budget is used up, and write down each release only after it was received."""
     session = dp.Session.from_ledger(path)
     out = os.open(receipts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with contextlib.suppress(dp.BudgetExceeded):
