@@ -167,9 +167,8 @@ class Ledger:
     @classmethod
     def open(cls, path: Path) -> Ledger:
         """Return the ledger in an existing file, after checking that it is a ledger and is undamaged."""
-        path = (
-            path.resolve()
-        )  # resolved once, so that a later change of the working directory can't lead to another file
+        # The path is resolved once, so that a later change of the working directory can't lead to another file.
+        path = path.resolve()
         if not path.is_file():
             raise LedgerError(
                 f"There is no ledger at {path}. Create it with Session(..., ledger=path).", code="ledger-not-found"
@@ -349,9 +348,8 @@ class Ledger:
                 for charge in made:  # SQLite may or may not have committed it; no rows were read yet
                     with contextlib.suppress(LedgerError):
                         self.fail(charge, closes=False)
-                    self._open_charges.end(
-                        charge.id
-                    )  # or another process could not lock a new charge with the same number
+                    # Otherwise another process could not lock a new charge that gets the same number.
+                    self._open_charges.end(charge.id)
                 raise
             for charge in made:
                 self._open_charges.mark(identity, charge.id)

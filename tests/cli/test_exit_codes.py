@@ -52,7 +52,7 @@ def test_an_exceeded_budget_is_code_3(tmp_path, run):
     code, out, err = run(*words, "--spend", "0.3", "SELECT dp_count(*) FROM visits")
     assert (code, out) == (3, "")
     assert "the largest spend that fits is" in err
-    assert run(*words, "--spend", "0.8", COUNT)[0] == 0  # what was paid for stays
+    assert run(*words, "--spend", "0.8", COUNT)[0] == 0  # a stored answer stays available
 
 
 @pytest.mark.parametrize(

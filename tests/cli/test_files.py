@@ -37,7 +37,7 @@ def test_inferred_types_are_recorded_in_the_ledger_and_printed(tmp_path, run):
     assert code == 0
     assert f"column types of {os.path.realpath(file)}: user_id BIGINT, region VARCHAR, amount DOUBLE, day DATE" in err
     assert f"recorded in {ledger} as public facts" in err
-    with open(file, "a") as lines:  # one more line, which would have made texts of three columns
+    with open(file, "a") as lines:  # one more line, which would have turned three columns into text
         lines.write("somebody,north,much,yesterday\n")
     again = in_a_new_process(*words, statement)
     assert again.returncode == 0, again.stderr
@@ -93,7 +93,7 @@ def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
     assert json.loads(run("budget", ledger, "--format", "json")[1])["facts"] == []
 
 
-# ---------------------------------------------------------------------- objects
+# ---------------------------------------------------------------------- links and names
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb"])
@@ -111,7 +111,7 @@ def test_a_link_to_a_private_file_is_not_public(kind, link, tmp_path, run):
         assert "visits." in err
         assert "link." in err
         assert "the same file" in err
-    if kind != "duckdb":  # of two public names none is a secret
+    if kind != "duckdb":  # a public file may have two names
         both = ["--public", file, "--public", other]
         assert run("sql", file, *both, *TERMS, "SELECT count(*) FROM link")[0] == 0
 
@@ -158,7 +158,7 @@ def test_a_renamed_unit_is_given_with_a_colon(shop, run):
     assert "--unit-of TABLE=user_id:customer" in err
 
 
-# ---------------------------------------------------------------------- what a terminal obeys
+# ---------------------------------------------------------------------- control characters
 
 
 class Terminal(io.TextIOWrapper):
@@ -175,7 +175,7 @@ def test_nothing_in_an_answer_controls_a_terminal(form, monkeypatch):
     text = shown.buffer.getvalue().decode()
     assert all(sign == "\n" or sign.isprintable() for sign in text)
     assert "PWNED" in text
-    if form in ("json", "jsonl"):  # escapes of its own, so it is the same data
+    if form in ("json", "jsonl"):  # JSON has its own escapes, so the data stay the same
         rows = json.loads(text) if form == "json" else [json.loads(line) for line in text.splitlines()]
         assert rows == frame.to_dicts()
 

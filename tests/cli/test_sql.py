@@ -198,7 +198,7 @@ def test_options_may_come_anywhere_and_the_statement_may_come_from_stdin(tmp_pat
     monkeypatch.setattr("sys.stdin", io.StringIO(statement))
     assert run("sql", file, *huge, *public, "-")[:2] == expected
     both = run("sql", file, lookup, "--name", f"codes={lookup}", *typed(lookup), *huge, statement)
-    assert both[0] == 1  # two private tables; and the lookup has no unit
+    assert both[0] == 1  # both tables are private, and the second one has no unit
     assert "--public" in both[2]
 
 
@@ -232,7 +232,7 @@ def test_a_database_brings_its_tables_and_views(tmp_path, run):
     code, _, err = run("sql", file, *huge, "--public", "regionz", joined)
     assert code == 1
     assert "regions, visits" in err
-    with duckdb.connect(file) as database:  # closed behind a run, and never written to
+    with duckdb.connect(file) as database:  # the run has closed it and never wrote to it
         assert database.execute("SELECT count(*) FROM visits").fetchone() == (1200,)
 
 

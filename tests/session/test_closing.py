@@ -22,7 +22,7 @@ from dp_polars._session.interrupts import Deferred
 
 ROWS = pl.DataFrame({"user": range(60), "n": [1, 2, 3] * 20, "flag": [True, False] * 30})
 DOMAIN = {"flag": None}
-# All of them, before anything is broken: one that is imported later would keep what is broken.
+# Import all modules before an engine is broken: one that is imported later would keep the broken engine.
 MODULES = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(dp.__path__, "dp_polars.")
@@ -85,7 +85,7 @@ QUESTIONS = {
 
 
 def asked(kind, session, error=dp.EngineError):
-    if kind == "lazy":  # Polars 1.44 puts its own error around ours
+    if kind == "lazy":  # Polars 1.44 wraps our error in its own
         error = (error, pl.exceptions.ComputeError)
     if kind == "function":
         error = duckdb.Error
@@ -336,7 +336,7 @@ def test_the_error_travels_to_other_processes():
     assert (str(again), again.code, again.closing) == (str(refused.value), "session-closed", refused.value.closing)
 
 
-# ---------------------------------------------------------------- one way to the rows
+# ---------------------------------------------------------------- the only path to private rows
 
 
 def test_only_one_module_charges_and_only_it_turns_failures_into_errors():

@@ -21,7 +21,7 @@ def terms_of(epsilon=None, delta=None, rho=None, **words):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the deltas here are large so that they can be seen
+        warnings.simplefilter("ignore")  # the deltas here are large so that violations would be visible
         return agree(
             **{
                 "epsilon": epsilon, "delta": delta, "rho": rho, "unit": "u", "adjacency": "add_remove",
@@ -65,7 +65,7 @@ def transcripts(terms, choose, depth, accepts=filters.accepts):
     def walk(history, spent, p, q):
         step = choose(history) if len(history) < depth else None
         while step is not None and not accepts(terms, spent + step[0]):
-            history = (*history, "refused")  # a refusal is a move of the analyst's that costs nothing
+            history = (*history, "refused")  # a refusal is a step of the transcript that costs nothing
             step = choose(history) if len(history) < depth else None
         if step is None:
             left.append(p)
@@ -112,7 +112,7 @@ def test_an_approximate_session_keeps_its_guarantee_for_adaptive_mixtures(delta)
         found = delta_at(p, q, 1)
         assert found <= delta
         largest = max(largest, found)
-    assert largest > delta / 100  # the analysts really come near
+    assert largest > delta / 100  # the analysts come close to the limit
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.2])
@@ -163,7 +163,7 @@ def test_a_zcdp_session_keeps_its_renyi_divergences_for_adaptive_mixtures():
                 assert divergence <= order * 0.05 * (1 + 1e-9)
 
 
-# ---------------------------------------------------------------- faults the enumeration must catch
+# ---------------------------------------------------------------- wrong filters that the enumeration must catch
 
 
 def separate_sums(terms, spent):

@@ -164,7 +164,7 @@ def test_an_exception_at_any_line_leaves_no_lock_held(session):
         assert stopped(lambda: session.reserve(PRICE, label="q"), moment, act=raise_here)
         in_thread(lambda: session.reserve(PRICE, label="other").fail(closes=False))
         session.reserve(PRICE, label="same").fail(closes=False)
-    with pytest.raises(KeyboardInterrupt):  # the first signal afterwards finds no block, and puts the handler back
+    with pytest.raises(KeyboardInterrupt):  # the next signal finds that the block is over and puts the handler back
         interrupt()
     assert not session.closings
 

@@ -150,7 +150,7 @@ def test_a_ledger_that_is_closed_with_a_charge_at_work_leaves_a_dead_one(path):
     first = session_at(path)
     first.reserve(dp.pure_cost(0.25), label="left")
     second = session_at(path)
-    assert not second.closed  # the same process still works on it, as far as anybody knows
+    assert not second.closed  # as far as anybody knows, the same process still works on it
     first.close()
     assert second.closed
 
@@ -178,7 +178,7 @@ def test_a_lock_file_that_is_deleted_closes_the_session_and_nothing_worse(path):
         charge(session)
 
 
-# ---------------------------------------------------------------- forks, tasks
+# ---------------------------------------------------------------- forks and tasks
 
 
 FORK = """
@@ -193,12 +193,12 @@ with session.reserve(dp.pure_cost(0.25), label="of the parent") as reservation:
             try:
                 reservation.fail()
             except dp.LedgerError:
-                # The parent still works on it; the child has a lock of its own for a charge of its own.
+                # The parent still works on its charge. The child has its own lock for its own charge.
                 other = session.reserve(dp.pure_cost(0.125), label="of the child")
                 other.fail(closes=False)
                 code = 0 if not session.closed else 8
             with reservation:
-                pass  # leaving the block finishes nothing here
+                pass  # leaving the block in the child finishes nothing
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -246,7 +246,7 @@ def test_tasks_share_one_budget_and_one_closing():
     found = asyncio.run(all_of_them())
     assert session.spent.epsilon == 1.0
     assert [type(one) for one in found].count(ZeroDivisionError) == 1
-    # Tasks run in turn: those before number 5 were answered, those after it were under way when it failed.
+    # Tasks take turns: those before number 5 were answered, and those after it were under way when it failed.
     assert [type(one) for one in found[6:]] == [dp.SessionClosed] * 10
     assert session.closed
 
@@ -307,7 +307,7 @@ def test_a_full_database_charges_and_releases_nothing(path):
         fill()
     states = [one.state for one in dp.Session.from_ledger(path).releases]
     assert set(states[:-1]) == {"committed"}
-    # That the disk is full depends on nobody's row: the charge failed, and nothing is closed.
+    # A full disk does not depend on anybody's row: the charge fails, and the session stays open.
     assert states[-1] in ("failed", "committed")
     assert not session.closings
 
@@ -434,7 +434,7 @@ def test_a_copy_is_a_ledger_of_its_own_and_only_the_owner_can_know(path, tmp_pat
     assert session_at(tmp_path / "copy.db").spent.epsilon == 0.1
 
 
-# ---------------------------------------------------------------- many
+# ---------------------------------------------------------------- many releases
 
 
 def test_a_soak_in_its_short_form(path):

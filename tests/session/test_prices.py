@@ -175,7 +175,7 @@ def test_no_session_has_more_than_a_hundred_thousand_charges(kind):
     [
         ("pure", dp.pure_cost(0.99e-5)),
         ("approximate", dp.pure_cost(0.99e-5)),
-        ("approximate", dp.pure_cost(6e-4)),  # enough in epsilon, not in rho
+        ("approximate", dp.pure_cost(6e-4)),  # enough in epsilon but not in rho
         ("approximate", dp.Cost(epsilon=Fraction(1, 10**6), rho=Fraction(1, 10))),
         ("zcdp", dp.Cost(epsilon=float("inf"), rho=Fraction(4, 10**6))),
         ("zcdp", dp.pure_cost(1e-3)),

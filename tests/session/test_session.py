@@ -56,7 +56,7 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit_and_costs
     assert len(session.releases) == 1
     again = pickle.loads(pickle.dumps(refused.value))
     assert str(again) == str(refused.value)
-    spend(session, 0.3)  # what it named fits
+    spend(session, 0.3)  # the amount that the message named fits
 
 
 def test_an_approximate_session_accepts_458_small_releases(place):
@@ -267,7 +267,7 @@ def test_stored_frames_keep_their_types(place):
     assert_frame_equal(session.stored(b"e").frame, frame.head(0))
 
 
-# ---------------------------------------------------------------- what can be agreed
+# ---------------------------------------------------------------- terms
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_delta_is_split_in_half_a_quarter_a_quarter_or_as_key_delta_says():
     assert terms.native_delta == terms.delta == Fraction("1e-6")
 
 
-# ---------------------------------------------------------------- showing
+# ---------------------------------------------------------------- display
 
 
 def test_descriptions_show_the_agreement_and_what_is_left(place):
@@ -385,7 +385,7 @@ def test_the_ledger_exports_as_a_frame(place):
     assert frame.schema == dp.Session(epsilon=1.0, unit="user").export().schema
 
 
-# ---------------------------------------------------------------- one budget, never two
+# ---------------------------------------------------------------- one budget that is never copied
 
 
 def test_copies_share_the_budget_and_a_session_in_memory_cannot_be_pickled():
@@ -483,7 +483,7 @@ def work():
     while not stop.is_set():
         session.reserve(dp.pure_cost(0.0001), label="thread").fail(closes=False)
         charged.append(1)
-        time.sleep(0.005)  # or the children would wait for ever for their turn
+        time.sleep(0.005)  # otherwise the children would wait forever for their turn
 
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads:
@@ -534,7 +534,7 @@ def test_threads_share_one_budget(place):
     assert session.spent.epsilon == 1.0
 
 
-# ---------------------------------------------------------------- texts and frames that can't be stored
+# ---------------------------------------------------------------- labels and frames that can't be stored
 
 
 def test_a_label_with_half_a_surrogate_pair_is_refused_before_the_charge():

@@ -71,7 +71,9 @@ def test_one_person_with_many_rows_does_not_count_as_many():
     session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="may protect less"):
         dp.private(pl.DataFrame({"user": [1] * 1000}), session, unit=dp.ROW)
-    later = dp.private(pl.DataFrame({"user": [1] * 1000}), unit=dp.ROW)  # no session yet: refused when there is one
+    later = dp.private(
+        pl.DataFrame({"user": [1] * 1000}), unit=dp.ROW
+    )  # there is no session yet, so it is refused later
     with session, pytest.raises(dp.InvalidParameterError, match="may protect less"):
         later.count(epsilon=0.5)
     assert not session.releases
@@ -145,7 +147,7 @@ def test_sql_has_the_same_rule():
     weaker = con.private("visits", unit="n", weaker_unit=True).preview(query)
     assert "allowed by the owner" in str(weaker)
     assert weaker.parts[0].sensitivity.l1 == own
-    # Paid by another session, the same words mean something else.
+    # In another session, the same unit means something else.
     other = con._paid_by(dp.Session(epsilon=5.0, unit="n", max_rows_per_group=1))
     assert "allowed by the owner" not in str(other.preview(query))
 
@@ -172,7 +174,7 @@ def test_columns_that_differ_by_case_alone_are_refused():
     frame = pl.DataFrame({"User": [1], "user": [2]})
     with pytest.raises(dp.InvalidParameterError, match="'User' and 'user', which differ by case"):
         dp.private(frame, dp.Session(epsilon=1.0, unit="user")).count_units(epsilon=0.5)
-    check_names(["Ä", "ä", "a", "^x", "x$", "a*"])  # DuckDB folds ASCII alone
+    check_names(["Ä", "ä", "a", "^x", "x$", "a*"])  # DuckDB folds only ASCII letters
 
 
 # ---------------------------------------------------------------- copies
