@@ -99,7 +99,7 @@ def test_a_file_that_is_read_is_not_overwritten(words, tmp_path, run):
     assert run(*words, "--output", tmp_path / "b.db")[0] == 2
     code, out, err = run(*words, "--output", tmp_path / "no" / "such.csv")
     assert (code, out) == (4, "")
-    assert "Nothing was asked" in err
+    assert "Nothing was run or charged" in err
 
 
 def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
