@@ -318,7 +318,8 @@ class PrivateFrame(
         missing = [name for name in columns if name not in self._schema()]
         if missing:
             raise InvalidParameterError(
-                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}."
+                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}.",
+                code="unknown-column",
             )
 
     def _keep_unit(self, touched: set[str], what: str) -> None:

@@ -73,7 +73,8 @@ def unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
     if fold(name) in _CLOCKS:
         return scope.refuse(node, f"{name} depends on when it is asked; pass the time as a parameter.")
     known = [column for table in scope.tables for column in table.columns]
-    return scope.refuse(node, f"There is no column {name}{closest(node['column_names'][-1], known)}.")
+    others = closest(node["column_names"][-1], known)
+    return scope.refuse(node, f"There is no column {name}{others}.", code="unknown-column")
 
 
 def closest(name: str, known: Sequence[str]) -> str:
