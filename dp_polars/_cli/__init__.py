@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, Parser, exit_code_of, message_of
+from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, CommandParser, exit_code_of, message_of
 from dp_polars._display.escaping import escaped
 
 COMMANDS = {
@@ -85,10 +85,10 @@ def _run(words: list[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
-    parser = Parser(
+    parser = CommandParser(
         prog="dp-polars",
         usage="dp-polars COMMAND ...",
-        description="Differential privacy inside Polars and DuckDB, with one budget that cannot overspend.\n\n"
+        description="Differential privacy inside Polars and DuckDB, with one budget that cannot be overspent.\n\n"
         f"commands (see dp-polars COMMAND --help):\n{listed}",
         epilog=f"{_EXAMPLES}\n{CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

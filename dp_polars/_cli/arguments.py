@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dp_polars._cli.exit_codes import Parser
+from dp_polars._cli.exit_codes import CommandParser
 from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW, Terms
 from dp_polars.errors import InvalidParameterError
@@ -30,7 +30,7 @@ _MOST_DIGITS = 200
 
 def statement_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return the parser of a command that takes files and a statement."""
-    parser = Parser(
+    parser = CommandParser(
         prog=f"dp-polars {command}",
         usage=f"dp-polars {command} FILE... --unit COLUMN --epsilon E [--delta D] [--ledger BUDGET] ... 'SELECT ...'",
         description=f"{description}\n\n{_FILES}",

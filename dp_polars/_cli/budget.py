@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import polars as pl
 
-from dp_polars._cli.exit_codes import CODES, Parser
+from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
 from dp_polars._display.escaping import escaped
 from dp_polars._session.session import Session
@@ -24,9 +24,9 @@ examples:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
-    parser = Parser(
+    parser = CommandParser(
         prog="dp-polars budget",
-        description="Show a ledger: its terms, the budget that is spent and left, and every release. Change nothing.",
+        description="Show a ledger without changing it: its terms, the budget that is spent and left, and every release.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._cli.exit_codes import Parser
+from dp_polars._cli.exit_codes import CommandParser
 
 REGIONS = ["north", "south", "east", "west"]
 _POLARS = 'visits.dp.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)'
@@ -33,7 +33,7 @@ def visits() -> pl.DataFrame:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
-    parser = Parser(
+    parser = CommandParser(
         prog="dp-polars demo",
         description="Count how many people of a made-up table visited each region, in Polars and in SQL, and show the "
         "plan, the answers with their intervals, and the budget that is left. No file is read or written.",

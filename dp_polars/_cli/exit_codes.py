@@ -23,7 +23,7 @@ exit codes:
 WITHHELD = "an internal error; its message is withheld because it may quote rows. What was charged stays charged."
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser of arguments whose messages can't control a terminal."""
 
     def error(self, message: str) -> NoReturn:

@@ -22,12 +22,12 @@ from dp_polars.errors import LedgerError
 _SHORTEST, _LONGEST = 0.0002, 0.005  # seconds that a waiting thread sleeps between two checks
 
 
-class _Claim:
+class _LockClaim:
     """The turn of one function in one thread. It ends when it is given up or when the function ends."""
 
     def __init__(self, frame: FrameType | None) -> None:
         self.frame, self.thread = frame, threading.get_ident()
-        self.next: dict[None, _Claim] = {}
+        self.next: dict[None, _LockClaim] = {}
 
     def holds(self) -> bool:
         frame = self.frame
@@ -41,7 +41,7 @@ class _Held:
     """The `with` block of one claim."""
 
     def __init__(self, guard: Exclusive, frame: FrameType, patience: float) -> None:
-        self._guard, self._patience, self._claim = guard, patience, _Claim(frame)
+        self._guard, self._patience, self._claim = guard, patience, _LockClaim(frame)
 
     def __enter__(self) -> None:
         self._guard.wait_for(self._claim, self._patience)
@@ -67,7 +67,7 @@ class Exclusive:
         self.connection = connection
         self.forked = False
         self._process = os.getpid()
-        self._last = _Claim(None)
+        self._last = _LockClaim(None)
         _ALL.add(self)
 
     def inherited(self) -> bool:
@@ -78,7 +78,7 @@ class Exclusive:
         """Keep other threads out of a `with` block of the calling function, or of the function with this frame."""
         return _Held(self, frame or sys._getframe(1), patience)
 
-    def wait_for(self, claim: _Claim, patience: float) -> None:
+    def wait_for(self, claim: _LockClaim, patience: float) -> None:
         """Wait until a claim gets its turn. An exception while waiting leaves nothing behind."""
         started, pause = time.monotonic(), _SHORTEST
         while not self._give(claim):
@@ -100,12 +100,12 @@ class Exclusive:
         last = self._newest()
         return last.thread == threading.get_ident() and last.holds()
 
-    def _give(self, claim: _Claim) -> bool:
+    def _give(self, claim: _LockClaim) -> bool:
         """Give a claim its turn if nobody has one. Each claim has one successor, set in one step by a dictionary."""
         last = self._newest()
         return not last.holds() and last.next.setdefault(None, claim) is claim
 
-    def _newest(self) -> _Claim:
+    def _newest(self) -> _LockClaim:
         last = self._last
         while last.next:
             last = last.next[None]
@@ -114,7 +114,7 @@ class Exclusive:
 
 
 _ALL: weakref.WeakSet[Exclusive] = weakref.WeakSet()
-_HELD: list[_Claim] = []
+_HELD: list[_LockClaim] = []
 _KEPT: list[object] = []
 
 
@@ -123,7 +123,7 @@ def _before_fork() -> None:
     forking = sys._getframe(1)  # the function that forks
     for guard in list(_ALL):
         if guard.connection is not None and not guard.busy():
-            claim = _Claim(forking)
+            claim = _LockClaim(forking)
             guard.wait_for(claim, math.inf)
             _HELD.append(claim)
 
