@@ -2,15 +2,64 @@
 
 A message says what went wrong, why it matters and how to fix it. It never quotes a private value: no cell of a frame,
 no exact aggregate, and no engine's own message. Messages may change between versions. Programs should choose by the
-error's class or by its `code`, a short text such as "budget-exceeded" that stays the same.
+error's class or by its `code`, a short text such as "budget-exceeded" that stays the same. `Code` lists all codes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dp_polars._session.ledger import Closing
+
+
+Code = Literal[
+    # the codes of classes, for errors that have none of their own
+    "error",
+    "invalid-parameter",
+    "invalid-data",
+    "budget-exceeded",
+    "engine-failed",
+    "session-closed",
+    "expression-not-allowed",
+    "statement-not-allowed",
+    "ledger-unusable",
+    "ledger-mismatch",
+    "file-unusable",
+    # the terms of a session, and its spend
+    "budget-missing",
+    "unit-missing",
+    "unit-may-protect-less",
+    "spend-missing",
+    "spend-too-small",
+    "response-spend-missing",
+    "spending-not-allowed",
+    "session-in-memory",
+    # queries
+    "unknown-column",
+    "bounds-missing",
+    "invalid-bounds",
+    "group-cap-missing",
+    "row-cap-missing",
+    "no-delta-for-keys",
+    # SQL statements and files
+    "unknown-table",
+    "table-function-not-allowed",
+    "private-join",
+    "unit-column-missing",
+    "view-unit-missing",
+    "column-types-missing",
+    # ledgers
+    "ledger-not-found",
+    "not-a-ledger",
+    "ledger-format",
+    "ledger-damaged",
+    "ledger-outdated",
+    "ledger-replaced",
+    "ledger-closed",
+    "ledger-in-use",
+]
+"""Every code that an error can have."""
 
 
 class DPError(Exception):
@@ -31,9 +80,9 @@ class DPError(Exception):
     InvalidParameterError unit-missing
     """
 
-    code: str = "error"
+    code: Code = "error"
 
-    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+    def __init__(self, message: str = "", *, code: Code | None = None) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
@@ -148,7 +197,7 @@ class StatementNotAllowed(DPError, ValueError):  # noqa: N818 - a refusal that u
 class LedgerError(DPError):
     """The ledger could not be read or written, so nothing may be released."""
 
-    code = "ledger-unusable"
+    code: Code = "ledger-unusable"
 
 
 class LedgerMismatch(LedgerError):  # noqa: N818 - a refusal that users name in `except`, not a fault

@@ -4,12 +4,13 @@ import ast
 import pickle
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import dp_polars as dp
 from dp_polars import errors
-from dp_polars._cli.exit_codes import HINTS
+from dp_polars._cli.exit_codes import HINTS, FileProblem
 from dp_polars._session.ledger import Closing
 
 PACKAGE = Path(dp.__file__).parent
@@ -24,7 +25,7 @@ def codes():
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
                 yield node.value.value
-    yield from (one.code for one in CLASSES)
+    yield from (one.code for one in (*CLASSES, FileProblem))
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -59,6 +60,10 @@ def test_a_code_can_be_given_where_an_error_is_raised():
 def test_an_error_keeps_its_code_in_another_process(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.code) == (type(error), str(error), error.code)
+
+
+def test_the_list_of_codes_has_every_code_that_is_raised_and_no_other():
+    assert {code for code in codes() if code is not None} == set(get_args(errors.Code))
 
 
 def test_every_hint_of_the_command_line_is_for_a_code_that_is_raised():

@@ -26,7 +26,7 @@ def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
     parser = CommandParser(
         prog="dp-polars budget",
-        description="Show a ledger without changing it: its terms, the budget that is spent and left, and every release.",
+        description="Show a ledger, unchanged: its terms, the budget that is spent and left, and every release.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

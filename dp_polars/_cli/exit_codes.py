@@ -6,7 +6,7 @@ import argparse
 from typing import NoReturn
 
 from dp_polars._display.escaping import escaped
-from dp_polars.errors import BudgetExceeded, DPError, LedgerError, LedgerMismatch
+from dp_polars.errors import BudgetExceeded, Code, DPError, LedgerError, LedgerMismatch
 
 REFUSED, OVER_BUDGET, UNREADABLE = 1, 3, 4
 
@@ -43,7 +43,7 @@ _WHOSE_ROWS = (
 _TABLES = "tables are the files that come before the statement, each with the file's name without its extension"
 _BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100)"
 
-HINTS = {
+HINTS: dict[Code, str] = {
     "spend-missing": "--spend 0.1, --share 0.05 or --queries 20, or epsilon := 0.1 inside the private aggregate",
     "response-spend-missing": "--spend 1.0 or --share 0.1, or epsilon := 1.0 inside the call",
     "group-cap-missing": "--max-groups 3, or max_groups := 3 and keys := ['a', 'b'] inside the private aggregate",

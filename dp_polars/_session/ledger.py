@@ -212,7 +212,7 @@ class Ledger:
                 charged = charged + _cost(amounts) * times
             if charged != self._spent():
                 raise self._damaged()
-            self._check_age()
+            self._check_count()
 
     def _damaged(self) -> LedgerError:
         return LedgerError(
@@ -221,17 +221,17 @@ class Ledger:
             code="ledger-damaged",
         )
 
-    def _check_age(self) -> str:
-        """Return the ledger's identity, or refuse an older copy, which has fewer charges than were made."""
+    def _check_count(self) -> str:
+        """Return the ledger's identity. Refuse an older copy, which has fewer charges than were made."""
         (identity,) = self._connection.execute("SELECT identity FROM agreement").fetchone()
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM charge").fetchone()
-        marked = self._open_charges.marked(identity)
-        if marked > last:
+        recorded = self._open_charges.recorded_count(identity)
+        if recorded > last:
             raise LedgerError(
-                f"The ledger {self.path} has {last:,} charges, but {marked:,} were made: an older copy was put in its "
-                "place, and the budget that was spent since would be spent again. Restore the newest copy. If it is "
-                "lost, agree on a new budget in a new ledger. Deleting "
-                f"{self.path}-running makes the old copy usable, and the guarantee no longer holds.",
+                f"The ledger {self.path} has {last:,} charges, but {recorded:,} were made: an older copy was put in "
+                "its place, and the budget that was spent since would be spent again. Restore the newest copy. If it "
+                "is lost, agree on a new budget in a new ledger. Deleting "
+                f"{self.path}-running makes the old copy usable, but then the guarantee does not hold.",
                 code="ledger-outdated",
             )
         return str(identity)
@@ -266,7 +266,7 @@ class Ledger:
 
     def closings(self) -> list[Closing]:
         """Return every closing of the session, in order."""
-        self.look()
+        self.fail_dead_charges()
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
@@ -295,22 +295,22 @@ class Ledger:
             ).fetchone()
         return str(recorded)
 
-    def look(self) -> None:
+    def fail_dead_charges(self) -> None:
         """Mark charges whose process died, which closes the session. A ledger that may only be read stays as it is."""
         with self._reading() as connection:
             waiting = self._waiting(connection)
         with contextlib.suppress(LedgerError):
             if self._open_charges.dead(waiting):
                 with self._writing() as connection:
-                    self._bury(connection)
+                    self._fail_dead_charges(connection)
 
     def refuse_closed(self) -> int:
         """Raise `SessionClosed` if the session is closed. Otherwise return how often it was closed so far."""
-        self.look()
+        self.fail_dead_charges()
         with self._reading() as connection:
-            standing, times = self._standing(connection), self._times_closed(connection)
-        if standing is not None:
-            raise SessionClosed(standing)
+            closing, times = self._current_closing(connection), self._times_closed(connection)
+        if closing is not None:
+            raise SessionClosed(closing)
         return times
 
     def find(self, key: bytes) -> tuple[Entry, bytes] | None:
@@ -343,7 +343,7 @@ class Ledger:
         made: list[Charge] = []
         with Deferred():
             try:
-                identity, standing = self._reserved(cost, label, key, accepts, made)
+                identity, closing = self._charge_unless_closed(cost, label, key, accepts, made)
             except BaseException:
                 for charge in made:  # SQLite may or may not have committed it; no rows were read yet
                     with contextlib.suppress(LedgerError):
@@ -352,23 +352,23 @@ class Ledger:
                     self._open_charges.end(charge.id)
                 raise
             for charge in made:
-                self._open_charges.mark(identity, charge.id)
-        if standing is not None:
-            raise SessionClosed(standing)
+                self._open_charges.record_count(identity, charge.id)
+        if closing is not None:
+            raise SessionClosed(closing)
         return made[0] if made else None
 
-    def _reserved(
+    def _charge_unless_closed(
         self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool], made: list[Charge]
     ) -> tuple[str, Closing | None]:
         with self._writing() as connection:
-            identity = self._check_age()
-            self._bury(connection)
-            standing = self._standing(connection)
-            if standing is None:
-                self._charged(connection, cost, label, key, accepts, made)
-        return identity, standing
+            identity = self._check_count()
+            self._fail_dead_charges(connection)
+            closing = self._current_closing(connection)
+            if closing is None:
+                self._charge(connection, cost, label, key, accepts, made)
+        return identity, closing
 
-    def _charged(
+    def _charge(
         self,
         connection: sqlite3.Connection,
         cost: Cost,
@@ -397,22 +397,22 @@ class Ledger:
         """Store the release of a charge. If the session was closed since the charge, mark it as failed instead."""
         with Deferred():
             with self._writing() as connection:
-                standing = self._closed_since(connection, charge)
-                if standing is not None:
+                closing = self._closed_since(connection, charge)
+                if closing is not None:
                     self._mark(connection, charge.id, "failed")
                 else:
                     self._finish(connection, charge.id, "committed")
                     connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
             self._open_charges.end(charge.id)
-        if standing is not None:
-            raise SessionClosed(standing)
+        if closing is not None:
+            raise SessionClosed(closing)
 
     def fail(self, charge: Charge, *, closes: bool) -> Closing | None:
         """Mark a charge as failed and, with `closes`, close the session. Return what had closed it since the charge."""
         with Deferred():
             try:
                 with self._writing() as connection:
-                    standing = self._closed_since(connection, charge)
+                    closing = self._closed_since(connection, charge)
                     self._finish(connection, charge.id, "failed")
                     if closes:
                         self._close_by(connection, charge.id, "failed")
@@ -421,7 +421,7 @@ class Ledger:
                     self._open_charges.end(charge.id)
                 raise
             self._open_charges.end(charge.id)
-        return standing
+        return closing
 
     def close_by(self, identifier: int) -> None:
         """Close the session because of a failure that belongs to a finished charge, such as that of an open stream."""
@@ -431,8 +431,8 @@ class Ledger:
     def reopen(self, reason: str) -> None:
         """Reopen a closed session on behalf of its owner."""
         with self._writing() as connection:
-            self._bury(connection)
-            if self._standing(connection) is None:
+            self._fail_dead_charges(connection)
+            if self._current_closing(connection) is None:
                 raise InvalidParameterError("This session is not closed, so there is nothing to reopen.")
             cursor = connection.execute(
                 "INSERT INTO reopening (reason, reopened_at) VALUES (?, ?)",
@@ -457,7 +457,7 @@ class Ledger:
             (identifier, cause, _now()),
         )
 
-    def _bury(self, connection: sqlite3.Connection) -> None:
+    def _fail_dead_charges(self, connection: sqlite3.Connection) -> None:
         """Mark the charges on which no process works any more. Each counts as a failure."""
         for identifier in self._open_charges.dead(self._waiting(connection)):
             self._mark(connection, identifier, "failed")
@@ -466,7 +466,7 @@ class Ledger:
     def _waiting(self, connection: sqlite3.Connection) -> set[int]:
         return set(chain(*connection.execute("SELECT id FROM charge WHERE state = 'reserved'")))
 
-    def _standing(self, connection: sqlite3.Connection) -> Closing | None:
+    def _current_closing(self, connection: sqlite3.Connection) -> Closing | None:
         """Return the first closing that keeps the session closed, or None."""
         row = connection.execute(
             "SELECT charge_id, cause, closed_at FROM closing WHERE reopening_id IS NULL ORDER BY id LIMIT 1"

@@ -93,7 +93,7 @@ class _LockFile:
         finally:
             self._rest()
 
-    def marked(self, identity: str) -> int:
+    def recorded_count(self, identity: str) -> int:
         """Return a lower bound of the number of charges that a ledger had; 0 if the file does not say."""
         if not self.path.exists():
             return 0
@@ -109,7 +109,7 @@ class _LockFile:
             return 0
         return int.from_bytes(text[_IDENTITY:], "big")
 
-    def mark(self, identity: str, charges: int) -> None:
+    def record_count(self, identity: str, charges: int) -> None:
         """Record how many charges there are. Call it only after they were written to the ledger."""
         if self._handle is not None:
             os.lseek(self._handle, 0, os.SEEK_SET)
@@ -182,20 +182,20 @@ class OpenCharges:
         with file.guard.held(_PATIENCE), self._translated():
             return [charge for charge in sorted(charges - file.own) if not file.is_running(charge)]
 
-    def marked(self, identity: str) -> int:
+    def recorded_count(self, identity: str) -> int:
         """Return a lower bound of the number of charges that this ledger had, as the lock file recorded it."""
         file = self._file()
         if file is None:
             return 0
         with file.guard.held(_PATIENCE):
-            return file.marked(identity)
+            return file.recorded_count(identity)
 
-    def mark(self, identity: str, charges: int) -> None:
+    def record_count(self, identity: str, charges: int) -> None:
         """Record how many charges there are. The record may lag behind the ledger and is never ahead of it."""
         file = self._file()
         if file is not None:
             with file.guard.held(_PATIENCE), contextlib.suppress(OSError):
-                file.mark(identity, charges)
+                file.record_count(identity, charges)
 
     def close(self) -> None:
         """Give all locks back. Charges that are not finished now never will be."""

@@ -168,9 +168,9 @@ class Reservation:
         """
         self._check_open()
         self._open = False
-        standing = self._ledger.fail(self._charge, closes=closes)
-        if standing is not None and closes:  # of several queries under way, only one may tell that it failed
-            raise SessionClosed(standing)
+        closing = self._ledger.fail(self._charge, closes=closes)
+        if closing is not None and closes:  # of several queries under way, only one may tell that it failed
+            raise SessionClosed(closing)
 
     def _check_open(self) -> None:
         if self._guard.inherited():

@@ -22,7 +22,7 @@ from dp_polars._sql.expressions import Reader
 from dp_polars._sql.public_expressions import check_ordinary
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, column, fold, path_of, walk
 from dp_polars._sql.tables import Meaning, Scope, Table, closest
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import Code, InvalidParameterError
 
 _JOIN_PARTS = frozenset(
     {
@@ -405,7 +405,7 @@ class Relations:
         self._numbers[0] += 1
         return self._numbers[0]
 
-    def _refuse(self, node: Node, reason: str, *, code: str | None = None) -> Exception:
+    def _refuse(self, node: Node, reason: str, *, code: Code | None = None) -> Exception:
         return Scope((), self.sql).refuse(node, reason, code=code)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dp_polars._expressions import Column
 from dp_polars._sql.syntax_tree import Node, fold, place
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.errors import Code, StatementNotAllowed
 
 Meaning = Column | str
 """What a column name stands for over private rows: a column, or the SQL type that keeps it from being used."""
@@ -39,7 +39,7 @@ class Scope:
     tables: tuple[Table, ...]
     sql: str
 
-    def refuse(self, node: Node, reason: str, *, code: str | None = None) -> StatementNotAllowed:
+    def refuse(self, node: Node, reason: str, *, code: Code | None = None) -> StatementNotAllowed:
         """Return the error for a node, with its place in the text."""
         return StatementNotAllowed(reason + place(node, self.sql), code=code)
 

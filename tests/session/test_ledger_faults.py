@@ -68,11 +68,11 @@ def after(owner, name):
 path, step = sys.argv[1:]
 session = dp.Session.from_ledger(path)
 {
-    "before the charge": lambda: before(ledger.Ledger, "_check_age"),
-    "before the row": lambda: before(ledger.Ledger, "_charged"),
+    "before the charge": lambda: before(ledger.Ledger, "_check_count"),
+    "before the row": lambda: before(ledger.Ledger, "_charge"),
     "before the lock": lambda: before(open_charges.OpenCharges, "start"),
     "after the lock": lambda: after(open_charges.OpenCharges, "start"),
-    "before the mark": lambda: before(open_charges.OpenCharges, "mark"),
+    "before the count": lambda: before(open_charges.OpenCharges, "record_count"),
     "after the charge": lambda: after(ledger.Ledger, "reserve"),
     "before rows are read": lambda: before(charging, "guarded"),
     "after rows are read": lambda: after(charging, "guarded"),
@@ -89,7 +89,7 @@ dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1"
 NOT_CHARGED = ("before the charge", "before the row", "before the lock", "after the lock")
 RELEASED = ("after the commit", "after the release")
 DIED = {
-    "before the mark": "died",
+    "before the count": "died",
     "after the charge": "died",
     "before rows are read": "died",
     "after rows are read": "died",
