@@ -252,14 +252,6 @@ class Session:
                 reservation.fail(closes=False)
             raise
 
-    def stored(self, key: bytes) -> Release | None:
-        """Return the newest release that is stored under a key, or None. Charge nothing."""
-        found = self._ledger.find(key)
-        if found is None:
-            return None
-        entry, frame = found
-        return self._released(entry, frame)
-
     def check(self, cost: Cost) -> None:
         """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now. Charge nothing."""
         self._ledger.refuse_closed()
@@ -269,13 +261,30 @@ class Session:
     def _check_cost(self, cost: Cost) -> None:
         if type(cost) is not Cost:  # a subclass could add up differently
             raise InvalidParameterError(
-                f"The cost of a release must be a dp.Cost, got {type(cost).__name__}; use dp.pure_cost(0.1)."
+                f"The cost of a release must be a dp.Cost, got {type(cost).__name__}; pass dp.pure_cost(0.1)."
             )
         if not (cost.epsilon and cost.rho):
             raise InvalidParameterError(
                 "A release must cost something in epsilon and in rho, but this cost says it is free."
             )
         check_price(self._terms, cost)
+
+    def _refusal(self, cost: Cost) -> BudgetExceeded:
+        remaining = self.remaining
+        keys = remaining.delta if cost.delta else None
+        parts = {"epsilon": remaining.epsilon, "rho": remaining.rho, "delta for keys": keys}
+        kind: Mechanism = "gaussian" if cost.gaussian_delta or self._terms.measure == "zcdp" else "laplace"
+        measure: Literal["epsilon", "rho"] = "rho" if self._terms.measure == "zcdp" else "epsilon"
+        largest = self.largest_affordable(mechanism=kind, measure=measure)
+        fitting = f"{measure} {largest:.12g} ({kind})" if largest else "nothing"
+        if cost.delta:
+            fitting += f" with at most {remaining.delta:.6g} of delta for keys"
+        left = ", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None)
+        return BudgetExceeded(
+            requested=f"epsilon {float(cost.epsilon):.6g}" if self._terms.measure == "pure" else str(cost),
+            remaining=f"{remaining.share:.2%} of the session ({left})",
+            largest_affordable=fitting,
+        )
 
     # ------------------------------------------------------------------ closing and reopening
 
@@ -351,28 +360,33 @@ class Session:
         """Record a fact unless there is one already, and return the value that is recorded."""
         return self._ledger.record(kind, subject, value)
 
-    def _refusal(self, cost: Cost) -> BudgetExceeded:
-        remaining = self.remaining
-        keys = remaining.delta if cost.delta else None
-        parts = {"epsilon": remaining.epsilon, "rho": remaining.rho, "delta for keys": keys}
-        kind: Mechanism = "gaussian" if cost.gaussian_delta or self._terms.measure == "zcdp" else "laplace"
-        measure: Literal["epsilon", "rho"] = "rho" if self._terms.measure == "zcdp" else "epsilon"
-        largest = self.largest_affordable(mechanism=kind, measure=measure)
-        fitting = f"{measure} {largest:.12g} ({kind})" if largest else "nothing"
-        if cost.delta:
-            fitting += f" with at most {remaining.delta:.6g} of delta for keys"
-        left = ", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None)
-        return BudgetExceeded(
-            requested=f"epsilon {float(cost.epsilon):.6g}" if self._terms.measure == "pure" else str(cost),
-            remaining=f"{remaining.share:.2%} of the session ({left})",
-            largest_affordable=fitting,
+    # ------------------------------------------------------------------ releases and plans
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """Every charge so far, in order, with its state, cost and plan and the released frame."""
+        return tuple(
+            Release(entry, partial(self._read, entry.id), stored=False, plan=self._plans.get(entry.id))
+            for entry in self._ledger.entries()
         )
+
+    def _read(self, identifier: int) -> pl.DataFrame | None:
+        found = self._ledger.result(identifier)
+        return None if found is None else from_ipc(found[1], identifier)
 
     def release(self, identifier: int) -> Release:
         """Return a committed release by its number in the ledger, which `releases` and `export` show."""
         found = self._ledger.result(identifier)
         if found is None:
             raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
+        entry, frame = found
+        return self._released(entry, frame)
+
+    def stored(self, key: bytes) -> Release | None:
+        """Return the newest release that is stored under a key, or None. Charge nothing."""
+        found = self._ledger.find(key)
+        if found is None:
+            return None
         entry, frame = found
         return self._released(entry, frame)
 
@@ -394,20 +408,6 @@ class Session:
         release.plan = self._plans[release.id] = plan
         while len(self._plans) > _PLANS:
             self._plans.pop(min(self._plans))
-
-    # ------------------------------------------------------------------ display
-
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        """Every charge so far, in order, with its state, cost and plan and the released frame."""
-        return tuple(
-            Release(entry, partial(self._read, entry.id), stored=False, plan=self._plans.get(entry.id))
-            for entry in self._ledger.entries()
-        )
-
-    def _read(self, identifier: int) -> pl.DataFrame | None:
-        found = self._ledger.result(identifier)
-        return None if found is None else from_ipc(found[1], identifier)
 
     def export(self) -> pl.DataFrame:
         """Return the ledger as a frame with one row per charge.
@@ -451,6 +451,8 @@ class Session:
         True
         """
         return self._ledger.path
+
+    # ------------------------------------------------------------------ display
 
     def describe(self) -> str:
         """Return the terms, the budget that is spent and left, and the last releases, as text."""
