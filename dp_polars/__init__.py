@@ -22,9 +22,12 @@ from dp_polars._many.online_release import OnlineAnswer
 from dp_polars._many.synthesis import Synthesis
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._plan.plan import Plan
-from dp_polars._session import ROW, Budget, Closing, Cost, Fact, Release, Reservation, Session, Terms
-from dp_polars._session.current import current_session, set_session
-from dp_polars._session.pricing import exponential_cost, gaussian_cost, pure_cost
+from dp_polars._session.cost import Budget, Cost
+from dp_polars._session.ledger import Closing, Fact
+from dp_polars._session.prices import exponential_cost, gaussian_cost, pure_cost
+from dp_polars._session.releases import Release, Reservation
+from dp_polars._session.session import Session, current_session, set_session
+from dp_polars._session.terms import ROW, Terms
 from dp_polars._streams.plan import StreamPlan
 from dp_polars._streams.stream import Stream
 from dp_polars.errors import (

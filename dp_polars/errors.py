@@ -1,36 +1,112 @@
-"""Every error and warning of the library, under one base class.
+"""Every error and warning of the library. All errors share one base class and have a code.
 
-A message says what went wrong, why it matters and how to fix it, in the user's own words. It never quotes a
-private value: no cell of a frame, no exact aggregate, no engine's own message.
+A message says what went wrong, why it matters and how to fix it. It never quotes a private value: no cell of a frame,
+no exact aggregate, and no engine's own message. Messages may change between versions. Programs should choose by the
+error's class or by its `code`, a short text such as "budget-exceeded" that stays the same. `Code` lists all codes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dp_polars._session.ledger import Closing
 
 
+Code = Literal[
+    # the codes of classes, for errors that have none of their own
+    "error",
+    "invalid-parameter",
+    "invalid-data",
+    "budget-exceeded",
+    "engine-failed",
+    "session-closed",
+    "expression-not-allowed",
+    "statement-not-allowed",
+    "ledger-unusable",
+    "ledger-mismatch",
+    "file-unusable",
+    # the terms of a session, and its spend
+    "budget-missing",
+    "unit-missing",
+    "unit-may-protect-less",
+    "spend-missing",
+    "spend-too-small",
+    "response-spend-missing",
+    "spending-not-allowed",
+    "session-in-memory",
+    # queries
+    "unknown-column",
+    "bounds-missing",
+    "invalid-bounds",
+    "group-cap-missing",
+    "row-cap-missing",
+    "no-delta-for-keys",
+    # SQL statements and files
+    "unknown-table",
+    "table-function-not-allowed",
+    "private-join",
+    "unit-column-missing",
+    "view-unit-missing",
+    "column-types-missing",
+    # ledgers
+    "ledger-not-found",
+    "not-a-ledger",
+    "ledger-format",
+    "ledger-damaged",
+    "ledger-outdated",
+    "ledger-replaced",
+    "ledger-closed",
+    "ledger-in-use",
+]
+"""Every code that an error can have."""
+
+
 class DPError(Exception):
-    """Base class of every error that dp_polars raises on purpose."""
+    """Base class of every error that dp_polars raises on purpose.
+
+    Attributes
+    ----------
+    code
+        What went wrong, as a short text for programs. It is that of the class unless the error has its own.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> try:
+    ...     dp.Session(epsilon=1.0)
+    ... except dp.DPError as error:
+    ...     print(type(error).__name__, error.code)
+    InvalidParameterError unit-missing
+    """
+
+    code: Code = "error"
+
+    def __init__(self, message: str = "", *, code: Code | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
 
 
 class InvalidParameterError(DPError, ValueError):
-    """A parameter (epsilon, delta, sensitivity, scale, ...) has no meaning or no proof for its value."""
+    """A parameter (epsilon, delta, sensitivity, scale, ...) has a value without a meaning or without a proof."""
+
+    code = "invalid-parameter"
 
 
 class InvalidDataError(DPError, ValueError):
     """The values have a type or content that a mechanism cannot protect (NaN, null, text, empty)."""
 
+    code = "invalid-data"
 
-class BudgetExceeded(DPError):  # noqa: N818 - the contract's name
-    """The session's filter refused a release; nothing was charged and nothing was released.
+
+class BudgetExceeded(DPError):  # noqa: N818 - a refusal that users name in `except`, not a fault
+    """The session refused a release that does not fit its budget. Nothing was charged and nothing was released.
 
     Attributes
     ----------
     requested, remaining, largest_affordable
-        Short texts for the message: what was asked, what is left, and the largest spend that would fit.
+        Short texts: what was requested, what is left, and the largest spend that would fit.
 
     Examples
     --------
@@ -38,9 +114,11 @@ class BudgetExceeded(DPError):  # noqa: N818 - the contract's name
     >>> try:
     ...     dp.Session(epsilon=1.0, unit="user").reserve(dp.pure_cost(2.0), label="too much")
     ... except dp.BudgetExceeded as refused:
-    ...     print(refused.requested, "|", refused.largest_affordable)
-    epsilon 2 | epsilon 1 (laplace)
+    ...     print(refused.code, "|", refused.requested, "|", refused.largest_affordable)
+    budget-exceeded | epsilon 2 | epsilon 1 (laplace)
     """
+
+    code = "budget-exceeded"
 
     def __init__(self, *, requested: str, remaining: str, largest_affordable: str) -> None:
         self.requested = requested
@@ -48,8 +126,8 @@ class BudgetExceeded(DPError):  # noqa: N818 - the contract's name
         self.largest_affordable = largest_affordable
         super().__init__(
             f"This release does not fit the session's budget: requested {requested}; remaining {remaining}; "
-            f"the largest spend that fits is {largest_affordable}. Nothing was charged. Ask with a smaller "
-            "spend, reuse an earlier release, or agree on a new budget with the owner of the data."
+            f"the largest spend that fits is {largest_affordable}. Nothing was charged. Use a smaller spend, reuse an "
+            "earlier release, or agree on a new budget with the owner of the data."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -61,18 +139,18 @@ def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str) -> Bu
 
 
 class EngineError(DPError):
-    """An engine failed after the charge; its own message is withheld because it may quote private values."""
+    """An engine failed after the charge. Its own message is withheld, because it may quote private values."""
+
+    code = "engine-failed"
 
 
-class SessionClosed(DPError):  # noqa: N818 - what happened, in the user's words
-    """A session is closed because a question failed on private rows, or its process died; nothing was charged.
+class SessionClosed(DPError):  # noqa: N818 - a state that users name in `except`, not a fault
+    """The session is closed because a query failed on private rows or its process died. Nothing was charged.
 
     Attributes
     ----------
-    code
-        "session_closed", for programs.
     closing
-        Which charge closed it, why and when.
+        Which charge closed the session, why and when.
 
     Examples
     --------
@@ -83,20 +161,20 @@ class SessionClosed(DPError):  # noqa: N818 - what happened, in the user's words
     ...     session.reserve(dp.pure_cost(0.1), label="another")
     ... except dp.SessionClosed as refused:
     ...     print(refused.code, refused.closing.charge, refused.closing.cause)
-    session_closed 1 failed
+    session-closed 1 failed
     >>> session.reopen(reason="The mechanism was mended.")
     """
 
-    code = "session_closed"
+    code = "session-closed"
 
     def __init__(self, closing: Closing) -> None:
         self.closing = closing
         what = "failed while it read private rows" if closing.cause == "failed" else "died before it was finished"
-        meanwhile = " It was reopened since, but this question began before." if closing.reopened_at else ""
+        meanwhile = " It has been reopened since, but this query began before." if closing.reopened_at else ""
         super().__init__(
-            f"This session is closed: the question with charge number {closing.charge} {what} ({closing.closed_at})."
-            f"{meanwhile} Why it did may tell about a single row, so nothing more is asked of private rows; stored "
-            "releases stay readable. The owner of the data can find the cause and go on with "
+            f"This session is closed: the query with charge number {closing.charge} {what} ({closing.closed_at})."
+            f"{meanwhile} The cause may depend on a single row, so no more queries read private rows; stored releases "
+            "stay readable. The owner of the data can find the cause and then continue with "
             'session.reopen(reason="...").'
         )
 
@@ -104,21 +182,29 @@ class SessionClosed(DPError):  # noqa: N818 - what happened, in the user's words
         return SessionClosed, (self.closing,)
 
 
-class ExpressionNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, in the user's words
-    """An expression may look at other rows, or may fail depending on a value."""
+class ExpressionNotAllowed(DPError, ValueError):  # noqa: N818 - a refusal that users name in `except`, not a fault
+    """An expression may depend on other rows, or may fail depending on a value."""
+
+    code = "expression-not-allowed"
 
 
-class StatementNotAllowed(DPError, ValueError):  # noqa: N818 - what happened, in the user's words
-    """A SQL statement would show private rows, or is not understood well enough to be sure that it doesn't."""
+class StatementNotAllowed(DPError, ValueError):  # noqa: N818 - a refusal that users name in `except`, not a fault
+    """A SQL statement would show private rows, or is not understood well enough to rule that out."""
+
+    code = "statement-not-allowed"
 
 
 class LedgerError(DPError):
     """The ledger could not be read or written, so nothing may be released."""
 
+    code: Code = "ledger-unusable"
 
-class LedgerMismatch(LedgerError):  # noqa: N818 - the contract's name
-    """The ledger was opened with other terms than it was created with."""
+
+class LedgerMismatch(LedgerError):  # noqa: N818 - a refusal that users name in `except`, not a fault
+    """The ledger was created with terms other than those it was opened with."""
+
+    code = "ledger-mismatch"
 
 
 class DPWarning(UserWarning):
-    """A legal choice that weakens what people usually expect from the guarantee."""
+    """A choice is allowed but weakens what people usually expect from the guarantee."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dp_polars._session import minimum_price as price
+from dp_polars._session import prices
 
 SEES_THROUGH = 1000
 
@@ -10,9 +10,9 @@ SEES_THROUGH = 1000
 @pytest.fixture(autouse=True)
 def no_smallest_price_where_a_test_sees_through_the_noise(monkeypatch):
     """Sessions of an epsilon or rho that nobody agrees on are there to see answers without noise, beside usual ones."""
-    smallest = price.smallest
+    smallest = prices.smallest
 
     def of_real_sessions(terms):
         return {} if max(terms.epsilon or 0, terms.rho or 0) >= SEES_THROUGH else smallest(terms)
 
-    monkeypatch.setattr(price, "smallest", of_real_sessions)
+    monkeypatch.setattr(prices, "smallest", of_real_sessions)

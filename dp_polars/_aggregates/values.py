@@ -108,18 +108,22 @@ def stored_bounds(
         )
         raise InvalidParameterError(
             f"{kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. Say "
-            f"bounds={example}. Don't read them off the data{estimate}."
+            f"bounds={example}. Don't read them off the data{estimate}.",
+            code="bounds-missing",
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError(
-            "bounds= takes a pair, the smallest and the largest value that counts: bounds=(0, 100)."
+            "bounds= takes a pair, the smallest and the largest value that counts: bounds=(0, 100).",
+            code="invalid-bounds",
         )
     lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
     if not lower < upper:
-        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
+        raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.", code="invalid-bounds")
     largest = max(abs(lower), abs(upper))
     if not Fraction(1, 10**100) < largest <= _LARGEST_BOUND[not dtype.is_float() and not dtype.is_integer()]:
-        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and must not both be that close to 0.")
+        raise InvalidParameterError(
+            "bounds= must lie within -1e15 and 1e15, and must not both be that close to 0.", code="invalid-bounds"
+        )
     return lower, upper
 
 

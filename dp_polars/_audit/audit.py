@@ -31,8 +31,7 @@ from dp_polars._plan.plan import Plan
 from dp_polars._release.rehearsal import Make, Rehearsal
 from dp_polars._release.run import QueryRun
 from dp_polars._session.cost import NOTHING, Cost
-from dp_polars._session.current import spending_only
-from dp_polars._session.session import Session
+from dp_polars._session.session import Session, spending_only
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory import zcdp_to_epsilon
 

@@ -45,7 +45,7 @@ from dp_polars._plan.spend import Wanted, allot
 from dp_polars._plan.statistics import Piece
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import Cost
-from dp_polars._session.minimum_price import check_price
+from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
@@ -293,7 +293,9 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
     if query.spend.within is not None or query.spend.mechanism is not None:
         raise InvalidParameterError(f"Say what {selection.kind} may cost with epsilon=, share= or rho=.")
     if "auto" in (query.max_rows, query.max_groups):
-        raise InvalidParameterError(f"Caps of {selection.kind} can't be estimated; say max_rows_per_group=1 and so on.")
+        raise InvalidParameterError(
+            f"Caps of {selection.kind} can't be estimated; say max_rows_per_group=1 and so on.", code="row-cap-missing"
+        )
     if query.domain is not None:
         return
     if selection.kind == "select_best":
@@ -304,7 +306,8 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
         given = "candidates=[...]" if selection.candidates is None else "keys=[...]"
         raise InvalidParameterError(
             f"Which values of {missing} exist is private, and this session has no delta to discover them with. Give "
-            f"the public values with {given}, use an Enum or Boolean column, or open the session with a delta."
+            f"the public values with {given}, use an Enum or Boolean column, or open the session with a delta.",
+            code="no-delta-for-keys",
         )
     if not selection.largest:
         raise InvalidParameterError(

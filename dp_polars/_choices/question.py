@@ -34,7 +34,7 @@ from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.run import ExactAnswers
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 Score = AggregateCall | Literal["rows", "units"]

@@ -29,7 +29,7 @@ from dp_polars._plan.grid import Grid
 from dp_polars._release.charge import release_once
 from dp_polars._release.run import ExactAnswers
 from dp_polars._sampling import SYSTEM_BITS, BitSource
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.mechanisms.selection import peel
 

@@ -1,11 +1,16 @@
-"""The command line, `dp-polars`: one module per command, and this one, which calls them.
+"""The command line, `dp-polars`. `main` runs one of the commands and turns errors into messages and exit codes.
 
-Answers go to stdout and everything else to stderr. Whatever fails ends in one line that says what to do and in an exit
-code, never in a traceback: a traceback may quote rows.
+Answers go to stdout and everything else to stderr. A failure prints what to do and ends with an exit code. It never
+prints a traceback, which could quote rows.
 
-- `demo`, `sql`, `preview`, `budget`: the commands, each with `read` (the words of the user) and `run`;
-- `words`: what `sql` and `preview` have in common; `agreement`: the session that pays; `tables`: files as tables;
-- `output`: the formats of answers; `progress`: the elapsed time, on a terminal; `problems`: exit codes and messages.
+- `demo`, `sql`, `preview`, `budget`: one module per command, each with `read` (parse the arguments) and `run`.
+- `arguments`: the arguments that `sql` and `preview` share, and the session that pays.
+- `files`: files as tables of a guarded connection.
+- `output`: the formats of answers, and the elapsed time on a terminal.
+- `exit_codes`: exit codes, messages and hints.
+
+May import: everything else. Commands are imported only when they are called, so that the others start faster.
+Never imported by any other package.
 """
 
 from __future__ import annotations
@@ -22,14 +27,14 @@ from typing import Any, TextIO
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, Parser, code_of, message_of
+from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, CommandParser, exit_code_of, message_of
 from dp_polars._display.escaping import escaped
 
 COMMANDS = {
-    "demo": "one question in Polars and in SQL, on made-up data: the plan, the answers, the budget left",
+    "demo": "run one query in Polars and in SQL on made-up data: the plan, the answers, the budget left",
     "sql": "answer one SELECT with private aggregates over Parquet, CSV, Arrow or DuckDB files",
-    "preview": "show the plan of such a SELECT, spend nothing",
-    "budget": "show a ledger: its terms, what was spent, what is left, every release",
+    "preview": "show the plan of such a SELECT without spending anything",
+    "budget": "show a ledger: its terms, the budget that is spent and left, and every release",
 }
 
 _EXAMPLES = """
@@ -48,22 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _plain_warnings():
             _run(words)
         sys.stdout.flush()
-    except SystemExit as done:  # argparse has said what is wrong, or has shown its help
+    except SystemExit as done:  # argparse has printed what is wrong, or its help
         return done.code if isinstance(done.code, int) else 0 if done.code is None else REFUSED
-    except BrokenPipeError:  # nobody reads on, and nobody wants to know
+    except BrokenPipeError:  # the reader closed the output, so there is nobody to tell
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
         print("interrupted; what was charged stays charged", file=sys.stderr)
         return 130
-    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - the last stop: no traceback, which may quote rows
-        code = code_of(error)
-        told = escaped(WITHHELD if code is None else message_of(error), keep="\n")
-        print(f"dp-polars: {told}", file=sys.stderr)
-        if code is None:
-            print(f"dp-polars: ({type(error).__name__})", file=sys.stderr)
-        return REFUSED if code is None else code
+    except dp.DPError as error:
+        print(f"dp-polars: {message_of(error)}", file=sys.stderr)
+        return exit_code_of(error)
+    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - a traceback could quote rows
+        print(f"dp-polars: {WITHHELD}\ndp-polars: ({type(error).__name__})", file=sys.stderr)
+        return REFUSED
     return 0
 
 
@@ -81,11 +85,11 @@ def _run(words: list[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
-    parser = Parser(
+    parser = CommandParser(
         prog="dp-polars",
         usage="dp-polars COMMAND ...",
-        description="Differential privacy inside Polars and DuckDB, with one budget that cannot overspend.\n\n"
-        f"commands (dp-polars COMMAND --help says more):\n{listed}",
+        description="Differential privacy inside Polars and DuckDB, with one budget that cannot be overspent.\n\n"
+        f"commands (see dp-polars COMMAND --help):\n{listed}",
         epilog=f"{_EXAMPLES}\n{CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -97,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show the library's own warnings as lines, each once; those of engines may quote anything and are left out."""
+    """Print each of the library's own warnings once, as a line. Hide those of engines, which may quote rows."""
     shown: set[str] = set()
 
     def show(

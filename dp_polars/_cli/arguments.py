@@ -1,4 +1,4 @@
-"""What `sql` and `preview` have in common: files, whom to protect, the budget, the spend and the statement."""
+"""The arguments of `sql` and `preview`, which are files, terms, a spend and a statement, and the session they mean."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dp_polars._cli.exit_codes import Parser
+from dp_polars._cli.exit_codes import CommandParser
+from dp_polars._session.session import Session
+from dp_polars._session.terms import ROW, Terms
+from dp_polars.errors import InvalidParameterError
 
 _FILES = """\
 Files are Parquet (.parquet, .pq), CSV (.csv, .tsv, also with .gz or .zst), Arrow (.arrow, .feather, .ipc) or DuckDB
-(.duckdb, .ddb, .db). A file is the table of its name without the ending; a DuckDB file brings its own tables. All rows
-are private unless --public says otherwise. CSV and Arrow files are read into memory. That a file was changed counts as
-public.
+(.duckdb, .ddb, .db). A file becomes a table with the file's name, without the extension. A DuckDB file brings its own
+tables. All rows are private unless --public says otherwise. CSV and Arrow files are read into memory. The fact that a
+file has changed counts as public.
 
-No line of a private CSV file may decide a type unnoticed: say --type for the columns that are not text, or once
---infer-types. What is inferred is recorded in the --ledger as your word that it is public; then it stays whatever the
-lines become, and neither option is needed again. Public CSV files need no types."""
+The lines of a private CSV file must not decide column types unnoticed. Give --type for the columns that are not text,
+or give --infer-types once. Inferred types are recorded in the --ledger as facts that you declare to be public. They
+then stay the same whatever the lines become, and neither option is needed again. Public CSV files need no types."""
 
 
 _MOST_DIGITS = 200
@@ -27,7 +30,7 @@ _MOST_DIGITS = 200
 
 def statement_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return the parser of a command that takes files and a statement."""
-    parser = Parser(
+    parser = CommandParser(
         prog=f"dp-polars {command}",
         usage=f"dp-polars {command} FILE... --unit COLUMN --epsilon E [--delta D] [--ledger BUDGET] ... 'SELECT ...'",
         description=f"{description}\n\n{_FILES}",
@@ -36,75 +39,79 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         allow_abbrev=False,
     )
     parser.add_argument(
-        "words", nargs="+", metavar="FILE... STATEMENT", help="files, and last one SELECT (- reads it from stdin)"
+        "words", nargs="+", metavar="FILE... STATEMENT", help="the files, then one SELECT (- reads it from stdin)"
     )
     tables = parser.add_argument_group("tables")
     tables.add_argument("--name", action="append", default=[], metavar="NAME=FILE", help="a file under another name")
     tables.add_argument(
         "--public", action="append", default=[], metavar="FILE|TABLE",
-        help="a file, or a table of a DuckDB file, whose rows belong to nobody: may be shown and joined (repeatable)",
+        help="a file, or a table of a DuckDB file, whose rows are public: they may be shown and joined (repeatable)",
     )  # fmt: skip
     tables.add_argument(
         "--unit-of", action="append", default=[], metavar="TABLE=[UNIT:]COLUMN[,...]",
-        help="whose the rows of a table or view are, where it isn't the column of --unit; orders=user_id:customer says "
-        "that user_id is called customer there (repeatable)",
+        help="the unit of a table or view if it differs from --unit; orders=user_id:customer says that user_id is "
+        "called customer there (repeatable)",
     )  # fmt: skip
     tables.add_argument(
         "--type", action="append", default=[], metavar="TABLE.COLUMN=TYPE",
-        help="the type of a column of a CSV file, DOUBLE, DATE or so (repeatable); a value that doesn't fit is null, "
-        "other columns are text",
+        help="the type of a column of a CSV file, such as DOUBLE or DATE (repeatable); values that do not fit become "
+        "null, and other columns are text",
     )  # fmt: skip
     tables.add_argument(
         "--infer-types", action="store_true",
         help="infer the types of CSV files without --type from all their lines, once, and record them in the --ledger",
     )  # fmt: skip
-    terms = parser.add_argument_group("the agreement (of a ledger that exists: as it was agreed)")
+    terms = parser.add_argument_group("terms (an existing ledger keeps its own)")
     terms.add_argument(
         "--unit", action="append", metavar="COLUMN", help="the column that identifies a person (repeatable)"
     )
-    terms.add_argument("--each-row", action="store_true", help="instead of --unit: every row is another person")
+    terms.add_argument(
+        "--each-row", action="store_true", help="every row belongs to a different person (instead of --unit)"
+    )
     terms.add_argument("--epsilon", type=_number, metavar="E", help="the whole budget")
     terms.add_argument("--delta", type=_number, metavar="D", help="the probability with which the guarantee may fail")
-    terms.add_argument("--rho", type=_number, metavar="R", help="instead of --epsilon: the budget in zCDP")
+    terms.add_argument("--rho", type=_number, metavar="R", help="the whole budget in zCDP (instead of --epsilon)")
     terms.add_argument("--key-delta", type=_number, metavar="D", help="the part of delta for discovering groups")
     terms.add_argument("--adjacency", choices=["add_remove", "replace"], help="what one person changes (add_remove)")
     terms.add_argument("--group-size", type=int, metavar="N", help="how many people are protected together (1)")
-    terms.add_argument("--ledger", metavar="BUDGET", help="the file that remembers the budget and what was released")
-    caps = parser.add_argument_group("what one person may contribute, and what is spent")
-    caps.add_argument("--max-groups", type=_cap, metavar="N|auto", help="in how many groups a person counts")
-    caps.add_argument("--max-rows-per-group", type=_cap, metavar="N|auto", help="with how many rows in each of them")
+    terms.add_argument("--ledger", metavar="BUDGET", help="the file that keeps the budget and the releases")
+    caps = parser.add_argument_group("contribution bounds and spend")
+    caps.add_argument("--max-groups", type=_cap, metavar="N|auto", help="how many groups one person counts in")
+    caps.add_argument(
+        "--max-rows-per-group", type=_cap, metavar="N|auto", help="how many rows one person adds to each group"
+    )
     caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"
     )
     spend = caps.add_mutually_exclusive_group()
-    spend.add_argument("--spend", type=_number, metavar="EPS", help="what the statement may cost, as an epsilon")
-    spend.add_argument("--share", type=_number, metavar="S", help="what it may cost, as a part of the whole budget")
+    spend.add_argument("--spend", type=_number, metavar="EPS", help="the cost of the statement as an epsilon")
+    spend.add_argument("--share", type=_number, metavar="S", help="the cost of the statement as a share of the budget")
     caps.add_argument(
-        "--queries", type=int, metavar="N", help="with neither: each statement may cost 1/N of the budget"
+        "--queries", type=int, metavar="N", help="with neither of them, each statement costs 1/N of the budget"
     )
     return parser
 
 
-def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Return what a user said: `files`, `statement` and the options."""
-    options = parser.parse_intermixed_args(list(words))  # so that options may stand between files and the statement
+def read_statement(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed arguments, with `files` and `statement` in addition to the options."""
+    options = parser.parse_intermixed_args(list(words))  # so that options may come between files and the statement
     *options.files, statement = options.words
     if os.path.isfile(statement):
-        parser.error(f'after the files comes the statement, as one word: dp-polars ... {statement} "SELECT ..."')
+        parser.error(f'the statement is missing: add it after the files, as in dp-polars ... {statement} "SELECT ..."')
     if options.unit and options.each_row:
-        parser.error("--unit and --each-row contradict each other: a person is a column's value, or a row")
+        parser.error("--unit and --each-row contradict each other: a person is either the value of a column or a row")
     for option, form in (("name", "NAME=FILE"), ("unit_of", "TABLE=COLUMN"), ("type", "TABLE.COLUMN=TYPE")):
         for pair in getattr(options, option):
             if not all(pair.partition("=")):
                 parser.error(f"--{option.replace('_', '-')} takes {form}, got {pair}")
     if not (options.files or options.name):
-        parser.error('name the files first, then the statement: dp-polars ... visits.parquet "SELECT ..."')
+        parser.error('give the files before the statement: dp-polars ... visits.parquet "SELECT ..."')
     options.statement = sys.stdin.read() if statement == "-" else statement
     return options
 
 
 def spend_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the spend of a statement as `con.sql` takes it."""
+    """Return the spend of a statement as arguments of `con.sql`."""
     return {name: given for name, given in (("epsilon", options.spend), ("share", options.share)) if given is not None}
 
 
@@ -112,13 +119,83 @@ def _number(text: str) -> Fraction:
     try:
         if len(text) > _MOST_DIGITS or abs(int(text.lower().partition("e")[2] or "0")) > _MOST_DIGITS:
             raise ValueError
-        return Fraction(text)  # exactly what was written
+        return Fraction(text)  # exactly as written
     except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"a number was expected, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
 def _cap(text: str) -> int | str:
     try:
         return text if text == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"a whole number or auto was expected, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a whole number or auto, got {text!r}") from None
+
+
+# ---------------------------------------------------------------------- the session that pays
+
+_TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")
+_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "queries")
+
+
+class SessionArguments:
+    """The session that the options of a command and the ledger they name describe.
+
+    Attributes
+    ----------
+    ledger
+        The path of the ledger; None for a session in memory.
+    is_new
+        Whether the ledger is yet to be created.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.ledger: str | None = options.ledger
+        # Checked once: if another process creates the ledger meanwhile, its terms are compared when it is opened.
+        self.is_new = self.ledger is not None and not os.path.exists(self.ledger)
+        given = {name: getattr(options, name) for name in (*_TERMS, *_DEFAULTS)}
+        if options.each_row:
+            given["unit"] = ROW
+        self._given: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+
+    def rehearsal(self) -> Session:
+        """Return a session with these terms without creating a file: an existing ledger's, or one in memory."""
+        return Session(**self._given) if self.ledger is None or self.is_new else self.session()
+
+    def recorded_in(self) -> str | None:
+        """Return the ledger that keeps facts that are recorded now; None if there is no ledger, or not yet."""
+        return None if self.is_new else self.ledger
+
+    def paying(self, rehearsal: Session) -> Session:
+        """Return the session that pays after a rehearsal in memory, with the facts that were recorded there."""
+        session = self.session()
+        for fact in rehearsal.facts:
+            if session._record(fact.kind, fact.subject, fact.value) != fact.value:
+                session.close()
+                raise InvalidParameterError(
+                    f"Meanwhile another process has recorded different {fact.kind} of {fact.subject}. Run this again."
+                )
+        return session
+
+    def session(self) -> Session:
+        """Return the session. Refuse options that contradict an existing ledger."""
+        if self.ledger is None or self.is_new:
+            return Session(**self._given, ledger=self.ledger)
+        found = Session.from_ledger(self.ledger)
+        if not self._given:
+            return found
+        terms, defaults = found.terms, {name: getattr(found.defaults, name) for name in _DEFAULTS}
+        found.close()
+        return Session(**{**defaults, **_completed(self._given, terms)}, ledger=self.ledger)
+
+
+def _completed(given: dict[str, Any], terms: Terms) -> dict[str, Any]:
+    """Return the arguments of a session, with those that were not given taken from the terms of a ledger."""
+    unit = terms.unit if terms.unit is ROW else list(terms.unit)  # type: ignore[arg-type]
+    completed: dict[str, Any] = {
+        "delta": terms.delta, "unit": unit, "adjacency": terms.adjacency, "group_size": terms.group_size, **given
+    }  # fmt: skip
+    if "epsilon" not in given and "rho" not in given:
+        completed |= {"epsilon": terms.epsilon, "rho": terms.rho}
+    if terms.measure == "approximate" and completed["delta"] == terms.delta and "rho" not in given:
+        completed.setdefault("key_delta", terms.native_delta)
+    return completed

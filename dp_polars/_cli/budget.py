@@ -1,4 +1,4 @@
-"""`dp-polars budget`: what a ledger holds."""
+"""`dp-polars budget`: show a ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import polars as pl
 
-from dp_polars._cli.exit_codes import CODES, Parser
+from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
 from dp_polars._display.escaping import escaped
 from dp_polars._session.session import Session
@@ -23,23 +23,23 @@ examples:
 
 
 def read(words: Sequence[str]) -> argparse.Namespace:
-    """Return what a user said."""
-    parser = Parser(
+    """Parse the arguments."""
+    parser = CommandParser(
         prog="dp-polars budget",
-        description="Show a ledger: what was agreed, spent and is left, and every release. Changes nothing.",
+        description="Show a ledger, unchanged: its terms, the budget that is spent and left, and every release.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("ledger", metavar="BUDGET", help="the file of a ledger")
+    parser.add_argument("ledger", metavar="BUDGET", help="the ledger file")
     parser.add_argument(
-        "--format", choices=["table", "json", "csv"], default="table", help="json: all of it; csv: the releases"
+        "--format", choices=["table", "json", "csv"], default="table", help="json has everything, csv the releases"
     )
     return parser.parse_args(list(words))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the ledger."""
+    """Print the ledger in the chosen format."""
     session = Session.from_ledger(options.ledger)
     try:
         releases = session.export()

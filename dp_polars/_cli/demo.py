@@ -1,4 +1,4 @@
-"""`dp-polars demo`: one question through both doors, on a small table that is made up here."""
+"""`dp-polars demo`: run one query in Polars and in SQL, on a small made-up table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._cli.exit_codes import Parser
+from dp_polars._cli.exit_codes import CommandParser
 
 REGIONS = ["north", "south", "east", "west"]
 _POLARS = 'visits.dp.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)'
@@ -18,7 +18,7 @@ _SQL = f"""FROM dp.dp_count_units('visits', by := 'region', keys := {REGIONS},
 
 
 def visits() -> pl.DataFrame:
-    """Return a made-up table: 2,000 people, some of whom come much more often than others."""
+    """Return a made-up table of 2,000 people, some of whom visit much more often than others."""
     people = pl.DataFrame({"user_id": range(2000)}).with_columns(
         often=1 + (pl.col("user_id") * 7919 % 97) // 12, home=pl.col("user_id") * 31 % 7 % 4
     )
@@ -32,34 +32,34 @@ def visits() -> pl.DataFrame:
 
 
 def read(words: Sequence[str]) -> argparse.Namespace:
-    """Return what a user said."""
-    parser = Parser(
+    """Parse the arguments."""
+    parser = CommandParser(
         prog="dp-polars demo",
-        description="Ask a made-up table how many people visited each region, in Polars and in SQL, and show the plan, "
-        "the answers with their intervals, and the budget that is left. Reads and writes no file.",
+        description="Count how many people of a made-up table visited each region, in Polars and in SQL, and show the "
+        "plan, the answers with their intervals, and the budget that is left. No file is read or written.",
         allow_abbrev=False,
     )
     return parser.parse_args(list(words))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Ask, and tell what happens."""
+    """Run the query in both ways, and print what happens."""
     frame = visits()
     session = dp.Session(epsilon=1.0, delta=1e-7, unit="user_id", max_groups=2, max_rows_per_group=5)
-    private = dp.private(frame, session=session)  # the typed twin of frame.dp
-    print(f"A made-up table, visits: {frame.height:,} rows of {frame['user_id'].n_unique():,} people in 4 regions.")
-    print("Nobody should learn from our answers whether any one person is in it. So answers are noisy, and")
-    print("paid from a budget (epsilon 1, delta 1e-7) that is agreed once. How many people visited each region?\n")
+    private = dp.private(frame, session=session)  # the same as frame.dp, with types
+    print(f"The made-up table visits has {frame.height:,} rows of {frame['user_id'].n_unique():,} people in 4 regions.")
+    print("The answers should not reveal whether any one person is in it. So they are noisy, and paid for from a")
+    print("budget (epsilon 1, delta 1e-7) that is agreed once. How many people visited each region?\n")
 
     print("The plan, before anything is spent:\n")
     print(_indented(str(private.preview.count_units("region", keys=REGIONS, epsilon=0.2))))
 
-    print("\nAsked in Polars:")
+    print("\nThe query in Polars:")
     print(f"  {_POLARS}")
     polars = private.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)
     print(_paid(session, 1))
 
-    print("and in DuckDB's SQL, paid from the same budget:")
+    print("and in DuckDB's SQL, paid for from the same budget:")
     print(f"  {_SQL}")
     database = duckdb.connect()
     database.register("held", frame.to_arrow())
@@ -68,27 +68,26 @@ def run(options: argparse.Namespace) -> None:
     sql = database.sql(_SQL).pl()
     print(_paid(session, 2))
 
-    print("\nThe answers, each with where the number lies in 95 of 100 cases, and the truth, which only we know:\n")
+    print("\nThe answers with their 95 % confidence intervals, and the true numbers, which only this demo can see:\n")
     print(_answers(frame, polars, sql))
 
-    print("\nThe same question again is the same answer, and free:")
+    print("\nThe same query again returns the same answer for free:")
     again = private.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)
     database.sql(_SQL).fetchall()
     print(f"  {'the same numbers' if again.equals(polars) else 'other numbers'}, {_used(session)}")
-    print("A question that the budget doesn't allow is refused, and costs nothing:")
+    print("A query that the budget doesn't allow is refused and costs nothing:")
     try:
         private.count_units("region", keys=REGIONS, epsilon=0.9)
     except dp.BudgetExceeded as refusal:
-        print(f"  asked for {refusal.requested.partition(' ')[2].partition(',')[0]} of epsilon; "
-              f"left are {refusal.remaining}")  # fmt: skip
+        print(f"  requested: {refusal.requested.partition(',')[0]}; remaining: {refusal.remaining}")
     left = session.remaining
     print(f"\nThe budget: {session.spent.share:.0%} used by {len(session.releases)} releases, {left.share:.0%} left "
-          f"(epsilon {left.epsilon:g} of 1). Your own files: dp-polars sql --help")  # fmt: skip
+          f"(epsilon {left.epsilon:g} of 1). For your own files: dp-polars sql --help")  # fmt: skip
     database.close()
 
 
 def _answers(frame: pl.DataFrame, polars: pl.DataFrame, sql: pl.DataFrame) -> str:
-    """Return the answers of both doors beside each other, and the truth."""
+    """Return the answers of both queries side by side with the true numbers."""
     true = dict(frame.group_by("region").agg(pl.col("user_id").n_unique()).iter_rows())
     by_sql = {row[0]: row for row in sql.iter_rows()}
     lines = [f"  {'region':<8}{'in Polars':<20}{'in SQL':<20}true"]

@@ -1,6 +1,6 @@
 """Files as tables of a guarded connection.
 
-A file is what its path leads to: a link to a private file is private, and whose rows are in a file is said once.
+Two paths that lead to the same file are one file: a link to a private file is private, and a file has one unit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DATABASES = (".duckdb", ".ddb", ".db")
 
 @contextlib.contextmanager
 def open_tables(options: argparse.Namespace, session: Session) -> Iterator[GuardedConnection]:
-    """Open the files that were named, for reading only, behind a guarded connection; close all of it in the end."""
+    """Open the given files read-only behind a guarded connection, and close everything at the end."""
     with contextlib.closing(session):
         public = [one for one in options.public if os.path.exists(one) or _ending(one) is not None]
         tables = _named(options, public)
@@ -40,14 +40,16 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
                     _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)
             for path in public:
                 if path in databases:
-                    raise InvalidParameterError(f"{path} is a database: name its public tables, --public TABLE.")
-            con.public(*(quoted(tables[path]) for path in public))  # at once: of one file under two names both are
+                    raise InvalidParameterError(
+                        f"{path} is a database. Name its public tables instead: --public TABLE."
+                    )
+            con.public(*(quoted(tables[path]) for path in public))  # in one call, because one file may have two names
             _declare(con, options, [one for one in options.public if one not in public])
             yield con
 
 
 def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
-    """Return the paths of all files and the names of their tables, which are all different."""
+    """Return the name of the table for the path of each file. Refuse two files with the same name."""
     said = {path: name for name, _, path in (pair.partition("=") for pair in options.name)}
     tables = {path: said.get(path) or stem_of(path) for path in (*options.files, *said, *public)}
     taken: dict[str, str] = {}
@@ -56,18 +58,18 @@ def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
         other = taken.setdefault(name.casefold(), path)
         if other != path:
             raise InvalidParameterError(
-                f"{other} and {path} would both be the table {name}; give one another name: --name OTHER={path}"
+                f"{other} and {path} would both be the table {name}. Give one of them another name: --name OTHER={path}"
             )
     return tables
 
 
 def _refuse_links(tables: dict[str, str], public: list[str]) -> None:
-    """Refuse a private file that is named twice: as public, or with two units, it would be two things at once."""
+    """Refuse a private file that is given twice, because it could be public as well or have two units."""
     for one, other in combinations(tables, 2):
         if os.path.samefile(one, other) and not (one in public and other in public and _ending(one) not in DATABASES):
             raise InvalidParameterError(
-                f"{one} and {other} are the same file, by a link or another spelling. Name it once: it is either "
-                "public or private, and its rows have one unit."
+                f"{one} and {other} are the same file, by a link or another spelling. Give it once: it is either "
+                "public or private, and it has one unit."
             )
 
 
@@ -78,13 +80,15 @@ def _types(options: argparse.Namespace, names: list[str]) -> dict[str, dict[str,
         whole, _, kind = pair.partition("=")
         table = next((name for name in names if whole.casefold().startswith(f"{name.casefold()}.")), None)
         if table is None:
-            raise InvalidParameterError(f"--type {pair} names no CSV file; they are {', '.join(names) or 'none'}.")
+            raise InvalidParameterError(
+                f"--type {pair} names no table of a CSV file. Those tables are: {', '.join(names) or 'none'}."
+            )
         types.setdefault(table, {})[whole[len(table) + 1 :]] = kind
     return types
 
 
 def stem_of(path: str) -> str:
-    """Return the name of a file's table."""
+    """Return the name of the table for a file."""
     return os.path.basename(path)[: -len(_ending(path) or "") or None]
 
 
@@ -97,18 +101,18 @@ def _check(path: str) -> None:
     if not os.path.exists(path):
         raise FileProblem(f"There is no file {path}.")
     if not os.path.isfile(path):
-        raise FileProblem(f"{path} is not a file; name the files themselves.")
+        raise FileProblem(f"{path} is not a file. Give the files themselves.")
     if not os.access(path, os.R_OK):
-        raise FileProblem(f"{path} may not be read.")
+        raise FileProblem(f"{path} can't be read: permission denied.")
     if _ending(path) is None:
         raise FileProblem(
-            f"What kind of file is {path}? Known are those that end in {', '.join((*ENDINGS, *DATABASES))}."
+            f"The format of {path} is unknown. Files must end in one of {', '.join((*ENDINGS, *DATABASES))}."
         )
     if _ending(path) in DATABASES:
         with open(path, "rb") as file:
-            # Of another kind of file DuckDB would look for an extension that reads it, on the network.
+            # For another kind of file, DuckDB would look on the network for an extension that reads it.
             if file.read(12)[8:] != b"DUCK":
-                raise FileProblem(f"{path} is not a database of DuckDB.")
+                raise FileProblem(f"{path} is not a DuckDB database.")
 
 
 def _register(
@@ -117,7 +121,7 @@ def _register(
     try:
         if types is not None or ending_of(path) not in TEXT:
             con.register(name, path, types=types)
-        elif public:  # its rows belong to nobody, so they may decide types again and again
+        elif public:  # public rows may decide the types on every run
             con.register(name, path, types=inferred_types(name, path))
         else:
             con.register(name, path, types="infer" if infer else None)
@@ -126,7 +130,7 @@ def _register(
 
 
 def _database(tables: dict[str, str]) -> Any:
-    """Return a connection to the first database, with the others attached; to an empty one in memory without any."""
+    """Return a connection to the first database with the others attached, or to an empty one in memory."""
     if not tables:
         return duckdb.connect(":memory:")
     first, *more = tables
@@ -137,14 +141,14 @@ def _database(tables: dict[str, str]) -> Any:
             connection.execute(f"ATTACH {own} AS {quoted(tables[path])} (READ_ONLY)")
     except duckdb.Error:
         raise FileProblem(
-            f"{' or '.join(tables)} can't be opened: it is damaged, of another version of DuckDB, or some program "
-            "has it open for writing."
+            f"{' or '.join(tables)} can't be opened: it is damaged, was written by another version of DuckDB, or is "
+            "open for writing in another program."
         ) from None
     return connection
 
 
 def _unit(text: str) -> list[str] | dict[str, str]:
-    """Return a unit as `con.private` takes it: columns, or the agreed columns and what they are called here."""
+    """Return a unit as an argument of `con.private`: columns, or a mapping from the agreed columns to the table's."""
     parts = [part.partition(":") for part in text.split(",")]
     if all(colon for _, colon, _ in parts):
         return {agreed: here for agreed, _, here in parts}
@@ -152,7 +156,7 @@ def _unit(text: str) -> list[str] | dict[str, str]:
 
 
 def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[str]) -> None:
-    """Declare tables public, and whose the rows of others are."""
+    """Declare which tables are public, and the units of others."""
     owners = [(table, _unit(columns)) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
     for table, unit in owners:
         con.private(table, unit)

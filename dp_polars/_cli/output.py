@@ -1,17 +1,21 @@
-"""Answers on stdout or in a file: a table to look at, or CSV, JSON, JSON lines and Parquet for programs.
+"""Answers on stdout or in a file: tables for people, or CSV, JSON, JSON lines and Parquet for programs.
 
-A key may hold what a terminal takes for a command. A table and everything on stderr have such characters escaped,
-wherever they go. The other formats are data: JSON has escapes of its own, and CSV is escaped only if stdout is a
-terminal; in a file or a pipe it is what was released, letter for letter.
+A key may contain characters that a terminal takes for a command. In tables and on stderr they are always escaped. The
+other formats are data: JSON has its own escapes, and CSV is escaped only if stdout is a terminal. In a file or a pipe,
+CSV is exactly what was released.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import polars as pl
@@ -23,45 +27,47 @@ Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")
 
 _MOST_ROWS = 200
-_WIDE = 10_000  # characters, where nobody looks through a window
+_WIDE = 10_000  # characters, where there is no window to fit
+_PATIENCE = 1.0  # seconds before the elapsed time is shown
+_EVERY = 0.25  # seconds between two updates of the elapsed time
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Let a command have --format and --output."""
+    """Add --format and --output to the arguments of a command."""
     group = parser.add_argument_group("the answer")
     group.add_argument(
         "--format", choices=FORMATS,
-        help="how it is written (a table; with --output by the file's ending). Control characters are escaped in a "
-        "table, and in CSV that goes to a terminal",
+        help="the format; by default a table, or with --output what the file's extension says. Control characters are "
+        "escaped in tables, and in CSV that goes to a terminal",
     )  # fmt: skip
-    group.add_argument("--output", metavar="FILE", help="where to, instead of stdout")
+    group.add_argument("--output", metavar="FILE", help="the file to write, instead of stdout")
 
 
 def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace, used: list[str]) -> None:
-    """Settle the format, and see that the answer can be written before it is paid for."""
+    """Choose the format, and check that the answer can be written before it is paid for."""
     path = options.output
     if options.format is None:
         ending = os.path.splitext(path or "")[1].lower().lstrip(".").replace("ndjson", "jsonl")
         options.format = ending if ending in FORMATS else "table"
     if path is None:
         if options.format == "parquet" and sys.stdout.isatty():
-            parser.error("Parquet is no text for a terminal: say --output FILE, or send stdout to a file")
+            parser.error("Parquet is binary: give --output FILE, or redirect stdout to a file")
         return
     if any(_same(path, one) for one in used):
-        parser.error(f"--output {path} would overwrite a file that is read")
+        parser.error(f"--output {path} would overwrite a file that the command reads")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise FileProblem(f"{path} can't be written. Nothing was asked.")
+        raise FileProblem(f"{path} can't be written. Nothing was run or charged.")
 
 
 def _same(path: str, other: str) -> bool:
-    """Whether two paths are one file, or will be: a new ledger is not there yet."""
+    """Return whether two paths are the same file, or will be once a new ledger is created."""
     there = os.path.exists(path) and os.path.exists(other)
     return os.path.samefile(path, other) if there else os.path.realpath(path) == os.path.realpath(other)
 
 
 def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
-    """Write an answer."""
+    """Write an answer to stdout or to a file."""
     if options.output is None:
         show(encoded(frame, options.format, table_width()), data=options.format not in ("table", "parquet"))
         return
@@ -70,15 +76,15 @@ def write(frame: pl.DataFrame, options: argparse.Namespace) -> None:
             file.write(encoded(frame, options.format, _WIDE))
     except OSError as error:
         raise FileProblem(
-            f"{options.output} can't be written: {error.strerror}. With a ledger the answer is stored: ask again with "
-            "another --output, at no cost."
+            f"{options.output} can't be written: {error.strerror}. If there is a ledger, it has the answer: run the "
+            "command again with another --output at no cost."
         ) from None
 
 
 def show(content: bytes, *, data: bool = False) -> None:
-    """Write to stdout, in UTF-8 whatever the system's habit: an answer that is paid for must not fail there.
+    """Write to stdout, always in UTF-8: an answer that was paid for must not fail because of the system's encoding.
 
-    What is data is escaped for a terminal; what is text to look at was escaped when it was made.
+    Data are escaped here if stdout is a terminal. Text for people was escaped when it was made.
     """
     if data and sys.stdout.isatty():
         content = escaped(content.decode(), keep="\n").encode()
@@ -88,7 +94,7 @@ def show(content: bytes, *, data: bool = False) -> None:
 
 
 def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
-    """Return an answer in a format."""
+    """Return an answer in a format, as bytes."""
     target = io.BytesIO()
     if form == "parquet":
         frame.write_parquet(target)
@@ -106,13 +112,13 @@ def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return JSON in which everything that a terminal may obey is written as JSON's own escape."""
+    """Return JSON in which control characters are written as JSON's own escapes."""
     text = json.dumps(_finite(value), default=_plain, ensure_ascii=False, allow_nan=False, indent=indent)
     return escaped(text, keep="\n", form="json")
 
 
 def _table(frame: pl.DataFrame, width: int) -> str:
-    """Return a table of at most so many rows, and of the columns that fit; says on stderr what is left out."""
+    """Return a table of the first rows and of the columns that fit, and print on stderr what is left out."""
     shown = escaped_frame(frame.head(_MOST_ROWS))
     columns = _fitting(shown, width)
     left = []
@@ -130,7 +136,7 @@ def _table(frame: pl.DataFrame, width: int) -> str:
 
 
 def _fitting(frame: pl.DataFrame, width: int) -> list[str]:
-    """Return the first columns that a window has room for; at least one."""
+    """Return the first columns that fit the width, at least one."""
     room, fitting = width - 1, list[str]()
     for name in frame.columns:
         cells = [str(value) for value in frame[name].to_list()]
@@ -142,7 +148,7 @@ def _fitting(frame: pl.DataFrame, width: int) -> list[str]:
 
 
 def table_width() -> int:
-    """Return how wide the window is."""
+    """Return the width of the terminal in characters."""
     try:
         said = int(os.environ.get("COLUMNS", ""))
     except ValueError:
@@ -153,7 +159,7 @@ def table_width() -> int:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value with null for what JSON has no number for."""
+    """Return a value with None in place of numbers that JSON does not have."""
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, dict):
@@ -166,7 +172,33 @@ def _json_or_null(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return dates, decimals and the like as JSON has them."""
+    """Return dates, decimals and the like in a form that JSON has."""
     if hasattr(value, "isoformat"):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+@contextlib.contextmanager
+def elapsed(doing: str) -> Iterator[None]:
+    """Show on stderr how long the block has been running, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done, start = threading.Event(), time.monotonic()
+
+    def show_time() -> None:
+        shown = False
+        wait = _PATIENCE
+        while not done.wait(wait):
+            print(f"\r\x1b[K{doing} ... {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+            shown, wait = True, _EVERY
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=show_time, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,4 +1,4 @@
-"""`dp-polars preview`: the plan of a statement; spends nothing and makes no file."""
+"""`dp-polars preview`: show the plan of a statement without spending anything or creating a file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from dp_polars._cli.arguments import read_words, spend_of, statement_parser
+from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
-from dp_polars._cli.progress import elapsed
-from dp_polars._cli.session_arguments import Agreement
-from dp_polars._cli.sql import left_of, tell_types
+from dp_polars._cli.output import elapsed
+from dp_polars._cli.sql import left_of, print_types
 from dp_polars._display.escaping import escaped
 from dp_polars._session.cost import NOTHING
 
 _DESCRIPTION = """\
-Show the plan of a SELECT: whom it protects, its bounds and where they came from, the noise, the price, the expected
-error. Nothing is asked, nothing is charged and no ledger is created. The arguments are those of dp-polars sql."""
+Show the plan of a SELECT: whom it protects, its contribution bounds and where they come from, the noise, the cost and
+the expected error. Nothing is run or charged, and no ledger is created. The arguments are those of dp-polars sql."""
 
 _EPILOG = f"""\
 example:
@@ -28,24 +27,24 @@ example:
 
 
 def read(words: Sequence[str]) -> argparse.Namespace:
-    """Return what a user said."""
+    """Parse the arguments."""
     parser = statement_parser("preview", _DESCRIPTION, _EPILOG)
-    parser.add_argument("--format", help=argparse.SUPPRESS)  # so that a command can be tried with one word changed
+    parser.add_argument("--format", help=argparse.SUPPRESS)  # so that only the command's name has to change
     parser.add_argument("--output", help=argparse.SUPPRESS)
-    return read_words(parser, words)
+    return read_statement(parser, words)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the plan, or the plans of a statement with several questions."""
-    agreement = Agreement(options)
-    session = agreement.rehearsal()
+    """Print the plan, or the plans if the statement has several private aggregates."""
+    arguments = SessionArguments(options)
+    session = arguments.rehearsal()
     before = session.facts
     with elapsed("planning"), open_tables(options, session) as con:
-        tell_types([fact for fact in session.facts if fact not in before], agreement.recorded_in())
+        print_types([fact for fact in session.facts if fact not in before], arguments.recorded_in())
         plan = con.preview(options.statement, **spend_of(options))
         cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
         fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
-    text = escaped(str(plan), keep="\n") if plan != [] else "This statement asks nothing private: it costs nothing."
+    text = escaped(str(plan), keep="\n") if plan != [] else "This statement reads nothing private, so it costs nothing."
     print(text)
     if plan != []:
         print(f"left: {left}{'' if fits else '; this does not fit'}", file=sys.stderr)

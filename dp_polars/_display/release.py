@@ -11,7 +11,7 @@ from dp_polars._display.html import facts, folded, heading, scrolling, whole
 from dp_polars._session.filters import share_of
 
 if TYPE_CHECKING:
-    from dp_polars._session.release_record import Release
+    from dp_polars._session.releases import Release
 
 
 def release_rows(release: Release) -> list[tuple[str, str]]:

@@ -16,9 +16,8 @@ from dp_polars._session.terms import _Row
 
 if TYPE_CHECKING:
     from dp_polars._session.cost import Cost
-    from dp_polars._session.facts import Fact
-    from dp_polars._session.ledger import Closing
-    from dp_polars._session.release_record import Release
+    from dp_polars._session.ledger import Closing, Fact
+    from dp_polars._session.releases import Release
     from dp_polars._session.session import Session
 
 _CELLS = 20  # of a bar of text

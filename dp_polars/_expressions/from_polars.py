@@ -199,7 +199,8 @@ def _column(name: str, scope: _Scope) -> Expression:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"Did you mean {' or '.join(close)}?" if close else f"It has {', '.join(names[:10]) or 'no columns'}."
         raise InvalidParameterError(
-            f"The {scope.what} expression reads {name}, but the frame has no column {name}. {hint}"
+            f"The {scope.what} expression reads {name}, but the frame has no column {name}. {hint}",
+            code="unknown-column",
         )
     return Column(name, dtype)
 

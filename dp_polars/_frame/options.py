@@ -213,7 +213,8 @@ def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = 
             raise InvalidParameterError(
                 "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
                 + (", within=50 (a wanted error)" if with_error else "")
-                + " or rho=; or open the session with queries=20 for equal shares."
+                + " or rho=; or open the session with queries=20 for equal shares.",
+                code="spend-missing",
             )
         share = Fraction(1, session.defaults.queries)
     return Spend(

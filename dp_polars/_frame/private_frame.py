@@ -28,8 +28,7 @@ from dp_polars._many.synthesis import Synthesis
 from dp_polars._numbers import flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
-from dp_polars._session.current import current_session
-from dp_polars._session.session import Session
+from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
 from dp_polars.errors import InvalidParameterError
@@ -282,7 +281,8 @@ class PrivateFrame(
         missing = [name for name in columns if name not in self._schema()]
         if missing:
             raise InvalidParameterError(
-                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}."
+                f"The frame has no column {', '.join(missing)}; it has {', '.join(self._schema())}.",
+                code="unknown-column",
             )
 
     def _keep_unit(self, touched: set[str], what: str) -> None:

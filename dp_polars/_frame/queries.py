@@ -21,7 +21,7 @@ from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
 from dp_polars._release.run import ExactAnswers, run_plan
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 

@@ -20,8 +20,7 @@ from dp_polars._frame.options import AnyOptions
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.lazy import deferred
-from dp_polars._session.release_record import Release
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, Terms, table_terms
 

@@ -18,7 +18,7 @@ from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
 from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Spend
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms.channel import categories_of
@@ -143,7 +143,8 @@ def _spend_or_resample(
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
             "What may these responses cost? Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
-            "or resample=0.5, the probability with which a response is a uniformly random category."
+            "or resample=0.5, the probability with which a response is a uniformly random category.",
+            code="response-spend-missing",
         )
     return spend_of(options, session), None
 

@@ -17,8 +17,7 @@ from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
-from dp_polars._session.minimum_price import check_price
-from dp_polars._session.pricing import pure_cost
+from dp_polars._session.prices import check_price, pure_cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.channel import Channel, channel_of

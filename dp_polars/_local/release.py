@@ -14,7 +14,7 @@ from dp_polars._engines.rows import PrivateRows
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._release.charge import release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.mechanisms.channel import codes_of
 

@@ -252,6 +252,7 @@ def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
     if not isinstance(cap, int):
         raise InvalidParameterError(
             "How many rows may one unit count with, in the whole domain? Say max_rows_per_group=10 here or for the "
-            "session; the noise grows with it. It can't be estimated here."
+            "session; the noise grows with it. It can't be estimated here.",
+            code="row-cap-missing",
         )
     return cap, rule

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dp_polars._many.domain import Domain, DomainColumn
 from dp_polars._many.synthesis_release import ROWS, SIZE
 from dp_polars._session.ledger import Entry
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 
 
 class Synthesis:

@@ -22,7 +22,7 @@ from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error
 from dp_polars._plan.spend import Noise
 from dp_polars._release.charge import release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.mechanisms.grid import add_saturating
 from dp_polars.mechanisms.multiplicative_weights import Floats, Hypothesis, Partition

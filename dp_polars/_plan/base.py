@@ -17,7 +17,7 @@ from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
-from dp_polars._session.minimum_price import check_price
+from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 

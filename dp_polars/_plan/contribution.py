@@ -63,7 +63,8 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
         f"How many groups of {names} may one unit count in? That decides the noise. Say max_groups=3 (here or in the "
         f"session), or max_groups='auto' to have it estimated from a part of the spend, give the public keys "
         "(keys=[...], or an Enum or Boolean column), or declare the columns constant for each unit with per_unit=[...] "
-        "in the session."
+        "in the session.",
+        code="group-cap-missing",
     )
 
 
@@ -83,7 +84,8 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
         f"How many rows may one unit add to a group of this {aggregate.kind}? That decides the noise. Say "
         "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to have it estimated from a part "
         "of the spend, count units instead of rows (count_units; of a choice score='units')"
-        + (", or clip each unit's total with per='unit'." if aggregate.kind == "sum" else ".")
+        + (", or clip each unit's total with per='unit'." if aggregate.kind == "sum" else "."),
+        code="row-cap-missing",
     )
 
 

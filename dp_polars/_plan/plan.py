@@ -32,7 +32,7 @@ from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of
 from dp_polars._plan.statistics import Form, Made, Piece, Pieces
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
-from dp_polars._session.minimum_price import check_price
+from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
@@ -344,5 +344,6 @@ def _no_delta(query: Query) -> InvalidParameterError:
     names = ", ".join(key.name for key in query.keys)
     return InvalidParameterError(
         f"Which values of {names} exist is private, and this session has no delta to discover them with. Give the "
-        "public values with keys=[...], use an Enum or Boolean column, or open the session with a delta."
+        "public values with keys=[...], use an Enum or Boolean column, or open the session with a delta.",
+        code="no-delta-for-keys",
     )

@@ -21,7 +21,7 @@ from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars._session.filters import share_of
-from dp_polars._session.pricing import gaussian_cost, pure_cost
+from dp_polars._session.prices import gaussian_cost, pure_cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_steps, gaussian_tail, laplace_steps, laplace_tail

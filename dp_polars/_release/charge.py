@@ -17,7 +17,7 @@ import polars as pl
 from dp_polars._release.rehearsal import Make, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 

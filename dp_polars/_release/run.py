@@ -17,7 +17,7 @@ from dp_polars._release.auto import estimated
 from dp_polars._release.charge import release_once
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 
 ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]

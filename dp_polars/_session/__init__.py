@@ -1,18 +1,17 @@
-"""What releases cost, whether a session can afford them, and the record that it was charged.
+"""Sessions: what releases cost, whether the budget allows them, and the record of every charge.
 
-`terms` is what was agreed, `cost` what a release declares, `pricing` how a spend becomes a cost, `filters` the rule
-that accepts or refuses, `price` the smallest price, `ledger` the record (SQLite, in memory or in a file), `running`
-the locks of charges at work, `fact` what the owner says about the data, `session` the door to all of them.
-Nothing here reads data or draws noise.
+- `session`: `Session`, through which every release is charged; the current session.
+- `terms`: the terms that a session was opened with, the units of its tables, and its defaults.
+- `cost`: the cost of a release, and an amount of budget.
+- `prices`: the cost of each kind of release, and the smallest price.
+- `filters`: the filter that accepts or refuses a cost, its proof, and the largest spend that it accepts.
+- `ledger`: charges, closings and facts, in one SQLite database.
+- `ledger_file`: the file of that database: schema, creation, migration and errors.
+- `open_charges`: the locks that tell a running query from one whose process died.
+- `exclusive_lock`: one user at a time for a connection, even with signals and forks.
+- `interrupts`: signals that wait while the ledger is in use.
+- `releases`: releases and reservations, and the form in which frames are stored.
+
+May import: `errors`, `_numbers`, `theory`, and `_display` for how sessions and releases look.
+Never: anything that reads data or draws noise, such as plans, engines, mechanisms, SQL and frames.
 """
-
-from dp_polars._session.budget import Budget
-from dp_polars._session.cost import Cost
-from dp_polars._session.facts import Fact
-from dp_polars._session.ledger import Closing
-from dp_polars._session.release_record import Release
-from dp_polars._session.reservation import Reservation
-from dp_polars._session.session import Session
-from dp_polars._session.terms import ROW, Terms
-
-__all__ = ["ROW", "Budget", "Closing", "Cost", "Fact", "Release", "Reservation", "Session", "Terms"]

@@ -1,8 +1,9 @@
-"""What a release declares about itself, and the running sums of what was declared.
+"""What a release costs, and an amount of budget as people see it.
 
-One decomposition of the release's output distributions on neighbouring data, P = (1-d) P' + d P'' and Q likewise,
-gives all four numbers: P' and Q' are `epsilon`-close up to `gaussian_delta` and `rho`-zCDP, and d is `delta`. Infinity
-says that a measure gives no bound. All numbers are exact, so sums of 0.1 are what people expect.
+A release declares one decomposition of its output distributions P and Q on neighbouring data:
+P = (1-d) P' + d P'', and likewise for Q with the same d. The four numbers of a cost describe it: P' and Q' are
+`epsilon`-close up to `gaussian_delta`, they are `rho`-zCDP, and d is `delta`. Infinity means that a measure gives no
+bound. All numbers are exact, so ten times 0.1 is 1.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _PLAIN = (Fraction, float, np.float64)
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cost:
-    """The price of one release, or the sum of several. Use `dp.pure_cost` and its siblings to make one.
+    """The cost of one release, or the sum of several. Make one with `dp.pure_cost` or one of its siblings.
 
     Attributes
     ----------
     epsilon
-        The pure loss of P' against Q', or for a Gaussian the epsilon it has at `gaussian_delta`.
+        The pure privacy loss of the release. For Gaussian noise, the epsilon that it has at `gaussian_delta`.
     rho
-        The zero-concentrated loss of P' against Q'.
+        The privacy loss of the release in zero-concentrated differential privacy (zCDP).
     delta
-        The probability of the bad events that key discovery or an (epsilon, delta) mechanism allows itself.
+        The probability of the bad events that key discovery or an (epsilon, delta) mechanism allows.
     gaussian_delta
-        The delta at which `epsilon` holds for a Gaussian; 0 for pure mechanisms.
+        The delta at which `epsilon` holds for Gaussian noise; 0 for pure mechanisms.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class Cost:
             if type(amount) is not float or amount != math.inf:
                 if isinstance(amount, Fraction | float) and type(amount) not in _PLAIN:
                     raise InvalidParameterError(
-                        f"{field.name} of a cost is a plain number, not one that adds otherwise."
+                        f"{field.name} of a cost must be a plain number, got {type(amount).__name__}."
                     )
                 amount = exact(amount, field.name)
                 if amount < 0:
@@ -63,7 +64,7 @@ class Cost:
                 object.__setattr__(self, field.name, amount)
 
     def __add__(self, other: Cost) -> Cost:
-        if type(self) is not Cost or type(other) is not Cost:  # a subclass could add up otherwise
+        if type(self) is not Cost or type(other) is not Cost:  # a subclass could add up differently
             return NotImplemented
         return Cost(
             epsilon=self.epsilon + other.epsilon,
@@ -89,6 +90,32 @@ class Cost:
 
 
 NOTHING = Cost(epsilon=Fraction(0), rho=Fraction(0))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of budget in every measure that a session accounts for, as floats.
+
+    Attributes
+    ----------
+    epsilon, rho
+        The amount in each measure; None if the session has no limit in it.
+    delta
+        The part of delta that is for discovering keys.
+    share
+        The amount as a share of the whole budget, in the measure where that share is smallest.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.Session(epsilon=1.0, delta=1e-6, unit="user").remaining.share
+    1.0
+    """
+
+    epsilon: float | None
+    rho: float | None
+    delta: float
+    share: float
 
 
 def amount_text(amount: Amount) -> str:

@@ -1,12 +1,13 @@
-"""Make signals wait while the ledger is used: Ctrl-C comes before a charge, while rows are read, or after a commit.
+"""Signals that wait while the ledger is in use.
 
-Python runs a signal's handler between any two steps of the main thread, and the default one for Ctrl-C raises there. No
-`try` or `with` can promise that nothing comes between taking something and being ready to give it back. So here the
-handler itself is exchanged: as long as a block of `Deferred` runs, no handler raises, and what came meanwhile is
-delivered when the block is over. Other threads never run handlers, and nothing happens there.
+Ctrl-C takes effect before a charge, while rows are read, or after a commit, but never in between. Python runs a signal
+handler between any two steps of the main thread, and the default handler for Ctrl-C raises there. No `try` or `with`
+can rule out an exception between taking something and being ready to give it back. So this module replaces the
+handlers: while a `Deferred` block runs, no handler raises, and the signals that arrived are delivered when it ends.
+Other threads never run handlers, so nothing happens there.
 
-A block lasts as long as the function that holds it. Should an exception that no signal raised (a debugger's, say) skip
-the end of a block, the next signal finds that the function is over, and puts the former handler back.
+A block lasts as long as the function that holds it. If an exception that no signal raised (a debugger's, for example)
+skips the end of the block, the next signal finds that the function has ended and puts the former handler back.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-# Those that programs handle. What a processor raises (SIGSEGV and the like) can't wait.
+# The signals that programs handle. Those that a processor raises (SIGSEGV and the like) can't wait.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
 def is_running(frame: FrameType, current: FrameType | None) -> bool:
-    """Whether a function's frame is the current one of its thread or one of those that wait for it."""
+    """Return whether a function is running: its frame is its thread's current frame or a caller of it."""
     while current is not None and current is not frame:
         current = current.f_back
     return current is not None
@@ -34,8 +35,13 @@ def is_running(frame: FrameType, current: FrameType | None) -> bool:
 class Deferred:
     """A block in which signals wait, used as `with Deferred() as signals`.
 
-    `pending` has the signals that came and wait. `interrupted` is set once `allowed()` let a Ctrl-C through. From then
-    on all others wait, so that one Ctrl-C after another can't stop the cleaning up.
+    Attributes
+    ----------
+    pending
+        The signals that arrived and are waiting.
+    interrupted
+        Whether `allowed()` has let a Ctrl-C through. From then on all other signals wait, so that pressing Ctrl-C again
+        can't stop the cleanup.
     """
 
     def __init__(self, frame: FrameType | None = None) -> None:
@@ -54,7 +60,7 @@ class Deferred:
                 if callable(handler):
                     self._before[number] = handler
                     signal.signal(number, self._note)
-        except BaseException:  # the last moment at which a handler can raise
+        except BaseException:  # the last point at which a handler can raise
             self._restore()
             raise
         return self
@@ -63,7 +69,7 @@ class Deferred:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._restore()
-        if isinstance(error, KeyboardInterrupt):  # one is on its way already
+        if isinstance(error, KeyboardInterrupt):  # an interrupt is already being raised
             self.pending = [number for number in self.pending if number != signal.SIGINT]
         self._deliver()
 
@@ -73,7 +79,7 @@ class Deferred:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Let signals through again, those that wait and those that come, up to the first whose handler raises."""
+        """Let waiting and new signals through again, up to the first one whose handler raises."""
         self._deliver()
         self._open = True
         try:
@@ -101,5 +107,5 @@ class Deferred:
 
     def _restore(self) -> None:
         for number, handler in reversed(self._before.items()):
-            if signal.getsignal(number) == self._note:  # or somebody set another one meanwhile, who means it
+            if signal.getsignal(number) == self._note:  # otherwise the program has set its own handler meanwhile
                 signal.signal(number, handler)

@@ -1,20 +1,21 @@
-"""The record of what was charged: one SQLite database, in memory or in a file that processes share.
+"""The ledger: the record of everything that a session was charged, in memory or in a SQLite file that processes share.
 
-A charge is one transaction that reads the sums, asks the filter, and writes the charge and the new sums, before any
-data are read; nothing ever takes a charge back. A release handed to a caller was committed here before. A process that
-dies leaves its charge in place; who looks next finds that nobody holds its lock, and marks it as failed. The ledger
-holds prices, labels and released frames, and facts about the data that their owner calls public; never anything else
-about the data. A fact is recorded once, and nothing changes it.
+A charge is one transaction: it reads the sums, asks the filter, and writes the charge and the new sums. It is made
+before any data are read, and nothing ever takes it back. A frame is handed to a caller only after it was committed
+here. A process that dies leaves its charge in place. The next process that looks finds that nobody holds the charge's
+lock, and marks the charge as failed. The ledger holds costs, labels, released frames, and facts that the owner of the
+data declared to be public. It holds nothing else about the data. A fact is recorded once and never changes.
 
-A charge that fails after rows were read, or dies, closes the session: what made it fail may have been one person's row,
-and nobody paid to learn that. Nothing is charged until the owner reopens it. A question that was under way when the
-session closed gets no release either, even if the session was reopened meanwhile: a hundred questions asked at once
-must not tell more than one.
+A charge that fails after rows were read, or whose process dies, closes the session: one person's row may be the cause,
+and nobody paid to learn that. Nothing is charged until the owner reopens the session. A query that was under way when
+the session closed gets no release either, even if the session has been reopened since: a hundred queries that run at
+the same time must not tell more than one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import sys
@@ -29,9 +30,8 @@ from typing import Literal
 from dp_polars._session import ledger_file as storage
 from dp_polars._session.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars._session.exclusive_lock import Exclusive
-from dp_polars._session.facts import Fact
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.open_charges import Running
+from dp_polars._session.open_charges import OpenCharges
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError, LedgerError, LedgerMismatch, SessionClosed
 
@@ -43,7 +43,7 @@ _COST = ("epsilon", "rho", "delta", "gaussian_delta")
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the ledger."""
+    """One charge as a row of the ledger."""
 
     id: int
     label: str
@@ -55,16 +55,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Closing:
-    """A charge that closed the session, and how it was opened again.
+    """A charge that closed the session, and how the session was reopened.
 
     Attributes
     ----------
     charge
         The number of the charge.
     cause
-        "failed": an engine failed on private rows. "died": the process ended before the charge was finished.
-    closed_at, reopened_at, reason
-        When; and when and why the owner reopened the session, None as long as it is closed.
+        "failed": a query failed on private rows. "died": the process ended before the charge was finished.
+    closed_at
+        The time at which the session was closed.
+    reopened_at, reason
+        When and why the owner reopened the session; None while it is closed.
 
     Examples
     --------
@@ -84,14 +86,50 @@ class Closing:
 
 @dataclass(frozen=True)
 class Charge:
-    """A charge that waits for its release: its number, and how often the session had been closed when it was made."""
+    """A charge that waits for its release.
+
+    Attributes
+    ----------
+    id
+        Its number in the ledger.
+    closings
+        How often the session had been closed when the charge was made.
+    """
 
     id: int
     closings: int
 
 
+@dataclass(frozen=True)
+class Fact:
+    """A fact about the data that its owner declared to be public. It is recorded once and never changes.
+
+    Attributes
+    ----------
+    kind, subject, value
+        What kind of fact it is, what it is about, and what it says. For the column types of a text file, the kind is
+        "column types", the subject is the path, and the value is a JSON list of pairs of a column and a type.
+    recorded_at
+        The time at which it was recorded.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> print(dp.Fact("column types", "/data/visits.csv", '[["user_id", "BIGINT"]]', "2026-03-01T09:05:59+00:00"))
+    column types of /data/visits.csv: user_id BIGINT
+    """
+
+    kind: str
+    subject: str
+    value: str
+    recorded_at: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.subject}: {', '.join(' '.join(pair) for pair in json.loads(self.value))}"
+
+
 class Ledger:
-    """An open ledger. Use `Ledger.create`, `Ledger.open` or `Ledger.in_memory`."""
+    """An open ledger. Get one from `Ledger.in_memory`, `Ledger.at` or `Ledger.open`."""
 
     def __init__(self, path: Path | None, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -99,7 +137,7 @@ class Ledger:
         self._guard = Exclusive(connection)
         self._closed = False
         self._agreed: Terms | None = None
-        self._running = Running(path)
+        self._open_charges = OpenCharges(path)
         self._file = None if path is None else os.stat(path)
 
     @classmethod
@@ -112,7 +150,7 @@ class Ledger:
 
     @classmethod
     def at(cls, path: Path, terms: Terms, defaults: str) -> Ledger:
-        """Return the ledger in a file, created if there is none; refuses a file with other terms."""
+        """Return the ledger in a file, which is created if there is none. Refuse a file with other terms."""
         path = path.absolute()
         if not path.exists():
             storage.create_file(path, terms.to_json(), defaults)
@@ -121,17 +159,20 @@ class Ledger:
         if found != terms:
             ledger.close()
             raise LedgerMismatch(
-                f"The ledger {path} was created with other terms: {'; '.join(found.differences(terms))}. A budget is "
-                "agreed once. Open it with Session.from_ledger(path), or start another ledger for another agreement."
+                f"The ledger {path} was created with other terms: {'; '.join(found.differences(terms))}. A ledger "
+                "keeps its terms. Open it with Session.from_ledger(path), or use another file for other terms."
             )
         return ledger
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """Return the ledger in an existing file, after checking that it is one and is whole."""
-        path = path.resolve()  # once: a later change of the working folder must not lead to another file
+        """Return the ledger in an existing file, after checking that it is a ledger and is undamaged."""
+        # The path is resolved once, so that a later change of the working directory can't lead to another file.
+        path = path.resolve()
         if not path.is_file():
-            raise LedgerError(f"There is no ledger at {path}. Create it with Session(..., ledger=path).")
+            raise LedgerError(
+                f"There is no ledger at {path}. Create it with Session(..., ledger=path).", code="ledger-not-found"
+            )
         with storage.translated(f"the ledger {path}"):
             ledger = cls(path, storage.connect_file(path))
             try:
@@ -147,12 +188,16 @@ class Ledger:
             return self._connection.execute(sql).fetchone()[0]
 
         if one("PRAGMA application_id") != storage.APPLICATION_ID:
-            raise LedgerError(f"{self.path} is not a dp_polars ledger; nothing was changed. Choose another path.")
+            raise LedgerError(
+                f"{self.path} is not a dp_polars ledger. Nothing was changed. Choose another path.", code="not-a-ledger"
+            )
         written = one("PRAGMA user_version")
         if not isinstance(written, int) or not 1 <= written <= storage.FORMAT:
             raise LedgerError(
-                f"{self.path} was written by another version of dp_polars: its format is {written}, and this one knows "
-                f"1 to {storage.FORMAT}. Nothing was changed; open it with the version that wrote it, or a newer one."
+                f"{self.path} was written by another version of dp_polars: its format is {written}, and this version "
+                f"reads formats 1 to {storage.FORMAT}. Nothing was changed. Open it with the version that "
+                "wrote it, or a newer one.",
+                code="ledger-format",
             )
         if one("PRAGMA quick_check(1)") != "ok":
             raise self._damaged()
@@ -167,31 +212,34 @@ class Ledger:
                 charged = charged + _cost(amounts) * times
             if charged != self._spent():
                 raise self._damaged()
-            self._check_age()
+            self._check_count()
 
     def _damaged(self) -> LedgerError:
         return LedgerError(
-            f"The ledger {self.path} is damaged: its rows and its sums disagree. Nothing can be released from it; "
-            "restore it from a backup that has every release."
+            f"The ledger {self.path} is damaged: its charges and its sums disagree. Nothing can be released from it. "
+            "Restore it from a backup that has every release.",
+            code="ledger-damaged",
         )
 
-    def _check_age(self) -> str:
-        """Refuse a ledger that has fewer charges than were made, an older copy; return the ledger's identity."""
+    def _check_count(self) -> str:
+        """Return the ledger's identity. Refuse an older copy, which has fewer charges than were made."""
         (identity,) = self._connection.execute("SELECT identity FROM agreement").fetchone()
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM charge").fetchone()
-        marked = self._running.marked(identity)
-        if marked > last:
+        recorded = self._open_charges.recorded_count(identity)
+        if recorded > last:
             raise LedgerError(
-                f"The ledger {self.path} has {last:,} charges, but {marked:,} were made: an older copy was put in its "
-                "place, and what was spent since would be spent again. Restore the newest copy. If that is lost, "
-                f"agree on a new budget in a new ledger; only who deletes {self.path}-running uses the old one."
+                f"The ledger {self.path} has {last:,} charges, but {recorded:,} were made: an older copy was put in "
+                "its place, and the budget that was spent since would be spent again. Restore the newest copy. If it "
+                "is lost, agree on a new budget in a new ledger. Deleting "
+                f"{self.path}-running makes the old copy usable, but then the guarantee does not hold.",
+                code="ledger-outdated",
             )
         return str(identity)
 
     # ------------------------------------------------------------------ reading
 
     def agreement(self) -> tuple[Terms, str]:
-        """Return the terms and the session's defaults (JSON) it was created with."""
+        """Return the terms of the session, and its defaults as JSON."""
         with self._reading() as connection:
             terms, defaults = connection.execute("SELECT terms, defaults FROM agreement").fetchone()
         try:
@@ -205,20 +253,20 @@ class Ledger:
             return self._spent()
 
     def entries(self) -> list[Entry]:
-        """Return all rows in the order of their reservation."""
+        """Return all charges in the order in which they were made."""
         with self._reading() as connection:
             rows = connection.execute(_SELECT_ENTRY + " ORDER BY id").fetchall()
         return [_entry(row) for row in rows]
 
     def entry(self, identifier: int) -> Entry:
-        """Return one row."""
+        """Return one charge by its number."""
         with self._reading() as connection:
             row = connection.execute(_SELECT_ENTRY + " WHERE id = ?", (identifier,)).fetchone()
         return _entry(row)
 
     def closings(self) -> list[Closing]:
-        """Return how often the session was closed and by which charges, in order."""
-        self.look()
+        """Return every closing of the session, in order."""
+        self.fail_dead_charges()
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
@@ -233,13 +281,13 @@ class Ledger:
             return int(times)
 
     def facts(self) -> list[Fact]:
-        """Return what was recorded about the data as the owner's word, in order."""
+        """Return the facts that the owner of the data declared to be public, in order."""
         with self._reading() as connection:
             rows = connection.execute("SELECT kind, subject, value, recorded_at FROM fact ORDER BY rowid").fetchall()
         return [Fact(*row) for row in rows]
 
     def record(self, kind: str, subject: str, value: str) -> str:
-        """Record a fact if there is none of its kind about its subject; return the one that counts from now on."""
+        """Record a fact unless there is one of its kind about its subject, and return the value that is recorded."""
         with self._writing() as connection:
             connection.execute("INSERT OR IGNORE INTO fact VALUES (?, ?, ?, ?)", (kind, subject, value, _now()))
             (recorded,) = connection.execute(
@@ -247,26 +295,26 @@ class Ledger:
             ).fetchone()
         return str(recorded)
 
-    def look(self) -> None:
-        """Mark charges whose process died, which closes the session; a ledger that may only be read stays as it is."""
+    def fail_dead_charges(self) -> None:
+        """Mark charges whose process died, which closes the session. A ledger that may only be read stays as it is."""
         with self._reading() as connection:
             waiting = self._waiting(connection)
         with contextlib.suppress(LedgerError):
-            if self._running.dead(waiting):
+            if self._open_charges.dead(waiting):
                 with self._writing() as connection:
-                    self._bury(connection)
+                    self._fail_dead_charges(connection)
 
     def refuse_closed(self) -> int:
-        """Raise `SessionClosed` if the session is closed; else return how often it was closed so far."""
-        self.look()
+        """Raise `SessionClosed` if the session is closed. Otherwise return how often it was closed so far."""
+        self.fail_dead_charges()
         with self._reading() as connection:
-            standing, times = self._standing(connection), self._times_closed(connection)
-        if standing is not None:
-            raise SessionClosed(standing)
+            closing, times = self._current_closing(connection), self._times_closed(connection)
+        if closing is not None:
+            raise SessionClosed(closing)
         return times
 
     def find(self, key: bytes) -> tuple[Entry, bytes] | None:
-        """Return the newest committed release of a key with its stored frame, if there is one."""
+        """Return the newest committed release under a key with its stored frame, or None."""
         with self._reading() as connection:
             row = connection.execute(
                 _SELECT_ENTRY + " WHERE key = ? AND state = 'committed' ORDER BY id DESC LIMIT 1",
@@ -278,7 +326,7 @@ class Ledger:
         return None if stored is None else (_entry(row), stored[0])
 
     def result(self, identifier: int) -> tuple[Entry, bytes] | None:
-        """Return a committed release with its stored frame by its number."""
+        """Return a committed release by its number with its stored frame, or None."""
         with self._reading() as connection:
             row = connection.execute(_SELECT_ENTRY + " WHERE id = ? AND state = 'committed'", (identifier,)).fetchone()
             stored = connection.execute("SELECT frame FROM result WHERE charge_id = ?", (identifier,)).fetchone()
@@ -287,39 +335,40 @@ class Ledger:
     # ------------------------------------------------------------------ writing
 
     def reserve(self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool]) -> Charge | None:
-        """Charge `cost` if `accepts` says yes to the new sums; return the charge, or None when refused.
+        """Charge `cost` if `accepts` returns True for the new sums. Return the charge, or None if it was refused.
 
-        All in one transaction: no other process can charge between the question and the answer. The charge is locked
-        before others can see it.
+        This is one transaction, so no other process can make a charge in between. The charge is locked before other
+        processes can see it.
         """
         made: list[Charge] = []
         with Deferred():
             try:
-                identity, standing = self._reserved(cost, label, key, accepts, made)
+                identity, closing = self._charge_unless_closed(cost, label, key, accepts, made)
             except BaseException:
-                for charge in made:  # not committed, as far as SQLite knows; nothing was read yet
+                for charge in made:  # SQLite may or may not have committed it; no rows were read yet
                     with contextlib.suppress(LedgerError):
                         self.fail(charge, closes=False)
-                    self._running.end(charge.id)  # or another process could not lock the charge that gets this number
+                    # Otherwise another process could not lock a new charge that gets the same number.
+                    self._open_charges.end(charge.id)
                 raise
             for charge in made:
-                self._running.mark(identity, charge.id)
-        if standing is not None:
-            raise SessionClosed(standing)
+                self._open_charges.record_count(identity, charge.id)
+        if closing is not None:
+            raise SessionClosed(closing)
         return made[0] if made else None
 
-    def _reserved(
+    def _charge_unless_closed(
         self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool], made: list[Charge]
     ) -> tuple[str, Closing | None]:
         with self._writing() as connection:
-            identity = self._check_age()
-            self._bury(connection)
-            standing = self._standing(connection)
-            if standing is None:
-                self._charged(connection, cost, label, key, accepts, made)
-        return identity, standing
+            identity = self._check_count()
+            self._fail_dead_charges(connection)
+            closing = self._current_closing(connection)
+            if closing is None:
+                self._charge(connection, cost, label, key, accepts, made)
+        return identity, closing
 
-    def _charged(
+    def _charge(
         self,
         connection: sqlite3.Connection,
         cost: Cost,
@@ -328,7 +377,7 @@ class Ledger:
         accepts: Callable[[Cost], bool],
         made: list[Charge],
     ) -> None:
-        total = Cost.__add__(self._spent(), cost)  # never by the operand's own rule
+        total = Cost.__add__(self._spent(), cost)  # never by a rule of the operand's own class
         if not accepts(total):
             return
         cursor = connection.execute(
@@ -341,50 +390,50 @@ class Ledger:
             _texts(total),
         )
         charge = Charge(cursor.lastrowid or 0, self._times_closed(connection))
-        self._running.start(charge.id)
+        self._open_charges.start(charge.id)
         made.append(charge)
 
     def commit(self, charge: Charge, frame: bytes) -> None:
-        """Store the release of a charge. If the session was closed since, it is marked as failed instead."""
+        """Store the release of a charge. If the session was closed since the charge, mark it as failed instead."""
         with Deferred():
             with self._writing() as connection:
-                standing = self._closed_since(connection, charge)
-                if standing is not None:
+                closing = self._closed_since(connection, charge)
+                if closing is not None:
                     self._mark(connection, charge.id, "failed")
                 else:
                     self._finish(connection, charge.id, "committed")
                     connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
-            self._running.end(charge.id)
-        if standing is not None:
-            raise SessionClosed(standing)
+            self._open_charges.end(charge.id)
+        if closing is not None:
+            raise SessionClosed(closing)
 
     def fail(self, charge: Charge, *, closes: bool) -> Closing | None:
-        """Mark a charge as failed, and close the session with it; return what had closed it since, if anything."""
+        """Mark a charge as failed and, with `closes`, close the session. Return what had closed it since the charge."""
         with Deferred():
             try:
                 with self._writing() as connection:
-                    standing = self._closed_since(connection, charge)
+                    closing = self._closed_since(connection, charge)
                     self._finish(connection, charge.id, "failed")
                     if closes:
                         self._close_by(connection, charge.id, "failed")
             except BaseException:
-                if closes:  # where that could not be written down, it counts as dead
-                    self._running.end(charge.id)
+                if closes:  # the failure could not be written, so the charge must count as dead
+                    self._open_charges.end(charge.id)
                 raise
-            self._running.end(charge.id)
-        return standing
+            self._open_charges.end(charge.id)
+        return closing
 
     def close_by(self, identifier: int) -> None:
-        """Close the session because something failed that an earlier charge paid for: an open stream."""
+        """Close the session because of a failure that belongs to a finished charge, such as that of an open stream."""
         with self._writing() as connection:
             self._close_by(connection, identifier, "failed")
 
     def reopen(self, reason: str) -> None:
-        """Open a closed session again, by its owner's will."""
+        """Reopen a closed session on behalf of its owner."""
         with self._writing() as connection:
-            self._bury(connection)
-            if self._standing(connection) is None:
-                raise InvalidParameterError("This session is not closed; there is nothing to reopen.")
+            self._fail_dead_charges(connection)
+            if self._current_closing(connection) is None:
+                raise InvalidParameterError("This session is not closed, so there is nothing to reopen.")
             cursor = connection.execute(
                 "INSERT INTO reopening (reason, reopened_at) VALUES (?, ?)",
                 (reason, _now()),
@@ -392,7 +441,7 @@ class Ledger:
             connection.execute("UPDATE closing SET reopening_id = ? WHERE reopening_id IS NULL", (cursor.lastrowid,))
 
     def _mark(self, connection: sqlite3.Connection, identifier: int, state: State) -> int:
-        """Give a charge that waits its final state; return how many there were, 1 or 0."""
+        """Give an open charge its final state. Return the number of charges changed: 1, or 0 if it was not open."""
         return connection.execute(
             "UPDATE charge SET state = ?, finished_at = ? WHERE id = ? AND state = 'reserved'",
             (state, _now(), identifier),
@@ -400,7 +449,7 @@ class Ledger:
 
     def _finish(self, connection: sqlite3.Connection, identifier: int, state: State) -> None:
         if not self._mark(connection, identifier, state):
-            raise LedgerError("This reservation is finished already; a release happens once.")
+            raise LedgerError("This reservation is already finished: it can be released once.")
 
     def _close_by(self, connection: sqlite3.Connection, identifier: int, cause: Cause) -> None:
         connection.execute(
@@ -408,24 +457,24 @@ class Ledger:
             (identifier, cause, _now()),
         )
 
-    def _bury(self, connection: sqlite3.Connection) -> None:
-        """Mark charges that nobody works on any more: each counts as a failure."""
-        for identifier in self._running.dead(self._waiting(connection)):
+    def _fail_dead_charges(self, connection: sqlite3.Connection) -> None:
+        """Mark the charges on which no process works any more. Each counts as a failure."""
+        for identifier in self._open_charges.dead(self._waiting(connection)):
             self._mark(connection, identifier, "failed")
             self._close_by(connection, identifier, "died")
 
     def _waiting(self, connection: sqlite3.Connection) -> set[int]:
         return set(chain(*connection.execute("SELECT id FROM charge WHERE state = 'reserved'")))
 
-    def _standing(self, connection: sqlite3.Connection) -> Closing | None:
-        """Return what keeps the session closed, the first of several."""
+    def _current_closing(self, connection: sqlite3.Connection) -> Closing | None:
+        """Return the first closing that keeps the session closed, or None."""
         row = connection.execute(
             "SELECT charge_id, cause, closed_at FROM closing WHERE reopening_id IS NULL ORDER BY id LIMIT 1"
         ).fetchone()
         return None if row is None else Closing(row[0], row[1], row[2], None, None)
 
     def _closed_since(self, connection: sqlite3.Connection, charge: Charge) -> Closing | None:
-        """Return what closed the session after a charge was made, also if it was reopened since."""
+        """Return the first closing after a charge was made, even if the session was reopened since, or None."""
         row = connection.execute(
             "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
             "LEFT JOIN reopening ON reopening.id = reopening_id WHERE closing.id > ? ORDER BY closing.id LIMIT 1",
@@ -438,10 +487,10 @@ class Ledger:
         return int(times)
 
     def close(self) -> None:
-        """Close the file. A ledger in memory is gone then."""
+        """Close the ledger. A ledger in memory is lost with it."""
         self._closed = True
         if not self._guard.inherited():
-            self._running.close()
+            self._open_charges.close()
             self._connection.close()
 
     # ------------------------------------------------------------------ transactions
@@ -458,7 +507,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, frame: FrameType) -> Iterator[sqlite3.Connection]:
-        """Hold the connection for the function that has this frame, and let no signal come between."""
+        """Hold the connection for the function with this frame, and make signals wait meanwhile."""
         self._follow_fork()
         held = self._guard.held(storage.BUSY_SECONDS, frame)
         with held, Deferred(frame), storage.translated(self._name()), self._begun(begin) as connection:
@@ -467,7 +516,7 @@ class Ledger:
     @contextlib.contextmanager
     def _begun(self, begin: str) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        if connection.in_transaction:  # left by an exception at an unlucky moment; nothing of it was committed
+        if connection.in_transaction:  # an exception left it open; nothing of it was committed
             connection.execute("ROLLBACK")
         try:
             connection.execute(begin)
@@ -482,16 +531,19 @@ class Ledger:
         return "the ledger in memory" if self.path is None else f"the ledger {self.path}"
 
     def _follow_fork(self) -> None:
-        """Reopen the file in a forked child; a child of a session in memory has no budget of its own."""
+        """Open the file again in a forked child. A child has no budget of its own if the session is in memory."""
         if self._closed:
-            raise LedgerError("This session's ledger was closed. Open it again with Session.from_ledger(path).")
+            raise LedgerError(
+                "This session's ledger was closed. Open it again with Session.from_ledger(path).", code="ledger-closed"
+            )
         if not self._guard.inherited():
             self._check_place()
             return
         if self.path is None:
             raise LedgerError(
-                "This session lives in the memory of another process: a copy of its budget could be spent twice. Use "
-                "Session(..., ledger='budget.db') to share one budget between processes."
+                "This session is in the memory of another process, and a copy of its budget could be spent twice. Use "
+                "Session(..., ledger='budget.db') to share one budget between processes.",
+                code="session-in-memory",
             )
         agreed = self._agreed
         with storage.translated(self._name()):
@@ -501,10 +553,12 @@ class Ledger:
             self._verify()
         if self.agreement()[0] != agreed:
             self.close()
-            raise LedgerMismatch(f"The file {self.path} is not the ledger that this session was opened with.")
+            raise LedgerMismatch(
+                f"The file {self.path} is not the ledger that this session was opened with.", code="ledger-replaced"
+            )
 
     def _check_place(self) -> None:
-        """Refuse a file that was moved or replaced: charges would go into a file that nobody finds again."""
+        """Refuse a file that was moved or replaced: charges would go into a file that nobody opens again."""
         if self.path is None or self._file is None:
             return
         try:
@@ -513,8 +567,9 @@ class Ledger:
             same = False
         if not same:
             raise LedgerError(
-                f"The ledger {self.path} was moved or replaced while it was open; what would be charged now would be "
-                "lost. Nothing is released. Open the file that is there now with Session.from_ledger(path)."
+                f"The ledger {self.path} was moved or replaced while it was open, so that new charges would be lost. "
+                "Nothing is released. Open the file that is there now with Session.from_ledger(path).",
+                code="ledger-replaced",
             )
 
 
@@ -529,7 +584,9 @@ def _cost(texts: list[str] | tuple[str, ...]) -> Cost:
     try:
         return Cost(**dict(zip(_COST, map(amount_of, texts), strict=True)))
     except (ValueError, ZeroDivisionError, TypeError):
-        raise LedgerError("The ledger is damaged: an amount in it cannot be read. Nothing is released.") from None
+        raise LedgerError(
+            "The ledger is damaged: an amount in it cannot be read. Nothing is released.", code="ledger-damaged"
+        ) from None
 
 
 def _entry(row: tuple[int, str, State, str, str, str, str, str, str | None]) -> Entry:

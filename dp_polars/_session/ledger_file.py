@@ -1,6 +1,7 @@
-"""The SQLite file behind a ledger: its schema, how it comes into being, and its errors in plain words.
+"""The SQLite file behind a ledger: its schema, its creation and migration, and its errors in plain words.
 
-Writes are synced to the disk with the directory entry (`synchronous=EXTRA`), so a charge survives a power cut, too.
+Every write is synced to the disk together with the directory entry (`synchronous=EXTRA`), so that a charge survives a
+power cut.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ CREATE TABLE charge (
 CREATE TABLE result (charge_id INTEGER PRIMARY KEY REFERENCES charge (id), frame BLOB NOT NULL);
 {_ADDED}"""
 
-# From format 1: its table `release` is renamed, so that a process that still runs the older version can neither charge
-# nor release any more: it does not know that a session can be closed.
+# Format 1 had a table `release`. It is renamed so that a process which still runs the older version can neither charge
+# nor release: that version does not know that a session can be closed.
 _FROM_1 = f"""
 ALTER TABLE release RENAME TO charge;
 ALTER TABLE result RENAME COLUMN release_id TO charge_id;
@@ -75,15 +76,15 @@ _REASONS = {
     "SQLITE_CANTOPEN": "the file cannot be opened",
     "SQLITE_IOERR": "the disk reported an error",
     "SQLITE_TOOBIG": "the released frame is larger than a ledger can store",
-    "SQLITE_PERM": "the file must not be accessed",
+    "SQLITE_PERM": "access to the file is denied",
 }
 
 
 def create_file(path: Path, terms: str, defaults: str) -> None:
-    """Put a complete new ledger at `path`, or leave the one that another process put there first.
+    """Put a complete new ledger at `path`, unless another process puts one there first.
 
-    It is written under another name and linked into place: nobody ever sees half a ledger, and an empty or cut
-    file is never taken for a new one.
+    The ledger is written under another name and then linked into place, so nobody ever sees half a ledger, and an empty
+    or truncated file is never taken for a new one.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
@@ -104,7 +105,7 @@ def create_file(path: Path, terms: str, defaults: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut: a ledger that vanished would be a budget to spend again."""
+    """Make the new file name survive a power cut: if the ledger vanished, its budget could be spent again."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -114,7 +115,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def initialise(connection: sqlite3.Connection, terms: str, defaults: str) -> None:
-    """Write the schema, the agreement and sums of zero into an empty database."""
+    """Write the schema, the terms and sums of zero into an empty database."""
     connection.executescript("BEGIN;" + _SCHEMA)
     connection.execute("INSERT INTO agreement VALUES (?, ?, ?)", (terms, defaults, secrets.token_hex(16)))
     connection.execute("INSERT INTO spent VALUES ('0', '0', '0', '0')")
@@ -122,10 +123,10 @@ def initialise(connection: sqlite3.Connection, terms: str, defaults: str) -> Non
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a ledger of an older format up to date in one transaction; a crash leaves the old one or the new one."""
+    """Bring a ledger of an older format up to date, in one transaction: a crash leaves either format whole."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have done it in the meantime.
+        # Another process may have migrated it in the meantime.
         if connection.execute("PRAGMA user_version").fetchone()[0] == 1:
             for statement in _FROM_1.split(";"):
                 connection.execute(statement)
@@ -137,28 +138,28 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def connect_file(path: Path) -> sqlite3.Connection:
-    """Open an existing file; one that vanished is an error, never a new, empty budget."""
+    """Open an existing file. A file that vanished is an error and never becomes a new ledger with a full budget."""
     return connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)
 
 
 def connect(database: str, uri: bool = False) -> sqlite3.Connection:
-    """Open a database with every write synced."""
+    """Open a database so that every write is synced to the disk."""
     connection = sqlite3.connect(database, uri=uri, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = EXTRA")
     connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cache_spill = OFF")  # nothing reaches the file before the commit
+    connection.execute("PRAGMA cache_spill = OFF")  # so that nothing reaches the file before the commit
     return connection
 
 
 @contextlib.contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Turn SQLite's errors into ours, which say that nothing was released."""
+    """Turn SQLite's errors into `LedgerError`, which says that nothing was released."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
         reason = next((text for start, text in _REASONS.items() if code.startswith(start)), "SQLite failed")
         raise LedgerError(
-            f"{name[0].upper()}{name[1:]} could not be used: {reason} ({code or type(error).__name__}). Without a "
-            "record of the charge nothing is released."
+            f"{name[0].upper()}{name[1:]} could not be used: {reason} ({code or type(error).__name__}). Nothing is "
+            "released without a record of the charge."
         ) from None

@@ -1,15 +1,15 @@
-"""Which charges are still at work: each holds a lock of the operating system until it is finished.
+"""Open charges: each holds a lock of the operating system until it is committed or has failed.
 
-A process that dies loses its locks, whatever the cause. So whoever finds a charge that is neither committed nor failed,
-and whose lock nobody holds, knows that the question behind it died.
+A process that dies loses its locks, whatever the cause. So a charge that is neither committed nor failed, and whose
+lock nobody holds, belongs to a query that died.
 
-The locks are POSIX record locks (on Windows those of `msvcrt`) on single bytes of a file beside the ledger,
-`budget.db-running`; byte number `_FIRST + id` belongs to the charge `id`. They are taken and tried inside of the
-ledger's own write transactions only, so that nobody ever meets a lock that is merely being tried. A fork inherits none
-of them. The same file says how many charges there were, so that an older copy put in the ledger's place is noticed.
+The locks are POSIX record locks (on Windows, those of `msvcrt`) on single bytes of a file beside the ledger,
+`budget.db-running`. Byte number `_FIRST + id` belongs to the charge `id`. Locks are taken and tested only inside the
+ledger's own write transactions, so that nobody mistakes a test for a lock. A forked child inherits none of them. The
+same file records how many charges there were, which reveals an older copy that was put in the ledger's place.
 
 A process loses these locks when it closes the file through another handle, so nothing else may open it. Where locks
-are not kept (some network drives), SQLite itself is not safe either; a running question is then taken for a dead one
+do not work (on some network drives), SQLite itself is not safe either. A running query is then taken for a dead one
 and closes the session, never the other way round.
 """
 
@@ -25,7 +25,7 @@ from dp_polars.errors import LedgerError
 
 SUFFIX = "-running"
 _FIRST = 1 << 20
-_IDENTITY = 32  # hexadecimal digits, then the number of charges in eight bytes
+_IDENTITY = 32  # hexadecimal digits, followed by the number of charges in eight bytes
 
 if os.name == "nt":  # pragma: no cover - not run in CI
     import msvcrt
@@ -59,7 +59,7 @@ else:
 
 
 class _LockFile:
-    """The file beside one ledger. One handle for the whole process, open only as long as a charge needs it."""
+    """The lock file beside one ledger. The process has one handle, which is open only while a charge needs it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class _LockFile:
         handle = self._current()
         if not _lock(handle, _FIRST + charge):
             self._rest()
-            raise LedgerError(f"The charge {charge} is locked by another process already. Nothing is released.")
+            raise LedgerError(f"Charge number {charge} is already locked by another process. Nothing is released.")
         self.own.add(charge)
 
     def end(self, charge: int) -> None:
@@ -81,8 +81,8 @@ class _LockFile:
         self._rest()
 
     def is_running(self, charge: int) -> bool:
-        """Whether another process works on a charge; this one's own are in `own`."""
-        if not self.path.exists():  # whoever works on a charge keeps it
+        """Return whether another process works on a charge. The charges of this process are in `own`."""
+        if not self.path.exists():  # a process that works on a charge keeps the file
             return False
         handle = self._current()
         try:
@@ -93,15 +93,15 @@ class _LockFile:
         finally:
             self._rest()
 
-    def marked(self, identity: str) -> int:
-        """Return how many charges a ledger had at least; 0 if the file says nothing of it."""
+    def recorded_count(self, identity: str) -> int:
+        """Return a lower bound of the number of charges that a ledger had; 0 if the file does not say."""
         if not self.path.exists():
             return 0
         try:
             handle = self._current()
             os.lseek(handle, 0, os.SEEK_SET)
             text = os.read(handle, _IDENTITY + 8)
-        except OSError:  # of a ledger that may only be read
+        except OSError:  # the ledger may only be read
             return 0
         finally:
             self._rest()
@@ -109,14 +109,14 @@ class _LockFile:
             return 0
         return int.from_bytes(text[_IDENTITY:], "big")
 
-    def mark(self, identity: str, charges: int) -> None:
-        """Write down that there were so many charges; only ever called after they were committed."""
+    def record_count(self, identity: str, charges: int) -> None:
+        """Record how many charges there are. Call it only after they were written to the ledger."""
         if self._handle is not None:
             os.lseek(self._handle, 0, os.SEEK_SET)
             os.write(self._handle, identity.encode() + charges.to_bytes(8, "big"))
 
     def _current(self) -> int:
-        """Return a handle of the file that has the path now; locks move to it if it is another file than before."""
+        """Return a handle of the file that is at the path now. If it was replaced, move the locks to the new file."""
         if self._handle is not None and _same_file(self._handle, self.path):
             return self._handle
         ledger = self.path.with_name(self.path.name.removesuffix(SUFFIX))
@@ -129,13 +129,13 @@ class _LockFile:
         return new
 
     def _rest(self) -> None:
-        """Close the file if this process has no lock on it, which closing would lose."""
+        """Close the file unless this process has a lock on it, which closing would lose."""
         if not self.own and self._handle is not None:
-            handle, self._handle = self._handle, None  # first forgotten, then closed: an interrupt may come between
+            handle, self._handle = self._handle, None  # forget first, because an interrupt may come before the close
             os.close(handle)
 
     def forget(self) -> None:
-        """Let go of what belongs to the process that this one was forked from; its locks stay with it."""
+        """Drop what belongs to the process that this one was forked from, which keeps its locks."""
         self.own.clear()
         self._rest()
 
@@ -148,18 +148,18 @@ def _same_file(handle: int, path: Path) -> bool:
 
 
 _FILES: dict[Path, _LockFile] = {}
-_PATIENCE = 60.0  # seconds; whoever has the file does no more than a few system calls
+_PATIENCE = 60.0  # seconds; the holder of the file makes only a few system calls
 
 
-class Running:
-    """The charges of one open ledger that are still at work. In memory they are all this process's own."""
+class OpenCharges:
+    """The open charges of one ledger. Those of a ledger in memory all belong to this process."""
 
     def __init__(self, ledger: Path | None) -> None:
         self._path = None if ledger is None else ledger.with_name(ledger.name + SUFFIX)
         self._mine: set[int] = set()
 
     def start(self, charge: int) -> None:
-        """Take the lock of a charge, before anybody else can see the charge."""
+        """Take the lock of a charge before any other process can see the charge."""
         file = self._file()
         if file is not None:
             with file.guard.held(_PATIENCE), self._translated():
@@ -167,7 +167,7 @@ class Running:
         self._mine.add(charge)
 
     def end(self, charge: int) -> None:
-        """Give the lock back: the charge is finished."""
+        """Give the lock of a charge back, because the charge is finished."""
         self._mine.discard(charge)
         file = self._file()
         if file is not None:
@@ -175,30 +175,30 @@ class Running:
                 file.end(charge)
 
     def dead(self, charges: set[int]) -> list[int]:
-        """Return those of charges that are not finished on which nobody works any more."""
+        """Return those of some unfinished charges on which no process works any more."""
         file = self._file()
         if file is None or not charges:
             return []
         with file.guard.held(_PATIENCE), self._translated():
             return [charge for charge in sorted(charges - file.own) if not file.is_running(charge)]
 
-    def marked(self, identity: str) -> int:
-        """Return how many charges this ledger had at least, as far as the file beside it knows."""
+    def recorded_count(self, identity: str) -> int:
+        """Return a lower bound of the number of charges that this ledger had, as the lock file recorded it."""
         file = self._file()
         if file is None:
             return 0
         with file.guard.held(_PATIENCE):
-            return file.marked(identity)
+            return file.recorded_count(identity)
 
-    def mark(self, identity: str, charges: int) -> None:
-        """Note how many charges there are. It may lag behind and is never ahead."""
+    def record_count(self, identity: str, charges: int) -> None:
+        """Record how many charges there are. The record may lag behind the ledger and is never ahead of it."""
         file = self._file()
         if file is not None:
             with file.guard.held(_PATIENCE), contextlib.suppress(OSError):
-                file.mark(identity, charges)
+                file.record_count(identity, charges)
 
     def close(self) -> None:
-        """Give all locks back: what is not finished now never will be."""
+        """Give all locks back. Charges that are not finished now never will be."""
         for charge in tuple(self._mine):
             self.end(charge)
 
@@ -211,8 +211,8 @@ class Running:
             yield
         except OSError as error:
             raise LedgerError(
-                f"The file {self._path} beside the ledger could not be locked: {error.strerror}. It tells a running "
-                "question from a dead one; without it nothing is released."
+                f"The file {self._path} beside the ledger could not be locked: {error.strerror}. It tells running "
+                "queries from dead ones, so nothing is released without it."
             ) from None
 
 

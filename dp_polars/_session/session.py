@@ -1,62 +1,62 @@
-"""A session: one budget, the door through which every release is charged and kept."""
+"""A session: one privacy budget, through which every release is charged and stored. Also: the current session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
+from dp_polars._display.charts.budget import budget_chart
+from dp_polars._display.session import session_html, session_text
 from dp_polars._numbers import Number
-from dp_polars._session.affordability import Mechanism, affordable_count, largest_affordable
-from dp_polars._session.budget import Budget
-from dp_polars._session.cost import Cost
-from dp_polars._session.current import enter, leave, may_spend
-from dp_polars._session.defaults import Cap, Defaults, read_defaults
-from dp_polars._session.facts import Fact
-from dp_polars._session.filters import accepts, share_of
+from dp_polars._session.cost import Budget, Cost
+from dp_polars._session.filters import Mechanism, accepts, affordable_count, largest_affordable, share_of
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.ledger import Closing, Entry, Ledger
-from dp_polars._session.minimum_price import check_price
-from dp_polars._session.release_record import Release
-from dp_polars._session.reservation import Reservation, from_ipc
-from dp_polars._session.terms import Adjacency, Terms, _Row, agree
+from dp_polars._session.ledger import Closing, Entry, Fact, Ledger
+from dp_polars._session.prices import check_price
+from dp_polars._session.releases import Release, Reservation, from_ipc
+from dp_polars._session.terms import Adjacency, Cap, Defaults, Terms, _Row, agree, read_defaults
 from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
 
-_PLANS = 100  # of the last releases are kept to be shown
+_PLANS = 100  # how many of the latest plans are kept to be shown
 _LONGEST_REASON = 1000
 
 
 class Session:
-    """One privacy budget, agreed once and never overspent.
+    """One privacy budget, which is agreed once and can never be overspent.
 
     Parameters
     ----------
     epsilon
-        The total privacy loss. Alone: a pure session. With `delta`: an approximate one.
+        The total privacy loss. Given alone, the session is pure; with `delta`, it is approximate.
     delta
-        The probability with which the guarantee may fail; keep it far below one over the number of people.
+        The probability with which the guarantee may fail. Keep it far below one over the number of people.
     rho
-        Instead of epsilon: a zero-concentrated session (with a `delta` for discovering keys).
+        The total privacy loss of a zero-concentrated (zCDP) session, instead of epsilon. Add `delta` to discover keys.
     unit
         Who is protected: the column that identifies a person, several columns, or `dp.ROW`.
     adjacency
-        "add_remove": all rows of one unit appear or vanish. "replace": they are swapped for another unit's.
+        What one unit may change. "add_remove": all of its rows appear or vanish. "replace": they are replaced by
+        another unit's rows.
     group_size
         How many units are protected together.
     per_unit
-        Columns that are constant for each unit.
+        The columns that are constant for each unit.
     max_groups, max_rows_per_group
-        Default contribution bounds: groups per unit, rows per unit and group ("auto" to estimate them).
+        The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
     queries
-        How many queries the session is planned for; each then spends a share of 1/queries by default.
+        The number of queries that the session is planned for. Each spends a share of 1/queries by default.
     key_delta
-        The part of delta for discovering keys (`select_partitions`) and other (epsilon, delta) mechanisms; a quarter
-        if not given. The rest is for Gaussian noise and concentrated accounting.
+        The part of delta for discovering keys (`select_partitions`) and for other (epsilon, delta) mechanisms; by
+        default a quarter. The rest is for Gaussian noise and zCDP accounting.
     ledger
-        A path keeps the session in a file that several processes can share; without it, in memory.
+        The path of a file that keeps the session and that several processes can share. By default the session is kept
+        in memory.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Session:
             per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
         )
         if ledger == ":memory:":
-            raise InvalidParameterError("Without ledger= a session is in memory; ':memory:' is not a path.")
+            raise InvalidParameterError("':memory:' is not a path. Leave ledger= out to keep the session in memory.")
         if ledger is None:
             opened = Ledger.in_memory(terms, defaults.to_json())
         else:
@@ -117,14 +117,14 @@ class Session:
         self._plans: dict[int, object] = {}
 
     def _throwaway(self) -> Session:
-        """Return a new session in memory with the same terms and defaults, of which nothing is spent."""
+        """Return a new session in memory with the same terms and defaults and its whole budget."""
         session = Session.__new__(Session)
         session._start(self._terms, self._defaults, Ledger.in_memory(self._terms, self._defaults.to_json()))
         return session
 
     @classmethod
     def from_ledger(cls, path: str | Path) -> Session:
-        """Open the session kept in a ledger file, with its own terms and defaults.
+        """Open the session that a ledger file keeps, with its own terms and defaults.
 
         Examples
         --------
@@ -142,26 +142,26 @@ class Session:
         session._start(terms, Defaults.from_json(defaults), ledger)
         return session
 
-    # ------------------------------------------------------------------ what was agreed and what is left
+    # ------------------------------------------------------------------ terms and budget
 
     @property
     def terms(self) -> Terms:
-        """What was agreed at opening."""
+        """The terms that were agreed when the session was opened."""
         return self._terms
 
     @property
     def defaults(self) -> Defaults:
-        """The session's default bounds and spend."""
+        """The session's default contribution bounds and number of queries."""
         return self._defaults
 
     @property
     def spent(self) -> Budget:
-        """What all charges sum to."""
+        """The sum of all charges."""
         return self._budget(self._ledger.spent())
 
     @property
     def remaining(self) -> Budget:
-        """What is left in each measure. A release fits if it fits one of epsilon and rho, and delta."""
+        """The budget that is left in each measure. A release fits if it fits delta and one of epsilon and rho."""
         terms, spent = self._terms, self._ledger.spent()
         epsilon = None if terms.epsilon is None else max(0.0, float(terms.epsilon - spent.epsilon))
         rho = None if terms.measure == "pure" else max(0.0, float(terms.rho_allowed - spent.rho))
@@ -181,11 +181,11 @@ class Session:
         )
 
     def can_afford(self, cost: Cost) -> bool:
-        """Whether a release of this cost would be accepted now. Charges nothing."""
+        """Return whether a release of this cost would be accepted now. Charge nothing."""
         return self.affordable_count(cost, most=1) == 1
 
     def affordable_count(self, cost: Cost, *, most: int = 10**9) -> int:
-        """Return how many releases of this cost would be accepted now, up to `most`. Charges nothing.
+        """Return how many releases of this cost would be accepted now, up to `most`. Charge nothing.
 
         Examples
         --------
@@ -200,37 +200,45 @@ class Session:
     def largest_affordable(
         self, *, mechanism: Mechanism = "laplace", measure: Literal["epsilon", "rho"] = "epsilon"
     ) -> float:
-        """Return the largest spend that would be accepted now, as the epsilon or rho of one release (0: none)."""
+        """Return the largest epsilon or rho of one release that would be accepted now; 0 if none would."""
         return largest_affordable(self._terms, self._ledger.spent(), mechanism, measure)
 
     # ------------------------------------------------------------------ charging
 
     def reserve(self, cost: Cost, *, label: str, key: bytes | None = None) -> Reservation:
-        """Charge `cost` before data are read, or raise `BudgetExceeded` or `SessionClosed` and charge nothing.
+        """Charge `cost` before any data are read. If it is refused, raise an error and charge nothing.
 
         Parameters
         ----------
         cost
-            What the release declares; see `dp.pure_cost` and `dp.gaussian_cost`.
+            The cost of the release, from `dp.pure_cost`, `dp.gaussian_cost` or `dp.exponential_cost`.
         label
-            A public description for the ledger. It must not hold anything that was read from the data.
+            A public description for the ledger. It must not contain anything that was read from the data.
         key
-            Any bytes that stand for one query on one version of the data; `stored(key)` finds the release again.
+            Any bytes that stand for one query on one version of the data. `stored(key)` finds the release again.
 
         Returns
         -------
         Reservation
-            To be committed with the released frame. Whatever happens, the charge stays.
+            The charge, to be committed with the released frame. It stays charged whatever happens.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the cost does not fit the budget.
+        SessionClosed
+            If the session is closed.
         """
         self._check_cost(cost)
         if not may_spend(self):
             raise InvalidParameterError(
-                "Nothing may be spent here by this session: ask for the plan, df.dp.preview.count(...) or so; in an "
-                "audit, ask with dp.current_session(), which is thrown away."
+                "This session must not spend anything here. Where a plan is expected, use a preview such as "
+                "df.dp.preview.count(...). In an audit, use dp.current_session(), which is a throwaway session.",
+                code="spending-not-allowed",
             )
-        check_text(label, "label= describes the release for the ledger")
+        check_text(label, "label")
         if key is not None and not isinstance(key, bytes):
-            raise InvalidParameterError("key= must be bytes, the same for the same query on the same source.")
+            raise InvalidParameterError("key= must be bytes that are the same for the same query on the same source.")
         reservation: Reservation | None = None
         try:
             with Deferred():
@@ -238,106 +246,28 @@ class Session:
                 if charge is None:
                     raise self._refusal(cost)
                 reservation = Reservation(self._ledger, charge)
-            return reservation  # noqa: RET504 - what `with` does at its end may raise
+            return reservation  # noqa: RET504 - the end of the `with` block may raise
         except BaseException:
-            if reservation is not None:  # Ctrl-C came meanwhile; nobody will use the charge, and nothing was read yet
+            if reservation is not None:  # Ctrl-C came meanwhile: nobody will use the charge, and no rows were read
                 reservation.fail(closes=False)
             raise
 
-    def stored(self, key: bytes) -> Release | None:
-        """Return the newest release kept under a key, or None. Charges nothing."""
-        found = self._ledger.find(key)
-        if found is None:
-            return None
-        entry, frame = found
-        return self._released(entry, frame)
-
     def check(self, cost: Cost) -> None:
-        """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now; charge nothing."""
+        """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now. Charge nothing."""
         self._ledger.refuse_closed()
         if not self.can_afford(cost):
             raise self._refusal(cost)
 
     def _check_cost(self, cost: Cost) -> None:
-        if type(cost) is not Cost:  # a subclass could add up otherwise
+        if type(cost) is not Cost:  # a subclass could add up differently
             raise InvalidParameterError(
-                f"The cost of a release is a dp.Cost, got {type(cost).__name__}: pass for example dp.pure_cost(0.1)."
+                f"The cost of a release must be a dp.Cost, got {type(cost).__name__}; pass dp.pure_cost(0.1)."
             )
         if not (cost.epsilon and cost.rho):
-            raise InvalidParameterError("A release costs something in epsilon and in rho; this cost says it is free.")
+            raise InvalidParameterError(
+                "A release must cost something in epsilon and in rho, but this cost says it is free."
+            )
         check_price(self._terms, cost)
-
-    # ------------------------------------------------------------------ closed by a failure, reopened by the owner
-
-    @property
-    def closed(self) -> bool:
-        """Whether private questions are refused because one failed on private rows or died; see `reopen`."""
-        return any(one.reopened_at is None for one in self.closings)
-
-    @property
-    def closings(self) -> tuple[Closing, ...]:
-        """Every time that a charge closed the session, and when and why it was reopened."""
-        return tuple(self._ledger.closings())
-
-    @property
-    def reopenings(self) -> int:
-        """How often the session was reopened."""
-        return self._ledger.reopenings()
-
-    def reopen(self, *, reason: str) -> None:
-        """Open a session again that a failure closed. The owner's act: it is counted and shown wherever the session is.
-
-        A question that fails depending on the rows tells something that nobody paid for. Find out first why it failed,
-        on data that you may see.
-
-        Parameters
-        ----------
-        reason
-            Why questions may be asked again. It is kept in the ledger with the time.
-
-        Examples
-        --------
-        >>> import dp_polars as dp
-        >>> session = dp.Session(epsilon=1.0, unit="user_id")
-        >>> session.reserve(dp.pure_cost(0.1), label="my own mechanism").fail()
-        >>> session.closed
-        True
-        >>> session.reopen(reason="A file was missing.")
-        >>> session.closed, session.reopenings, session.closings[0].reason
-        (False, 1, 'A file was missing.')
-        """
-        check_text(reason, "reason= says for the ledger why the session is reopened")
-        if len(reason) > _LONGEST_REASON:
-            raise InvalidParameterError(f"reason= is kept for everybody to read: at most {_LONGEST_REASON} characters.")
-        self._ledger.reopen(reason)
-
-    def _refuse_closed(self) -> int:
-        """Raise `SessionClosed` if the session is closed; else return how often it was closed so far."""
-        return self._ledger.refuse_closed()
-
-    def _close_by(self, release: Release) -> None:
-        """Close the session because a question failed that an earlier charge paid for, as those of a stream."""
-        self._ledger.close_by(release.id)
-
-    # ------------------------------------------------------------------ what the owner says about the data
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """What was recorded about the data as the owner's word that it is public: types of a text file's columns.
-
-        >>> import dp_polars as dp
-        >>> dp.Session(epsilon=1.0, unit="user_id").facts
-        ()
-        """
-        return tuple(self._ledger.facts())
-
-    def _fact(self, kind: str, subject: str) -> str | None:
-        """Return a recorded fact."""
-        return next((one.value for one in self.facts if (one.kind, one.subject) == (kind, subject)), None)
-
-    def _record(self, kind: str, subject: str, value: str) -> str:
-        """Record a fact for good, if there is none yet; return the one that counts."""
-        return self._ledger.record(kind, subject, value)
 
     def _refusal(self, cost: Cost) -> BudgetExceeded:
         remaining = self.remaining
@@ -356,38 +286,85 @@ class Session:
             largest_affordable=fitting,
         )
 
-    def release(self, identifier: int) -> Release:
-        """Return a committed release by its number in the ledger, as `releases` and `export` show it."""
-        found = self._ledger.result(identifier)
-        if found is None:
-            raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
-        entry, frame = found
-        return self._released(entry, frame)
+    # ------------------------------------------------------------------ closing and reopening
 
-    def _released(self, entry: Entry, frame: bytes) -> Release:
-        return Release(entry, lambda: from_ipc(frame, entry.id), stored=True, plan=self._plans.get(entry.id))
+    @property
+    def closed(self) -> bool:
+        """Whether private queries are refused because one failed on private rows or died. See `reopen`."""
+        return any(one.reopened_at is None for one in self.closings)
 
-    def plan(self, release: int | None = None) -> Any:
-        """Return the plan of a release that this process made, by its number in the ledger; without one, of the last.
+    @property
+    def closings(self) -> tuple[Closing, ...]:
+        """Every closing of the session: the charge that closed it, and when and why it was reopened."""
+        return tuple(self._ledger.closings())
 
-        It has the estimated values, where caps or bounds were "auto".
+    @property
+    def reopenings(self) -> int:
+        """How often the session was reopened."""
+        return self._ledger.reopenings()
+
+    def reopen(self, *, reason: str) -> None:
+        """Reopen a session that a failure closed. Only the owner of the data should do this.
+
+        Whether a query fails may depend on private rows, and that tells something that nobody paid for. First find out
+        why it failed, on data that you are allowed to see. Reopenings are counted and shown wherever the session is.
+
+        Parameters
+        ----------
+        reason
+            Why queries may run again. It is kept in the ledger together with the time.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, unit="user_id")
+        >>> session.reserve(dp.pure_cost(0.1), label="my own mechanism").fail()
+        >>> session.closed
+        True
+        >>> session.reopen(reason="A file was missing.")
+        >>> session.closed, session.reopenings, session.closings[0].reason
+        (False, 1, 'A file was missing.')
         """
-        found = self._plans.get(max(self._plans, default=-1) if release is None else release)
-        if found is None:
-            raise InvalidParameterError("This process holds no plan of such a release.")
-        return found
+        check_text(reason, "reason")
+        if len(reason) > _LONGEST_REASON:
+            raise InvalidParameterError(
+                f"reason= must have at most {_LONGEST_REASON} characters, because everybody sees it."
+            )
+        self._ledger.reopen(reason)
 
-    def remember(self, release: Release, plan: object) -> None:
-        """Keep the plan of a release, to be shown."""
-        release.plan = self._plans[release.id] = plan
-        while len(self._plans) > _PLANS:
-            self._plans.pop(min(self._plans))
+    def _refuse_closed(self) -> int:
+        """Raise `SessionClosed` if the session is closed. Otherwise return how often it was closed so far."""
+        return self._ledger.refuse_closed()
 
-    # ------------------------------------------------------------------ showing
+    def _close_by(self, release: Release) -> None:
+        """Close the session because of a failure that belongs to a finished release, such as that of a stream."""
+        self._ledger.close_by(release.id)
+
+    # ------------------------------------------------------------------ public facts
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts about the data that its owner declared to be public, such as the column types of a text file.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").facts
+        ()
+        """
+        return tuple(self._ledger.facts())
+
+    def _fact(self, kind: str, subject: str) -> str | None:
+        """Return the value of a recorded fact, or None."""
+        return next((one.value for one in self.facts if (one.kind, one.subject) == (kind, subject)), None)
+
+    def _record(self, kind: str, subject: str, value: str) -> str:
+        """Record a fact unless there is one already, and return the value that is recorded."""
+        return self._ledger.record(kind, subject, value)
+
+    # ------------------------------------------------------------------ releases and plans
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """Every charge so far, in order: its state, price and plan, and the frame that was released."""
+        """Every charge so far, in order, with its state, cost and plan and the released frame."""
         return tuple(
             Release(entry, partial(self._read, entry.id), stored=False, plan=self._plans.get(entry.id))
             for entry in self._ledger.entries()
@@ -397,11 +374,46 @@ class Session:
         found = self._ledger.result(identifier)
         return None if found is None else from_ipc(found[1], identifier)
 
-    def export(self) -> pl.DataFrame:
-        """Return the ledger as a frame: one row per charge.
+    def release(self, identifier: int) -> Release:
+        """Return a committed release by its number in the ledger, which `releases` and `export` show."""
+        found = self._ledger.result(identifier)
+        if found is None:
+            raise InvalidParameterError(f"The ledger holds no committed release number {identifier}.")
+        entry, frame = found
+        return self._released(entry, frame)
 
-        Of a charge that closed the session `closed_at` says when, `reopened_at` and `reopened_because` how it was
-        opened again. What was recorded about the data is in `facts`.
+    def stored(self, key: bytes) -> Release | None:
+        """Return the newest release that is stored under a key, or None. Charge nothing."""
+        found = self._ledger.find(key)
+        if found is None:
+            return None
+        entry, frame = found
+        return self._released(entry, frame)
+
+    def _released(self, entry: Entry, frame: bytes) -> Release:
+        return Release(entry, lambda: from_ipc(frame, entry.id), stored=True, plan=self._plans.get(entry.id))
+
+    def plan(self, release: int | None = None) -> Any:
+        """Return the plan of a release that this process made, by its number in the ledger; by default of the last one.
+
+        Where caps or bounds were "auto", the plan has the values that were estimated.
+        """
+        found = self._plans.get(max(self._plans, default=-1) if release is None else release)
+        if found is None:
+            raise InvalidParameterError("This process has no plan of such a release. Plans are not kept in the ledger.")
+        return found
+
+    def remember(self, release: Release, plan: object) -> None:
+        """Keep the plan of a release, so that it can be shown."""
+        release.plan = self._plans[release.id] = plan
+        while len(self._plans) > _PLANS:
+            self._plans.pop(min(self._plans))
+
+    def export(self) -> pl.DataFrame:
+        """Return the ledger as a frame with one row per charge.
+
+        For a charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when
+        and why the session was reopened. Facts about the data are in `facts`.
         """
         closings = {one.charge: one for one in self.closings}
         unclosed = Closing(0, "failed", "", None, None)
@@ -432,7 +444,7 @@ class Session:
 
     @property
     def ledger_path(self) -> Path | None:
-        """The file that keeps the session; None if it is in memory.
+        """The path of the file that keeps the session; None if it is in memory.
 
         >>> import dp_polars as dp
         >>> dp.Session(epsilon=1.0, unit="user_id").ledger_path is None
@@ -440,19 +452,17 @@ class Session:
         """
         return self._ledger.path
 
-    def describe(self) -> str:
-        """Return what was agreed, spent and is left, and the last releases, as text."""
-        from dp_polars._display.session import session_text
+    # ------------------------------------------------------------------ display
 
+    def describe(self) -> str:
+        """Return the terms, the budget that is spent and left, and the last releases, as text."""
         return session_text(self)
 
     def _repr_html_(self) -> str:
-        from dp_polars._display.session import session_html
-
         return session_html(self)
 
     def plot(self) -> Any:
-        """Return a chart of how the releases used up the budget. Needs the extra `plot`.
+        """Return a chart of how the releases used the budget. This needs the extra `plot`.
 
         Examples
         --------
@@ -462,8 +472,6 @@ class Session:
         >>> "layer" in session.plot().to_dict()
         True
         """
-        from dp_polars._display.charts.budget import budget_chart
-
         return budget_chart(self)
 
     def __repr__(self) -> str:
@@ -476,11 +484,11 @@ class Session:
         return f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {self.spent.share:.1%} used{state}>"
 
     def close(self) -> None:
-        """Close the ledger; the budget of a session in memory is gone with it."""
+        """Close the ledger. A session in memory is lost with it."""
         self._ledger.close()
 
     def __enter__(self) -> Session:
-        """Make this the current session within the block; the session stays open after it."""
+        """Make this the current session within the block. It stays open afterwards."""
         enter(self)
         return self
 
@@ -490,8 +498,9 @@ class Session:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._ledger.path is None:
             raise DPError(
-                "A session in memory can't be copied to another process: its budget could be spent twice. Use "
-                "Session(..., ledger='budget.db')."
+                "A session in memory can't be copied to another process, because its budget could be spent twice. Use "
+                "Session(..., ledger='budget.db').",
+                code="session-in-memory",
             )
         return Session.from_ledger, (str(self._ledger.path.resolve()),)
 
@@ -502,13 +511,91 @@ class Session:
         return self
 
 
-def check_text(text: str, what: str) -> None:
-    """Refuse what is no text, is empty, or can't be stored: half of a character that takes two."""
+def check_text(text: str, name: str) -> None:
+    """Refuse an argument that is not text, is empty, or can't be stored because it has half of a surrogate pair."""
     if not isinstance(text, str) or not text.strip():
-        raise InvalidParameterError(f"{what}: a text that is not empty.")
+        raise InvalidParameterError(f"{name}= is kept in the ledger and must be a text that is not empty.")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidParameterError(
-            f"{what}: it has a surrogate, half of a character, which can't be stored."
+            f"{name}= is kept in the ledger and must be valid Unicode, but it has half of a surrogate pair."
         ) from None
+
+
+# ---------------------------------------------------------------------- the current session
+
+_STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
+
+_MAY_SPEND: ContextVar[Session | Literal["any", "none"]] = ContextVar("dp_polars_may_spend", default="any")
+
+
+def set_session(session: Session | None) -> None:
+    """Make a session the current one from now on, for example in a notebook. None means no session.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.set_session(dp.Session(epsilon=1.0, unit="user_id"))
+    >>> dp.current_session().terms.unit
+    ('user_id',)
+    >>> dp.set_session(None)
+    """
+    _STACK.set((*_STACK.get()[:-1], session))
+
+
+def current_session() -> Session | None:
+    """Return the session of the innermost `with session:` block, or else the one that `set_session` set.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> with dp.Session(epsilon=1.0, unit="user_id") as session:
+    ...     dp.current_session() is session
+    True
+    """
+    stack = _STACK.get()
+    return stack[-1] if stack else None
+
+
+@contextmanager
+def without_spending() -> Iterator[None]:
+    """Refuse the charges of all sessions within the block."""
+    with _spending("none"):
+        yield
+
+
+@contextmanager
+def spending_only(session: Session) -> Iterator[None]:
+    """Make a session the current one within the block, and refuse the charges of all other sessions."""
+    with _spending(session):
+        enter(session)
+        try:
+            yield
+        finally:
+            leave()
+
+
+@contextmanager
+def _spending(allowed: Session | Literal["none"]) -> Iterator[None]:
+    token = _MAY_SPEND.set(allowed)
+    try:
+        yield
+    finally:
+        _MAY_SPEND.reset(token)
+
+
+def may_spend(session: Session) -> bool:
+    """Return whether a session may make charges here."""
+    allowed = _MAY_SPEND.get()
+    return allowed == "any" or allowed is session
+
+
+def enter(session: Session) -> None:
+    """Make a session the current one until `leave`."""
+    _STACK.set((*_STACK.get(), session))
+
+
+def leave() -> None:
+    """Go back to the previous session."""
+    _STACK.set(_STACK.get()[:-1])

@@ -1,4 +1,4 @@
-"""What was agreed when a session was opened: how much may be lost, whom it protects, against what change."""
+"""The terms of a session: the budget, who is protected and against which change; and its defaults for queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from dp_polars.theory import approximate_to_zcdp
 
 Adjacency = Literal["add_remove", "replace"]
 Measure = Literal["pure", "approximate", "zcdp"]
+Cap = int | Literal["auto"] | None
 
 _LARGE_EPSILON = 10
 _LARGE_DELTA = Fraction(1, 10**5)
 
 
 class _Row:
-    """The type of `dp.ROW`, the unit for data in which every row is another person."""
+    """The type of `dp.ROW`, the unit for data in which every row belongs to a different person."""
 
     def __repr__(self) -> str:
         return "dp.ROW"
@@ -32,20 +33,20 @@ class _Row:
 
 
 ROW: Final = _Row()
-"""The unit of privacy is a row: every row is another person."""
+"""The unit of privacy is a row: every row belongs to a different person."""
 
 Unit = tuple[str, ...] | _Row
 UnitWords = str | Sequence[str] | Mapping[str, str] | _Row | None
-"""How a user says the unit of a table."""
+"""The forms in which a user may give the unit of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The agreement behind a session. Every ledger keeps its own and refuses others.
+    """The terms that a session was opened with. A ledger keeps its terms and refuses any others.
 
-    `delta` is spent in three parts, fixed at opening: `conversion_delta` for concentrated accounting,
-    `native_delta` for key discovery and (epsilon, delta) mechanisms, `gaussian_delta` for Gaussian releases counted by
-    their epsilon.
+    `delta` has three parts, which are fixed when the session is opened: `conversion_delta` for zCDP accounting,
+    `native_delta` for key discovery and (epsilon, delta) mechanisms, and `gaussian_delta` for Gaussian releases that
+    are accounted by their epsilon.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class Terms:
     adjacency: Adjacency
     group_size: int
     unit_note: str = field(default="", compare=False)
-    """What a plan says of a table whose unit is not called or not the same as the agreed one. Not agreed itself."""
+    """What a plan says about a table whose unit differs from the agreed one. It is not part of the terms."""
 
     @property
     def delta(self) -> Fraction:
@@ -74,7 +75,7 @@ class Terms:
 
     @cached_property
     def rho_allowed(self) -> Fraction:
-        """The rho that all releases may sum to: agreed, or what (epsilon, conversion_delta) converts to."""
+        """The rho that all releases may sum to: the agreed rho, or what (epsilon, conversion_delta) converts to."""
         if self.rho is not None:
             return self.rho
         if self.measure == "pure" or self.epsilon is None:
@@ -82,7 +83,7 @@ class Terms:
         return Fraction(approximate_to_zcdp(self.epsilon, self.conversion_delta))
 
     def to_json(self) -> str:
-        """Return the terms as text for the ledger, exact."""
+        """Return the terms as exact text for the ledger."""
         plain = {name: str(x) if isinstance(x, Fraction) else x for name, x in asdict(self).items()}
         plain["unit"] = None if isinstance(self.unit, _Row) else list(self.unit)
         del plain["unit_note"]
@@ -98,12 +99,12 @@ class Terms:
         return cls(**plain)
 
     def differences(self, other: Terms) -> list[str]:
-        """Return in words how `other` differs from these terms."""
+        """Return a phrase for each part in which `other` differs from these terms."""
         mine, theirs = self.described(), other.described()
         return [f"{name} is {mine[name]}, not {theirs[name]}" for name in mine if mine[name] != theirs[name]]
 
     def described(self) -> dict[str, str]:
-        """Return each part of the agreement by its name, as text."""
+        """Return each part of the terms as text, by its name."""
         unit = repr(self.unit) if isinstance(self.unit, _Row) else ", ".join(self.unit)
         return {
             "epsilon": _shown(self.epsilon),
@@ -129,19 +130,22 @@ def agree(
     group_size: int,
     key_delta: Number | None,
 ) -> Terms:
-    """Return the terms that a user's words mean, or say what is missing."""
+    """Return the terms for the arguments of a session, or say which argument is missing or wrong."""
     if (epsilon is None) == (rho is None):
         raise InvalidParameterError(
-            "A session needs its budget: epsilon= alone (pure), epsilon= with delta= (approximate), or rho= (zCDP, "
-            "with delta= if keys are to be discovered), and not both epsilon and rho. To open an existing ledger with "
-            "its own terms: Session.from_ledger(path)."
+            "A session needs a budget: epsilon= alone (pure), epsilon= with delta= (approximate), or rho= (zCDP; add "
+            "delta= to discover keys), but not both epsilon= and rho=. To open an existing ledger with its own terms, "
+            "write Session.from_ledger(path).",
+            code="budget-missing",
         )
     if adjacency not in get_args(Adjacency):
         raise InvalidParameterError(f"adjacency must be 'add_remove' or 'replace', got {adjacency!r}.")
     total = Fraction(0) if delta is None else delta_of(delta, zero=True)
     measure: Measure = "zcdp" if rho is not None else "approximate" if total else "pure"
     if key_delta is not None and measure != "approximate":
-        raise InvalidParameterError("key_delta is a part of an approximate session's delta; pass epsilon= and delta=.")
+        raise InvalidParameterError(
+            "key_delta is a part of an approximate session's delta: give epsilon= and delta= with it."
+        )
     conversion, native, gaussian = (
         _split(total, key_delta) if measure == "approximate" else (Fraction(0), total, Fraction(0))
     )
@@ -161,7 +165,10 @@ def agree(
 
 
 def _split(total: Fraction, key_delta: Number | None) -> tuple[Fraction, Fraction, Fraction]:
-    """Return (conversion, native, gaussian): half, a quarter, a quarter, or key_delta and the rest two to one."""
+    """Split delta into its parts for conversion, keys and Gaussians: a half, a quarter and a quarter.
+
+    A given `key_delta` is taken first, and the rest is split two to one.
+    """
     native = total / 4 if key_delta is None else delta_of(key_delta, "key_delta", zero=True)
     if native >= total:
         raise InvalidParameterError(f"key_delta must be smaller than delta, got {key_delta} of {float(total):g}.")
@@ -169,14 +176,15 @@ def _split(total: Fraction, key_delta: Number | None) -> tuple[Fraction, Fractio
 
 
 def read_unit(unit: Any) -> Unit:
-    """Return the unit that a user's words mean: column names, or every row."""
+    """Return the unit that a user gave: column names, or `dp.ROW`."""
     if isinstance(unit, _Row):
         return unit
     columns = (unit,) if isinstance(unit, str) else tuple(unit) if isinstance(unit, list | tuple) else ()
     if not columns or not all(isinstance(name, str) and name for name in columns):
         raise InvalidParameterError(
             "unit= says who is protected: the name of the column that identifies a person, a list of columns, or "
-            "dp.ROW if every row is another person."
+            "dp.ROW if every row belongs to a different person.",
+            code="unit-missing",
         )
     if len(set(columns)) != len(columns):
         raise InvalidParameterError("unit= names a column twice.")
@@ -190,12 +198,13 @@ class TableUnit:
     Attributes
     ----------
     columns
-        The unit columns as the table has them; none if every row is a unit.
+        The unit columns by their names in the table; empty if every row is a unit.
     relation
-        To the session's unit: "agreed" (the same), "renamed", "coarser" (one unit here is several of the session's, so
-        that whoever is protected here is protected there) or "weaker" (by the owner's word alone).
+        How the unit relates to the session's. "agreed": it is the same. "renamed": only the names differ. "coarser":
+        one unit here is several of the session's, so protecting it protects each of them. "weaker": it may protect
+        less, and the owner allowed that.
     note
-        What the plan and the ledger say about it; empty if it is the agreed unit.
+        What the plan and the ledger say about the unit; empty if it is the agreed one.
     """
 
     columns: tuple[str, ...]
@@ -204,17 +213,17 @@ class TableUnit:
 
 
 def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> TableUnit:
-    """Return the unit of a table in a session, or refuse one that protects less than was agreed.
+    """Return the unit of a table in a session, or refuse a unit that may protect less than was agreed.
 
     Parameters
     ----------
     agreed
         The session's unit.
     given
-        What the user said of this table: nothing, column names, `dp.ROW`, or a mapping from the session's columns to
-        those of the table.
+        What the user said about this table: nothing, column names, `dp.ROW`, or a mapping from the session's columns
+        to those of the table.
     weaker
-        The owner's word that a unit may be used which is neither the session's, nor a renaming, nor coarser.
+        The owner's permission to use a unit that is neither the session's, nor a renaming of it, nor coarser.
 
     Examples
     --------
@@ -240,22 +249,23 @@ def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> Table
         return TableUnit((), "agreed")
     shown, protected = ", ".join(columns) or "dp.ROW", ", ".join(own) or "every row"
     if weaker:
-        return TableUnit(columns, "weaker", f"instead of {protected}, which may protect less: the owner's word")
+        return TableUnit(columns, "weaker", f"may protect less than {protected}: allowed by the owner")
     first = own[0] if own else ""
     raise InvalidParameterError(
-        f"The session protects {protected}, and unit={shown} of this table may protect less, so what was agreed would "
-        "not hold. If it is only called otherwise here, say which column is which: "
-        f"unit={{{first or 'column'!r}: {(columns[0] if columns else first)!r}}}. A coarser unit names some of the "
-        "session's columns. Only the owner of the data can say that less is enough: weaker_unit=True."
+        f"The session protects {protected}, but unit={shown} for this table may protect less, so the agreed guarantee "
+        "would not hold. If the column only has another name here, say which column is which: "
+        f"unit={{{first or 'column'!r}: {(columns[0] if columns else first)!r}}}. A coarser unit names only some of "
+        "the session's columns. Only the owner of the data may accept less protection: weaker_unit=True.",
+        code="unit-may-protect-less",
     )
 
 
 def table_terms(terms: Terms, unit: TableUnit) -> Terms:
-    """Return the terms under which a table is asked: of a coarser unit twice as many are protected together.
+    """Return the terms for a table's queries. With a coarser unit, twice as many units are protected together.
 
-    The session's unit may change a part of a coarser unit's rows. That is not a neighbour in terms of the coarser unit:
-    its old rows vanish and its new rows appear (or two units are replaced), which are two changes. With caps they can
-    move an answer twice as far as one: an unchanged row may be kept instead of one that is gone.
+    One unit of the session may change only some of the rows of a coarser unit. To neighbours of the coarser unit that
+    is two changes: its old rows vanish and its new rows appear (or two units are replaced). With caps, two changes can
+    move an answer twice as far as one, because an unchanged row may be kept in place of a row that is gone.
     """
     if unit.relation == "agreed":
         return terms
@@ -263,13 +273,15 @@ def table_terms(terms: Terms, unit: TableUnit) -> Terms:
     return replace(terms, group_size=terms.group_size * times, unit_note=unit.note)
 
 
-_DOUBLED = "two at a time, because a part of its rows may change"
+_DOUBLED = "two are protected together, because only some of its rows may change"
 
 
 def _renamed(given: Mapping[str, str]) -> dict[str, str]:
     names = dict(given)
     if not names or not all(isinstance(one, str) and one for pair in names.items() for one in pair):
-        raise InvalidParameterError("unit= as a mapping names columns: unit={'user_id': 'customer_id'}.")
+        raise InvalidParameterError(
+            "unit= as a mapping goes from the session's column to the table's: unit={'user_id': 'customer_id'}."
+        )
     return names
 
 
@@ -283,8 +295,8 @@ def _warn(terms: Terms) -> None:
         )
     if terms.delta > _LARGE_DELTA:
         warnings.warn(
-            f"delta={float(terms.delta):g} is not far below one over the number of people in usual data: it allows to "
-            "publish some of them outright. Use 1e-6 or less, well below 1 / (number of units).",
+            f"delta={float(terms.delta):g} is not far below one over the number of people in typical data, so it "
+            "permits publishing some of them outright. Use 1e-6 or less, well below 1 / (number of units).",
             DPWarning,
             stacklevel=4,
         )
@@ -292,3 +304,42 @@ def _warn(terms: Terms) -> None:
 
 def _shown(number: Fraction | None) -> str:
     return "none" if number is None else f"{float(number):.12g}"
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a session uses for arguments that a query leaves out. Defaults are not part of the terms."""
+
+    per_unit: tuple[str, ...] = ()
+    max_groups: Cap = None
+    max_rows_per_group: Cap = None
+    queries: int | None = None
+
+    def to_json(self) -> str:
+        """Return the defaults as text for the ledger."""
+        return json.dumps(vars(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Defaults:
+        """Return the defaults that `to_json` wrote."""
+        plain = json.loads(text)
+        return cls(**{**plain, "per_unit": tuple(plain["per_unit"])})
+
+
+def read_defaults(
+    *, per_unit: str | Sequence[str], max_groups: Cap, max_rows_per_group: Cap, queries: int | None
+) -> Defaults:
+    """Return the defaults for the arguments of a session."""
+    names = (per_unit,) if isinstance(per_unit, str) else tuple(per_unit)
+    if not all(isinstance(name, str) and name for name in names):
+        raise InvalidParameterError("per_unit= must list the names of the columns that are constant for each unit.")
+    return Defaults(
+        per_unit=names,
+        max_groups=_cap(max_groups, "max_groups"),
+        max_rows_per_group=_cap(max_rows_per_group, "max_rows_per_group"),
+        queries=None if queries is None else count_of(queries, "queries"),
+    )
+
+
+def _cap(cap: Cap, name: str) -> Cap:
+    return cap if cap is None or cap == "auto" else count_of(cap, name)

@@ -22,8 +22,7 @@ from dp_polars._frame.question import View
 from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
 from dp_polars._session.cost import NOTHING
-from dp_polars._session.release_record import Release
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.catalog import Catalog

@@ -110,7 +110,8 @@ class Catalog:
         if is_view and not public and not declared:
             raise InvalidParameterError(
                 f"{'.'.join(path)} is a view, so whose its rows are is not known. Say it with con.private(view, "
-                "unit=...), or declare it public with con.public(view)."
+                "unit=...), or declare it public with con.public(view).",
+                code="view-unit-missing",
             )
         return KnownTable(key, full, self._columns(full), public, unit, is_view, is_view and not public)
 

@@ -17,7 +17,7 @@ from dp_polars._engines.base import object_token
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._numbers import flag_of
 from dp_polars._plan.plan import Plan
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
 from dp_polars._sql.answers import Asked, ask

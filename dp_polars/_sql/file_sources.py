@@ -305,7 +305,8 @@ def _known_types(name: str, path: str, types: Types, session: Session) -> dict[s
             f"The file for {name} is text, and no line of it may decide the types of its columns unnoticed. Declare "
             'them, types={"amount": "DOUBLE", "day": "DATE"} (others are text); or let them be inferred once, '
             'types="infer": what is found is recorded in the session\'s ledger as your word that it is public, and '
-            "stays whatever the lines become."
+            "stays whatever the lines become.",
+            code="column-types-missing",
         )
     return None if recorded is None else dict(json.loads(recorded))
 

@@ -16,7 +16,7 @@ import polars as pl
 from dp_polars._engines.duckdb.rows import TableColumn
 from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import release_key
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.answers import view_of
 from dp_polars._sql.catalog import Catalog

@@ -22,7 +22,7 @@ from dp_polars._sql.expressions import Reader
 from dp_polars._sql.public_expressions import check_ordinary
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, column, fold, path_of, walk
 from dp_polars._sql.tables import Meaning, Scope, Table, closest
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import Code, InvalidParameterError
 
 _JOIN_PARTS = frozenset(
     {
@@ -132,6 +132,7 @@ class Relations:
                 raise self._refuse(
                     node["function"],
                     f"{name} may read files or other tables. Open a file with con.register(name, path); use its name.",
+                    code="table-function-not-allowed",
                 )
             self._check_constants([child for _, child in arguments(node["function"])])
             return OrdinaryRelation(node, (self._described(node),))
@@ -161,6 +162,7 @@ class Relations:
                 node,
                 f"There is no table {name} here{others}. Temporary tables, frames registered elsewhere and rows that "
                 "are not committed can't be seen: make a table and commit, or use con.register(name, frame or path).",
+                code="unknown-table",
             )
         alias = node["alias"] or path[-1]
         if node.get("column_name_alias"):
@@ -180,6 +182,7 @@ class Relations:
                 node,
                 f"{name} is private, but has no column {', '.join(missing)} that says whose a row is. Name its own "
                 f"with con.private('{name}', unit=...), or declare it public with con.public('{name}').",
+                code="unit-column-missing",
             )
         unit = tuple(table.has(one) or one for one in known.unit.columns)
         odd = [one for one in unit if isinstance(columns[one], str)]
@@ -231,6 +234,7 @@ class Relations:
                 node,
                 "A join of private with private tables can put rows of several units into one. Declare one public with "
                 "con.public(...), or make a view and declare whose its rows are with con.private(...).",
+                code="private-join",
             )
         if isinstance(left, PrivateRelation):
             return self._looked_up(node, left, right, private_left=True)  # type: ignore[arg-type]
@@ -401,8 +405,8 @@ class Relations:
         self._numbers[0] += 1
         return self._numbers[0]
 
-    def _refuse(self, node: Node, reason: str) -> Exception:
-        return Scope((), self.sql).refuse(node, reason)
+    def _refuse(self, node: Node, reason: str, *, code: Code | None = None) -> Exception:
+        return Scope((), self.sql).refuse(node, reason, code=code)
 
 
 def public_column(node: Node, relation: OrdinaryRelation, scope: Scope) -> tuple[str, str] | None:

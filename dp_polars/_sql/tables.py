@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dp_polars._expressions import Column
 from dp_polars._sql.syntax_tree import Node, fold, place
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.errors import Code, StatementNotAllowed
 
 Meaning = Column | str
 """What a column name stands for over private rows: a column, or the SQL type that keeps it from being used."""
@@ -39,9 +39,9 @@ class Scope:
     tables: tuple[Table, ...]
     sql: str
 
-    def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+    def refuse(self, node: Node, reason: str, *, code: Code | None = None) -> StatementNotAllowed:
         """Return the error for a node, with its place in the text."""
-        return StatementNotAllowed(reason + place(node, self.sql))
+        return StatementNotAllowed(reason + place(node, self.sql), code=code)
 
     def resolve(self, node: Node) -> tuple[Table, str] | None:
         """Return the table and the column that a reference means, None if it means neither."""
@@ -73,7 +73,8 @@ def unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
     if fold(name) in _CLOCKS:
         return scope.refuse(node, f"{name} depends on when it is asked; pass the time as a parameter.")
     known = [column for table in scope.tables for column in table.columns]
-    return scope.refuse(node, f"There is no column {name}{closest(node['column_names'][-1], known)}.")
+    others = closest(node["column_names"][-1], known)
+    return scope.refuse(node, f"There is no column {name}{others}.", code="unknown-column")
 
 
 def closest(name: str, known: Sequence[str]) -> str:

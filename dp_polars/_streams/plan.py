@@ -159,7 +159,8 @@ def stream_plan(
     elif max_rows is None and of == "rows":
         raise InvalidParameterError(
             "How many rows may one unit count with? That decides the noise. Say max_rows_per_group=10 (here or in the "
-            "session), or count units instead of rows with of='units'."
+            "session), or count units instead of rows with of='units'.",
+            code="row-cap-missing",
         )
     epsilon, cost = pure_spend(terms, spend, "a stream")
     scales = sparse_scales(

@@ -154,6 +154,7 @@ def _row_cap(plan: StreamPlan, what: str) -> int:
     if plan.max_rows is None:
         raise InvalidParameterError(
             f"A {what} needs a cap on the rows of one unit. Say max_rows_per_group=10 when you open the stream (or in "
-            "the session), or ask for units: a condition, or dp.count_units()."
+            "the session), or ask for units: a condition, or dp.count_units().",
+            code="row-cap-missing",
         )
     return plan.max_rows

@@ -14,7 +14,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._cli import main, output
 from dp_polars._display.escaping import escaped, escaped_frame
-from dp_polars._session import reservation
+from dp_polars._session.releases import to_ipc
 
 KEYS = ["\x1b[2J\x1b]0;owned\x07", "two\nlines\r", "\x9b31m", "\u202egnp.exe", "<b>bold</b>", "plain é 👨‍👩‍👧"]
 OBEYED = "\x1b\x07\r\x9b\u202e"  # what none of these may pass on
@@ -45,7 +45,7 @@ def test_only_exact_costs_are_charged_and_added_up(call):
     paying.reserve(dp.pure_cost(0.9), label="honest")
     cheat = Reset(epsilon=0.001, rho=0.001)
     words = {"label": "cheat"} if call == "reserve" else {}
-    with pytest.raises(dp.InvalidParameterError, match=r"is a dp\.Cost, got Reset"):
+    with pytest.raises(dp.InvalidParameterError, match=r"must be a dp\.Cost, got Reset"):
         getattr(paying, call)(cheat, **words)
     assert paying.spent.epsilon == 0.9
     assert dp.Cost.__add__(dp.pure_cost(0.5), cheat) is NotImplemented
@@ -62,7 +62,7 @@ def test_a_label_with_half_a_character_is_an_error_of_ours_before_the_charge():
 def test_a_damaged_stored_frame_is_an_error_of_ours(stored):
     paying = session()
     answer = dp.private(pl.DataFrame({"user": range(9)}), paying).count_units(epsilon=0.5)
-    whole = reservation.to_ipc(answer)
+    whole = to_ipc(answer)
     damaged = whole[: len(whole) // 2] if stored is None else stored
     with paying._ledger._writing() as connection:
         connection.execute("UPDATE result SET frame = ?", (damaged,))

@@ -75,7 +75,7 @@ def test_a_question_that_asks_nothing_is_refused():
 
 def test_no_other_session_is_charged():
     mine = dp.Session(epsilon=5.0, unit="user", max_groups=1, max_rows_per_group=1)
-    with pytest.raises(dp.InvalidParameterError, match="which is thrown away"):
+    with pytest.raises(dp.InvalidParameterError, match="which is a throwaway"):
         audited(lambda frame: frame.dp.count(epsilon=1.0, session=mine), session=mine)
     with mine:
         audited(session=mine)

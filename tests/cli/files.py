@@ -1,4 +1,4 @@
-"""The same small table in every kind of file, and the command line in this process or in a new one."""
+"""Helpers that write the same small table to every kind of file, and that run the command line in a new process."""
 
 import gzip
 import os
@@ -29,12 +29,12 @@ KINDS = [
 
 
 def typed(file):
-    """Return the words that say the types of a file, if it is text."""
+    """Return the options that give the column types of a file, if it is text."""
     return ["--infer-types"] if ".csv" in str(file) or ".tsv" in str(file) else []
 
 
 def put(folder, name, frame=VISITS):
-    """Write a frame as a file of the kind that its name says; return the path."""
+    """Write a frame to a file in the format of its extension, and return the path."""
     path = Path(folder) / name
     if name.endswith(".parquet"):
         frame.write_parquet(path)
@@ -54,7 +54,7 @@ def put(folder, name, frame=VISITS):
 
 
 def in_a_new_process(*words, **options):
-    """Run the command line as a person does."""
+    """Run the command line in a new process, as a person does."""
     return subprocess.run(
         [sys.executable, "-m", "dp_polars", *map(str, words)],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, **options,

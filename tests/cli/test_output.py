@@ -1,4 +1,4 @@
-"""Formats: each says the same; a table fits its window and says what it leaves out."""
+"""All formats hold the same answer, and a table fits its window and says what it leaves out."""
 
 import io
 import json
@@ -81,7 +81,7 @@ def test_a_wide_table_fits_a_narrow_window(width, capsys):
     assert "--format csv gives all" in err
 
 
-def test_the_window_is_that_of_the_environment(words, run, monkeypatch):
+def test_the_width_comes_from_the_environment(words, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "12")
     code, out, err = run(*words)
     assert code == 0
@@ -89,7 +89,7 @@ def test_the_window_is_that_of_the_environment(words, run, monkeypatch):
     assert "left out: 1 of 2 columns" in err
 
 
-def test_a_file_that_is_read_is_not_written_to(words, tmp_path, run):
+def test_a_file_that_is_read_is_not_overwritten(words, tmp_path, run):
     before = (tmp_path / "visits.parquet").read_bytes()
     assert run(*words, "--output", tmp_path / "visits.parquet")[0] == 2
     assert (tmp_path / "visits.parquet").read_bytes() == before
@@ -99,7 +99,7 @@ def test_a_file_that_is_read_is_not_written_to(words, tmp_path, run):
     assert run(*words, "--output", tmp_path / "b.db")[0] == 2
     code, out, err = run(*words, "--output", tmp_path / "no" / "such.csv")
     assert (code, out) == (4, "")
-    assert "Nothing was asked" in err
+    assert "Nothing was run or charged" in err
 
 
 def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
@@ -107,7 +107,7 @@ def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
     assert main([*words, "--format", "parquet"]) == 2
 
 
-def test_an_answer_that_is_paid_for_is_shown_in_any_locale(words, tmp_path):
+def test_an_answer_that_was_paid_for_is_shown_in_any_locale(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
         [sys.executable, "-m", "dp_polars", *words], capture_output=True, check=False, env=environment
@@ -116,7 +116,7 @@ def test_an_answer_that_is_paid_for_is_shown_in_any_locale(words, tmp_path):
     assert "┌" in done.stdout.decode()
 
 
-def test_nobody_reading_on_is_quiet(words, tmp_path):
+def test_a_closed_pipe_is_not_reported(words, tmp_path):
     assert main(words) == 0
     reader, writer = os.pipe()
     os.close(reader)

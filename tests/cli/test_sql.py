@@ -1,4 +1,4 @@
-"""`dp-polars sql` and `preview`: ledgers made, reused and contradicted; what is found again, in a new process too."""
+"""`dp-polars sql` and `preview` create, reuse and check ledgers, and find stored answers in a new process too."""
 
 import io
 import json
@@ -7,9 +7,9 @@ import os
 import polars as pl
 import pytest
 
-from dp_polars._cli.session_arguments import Agreement
+from dp_polars._cli.arguments import SessionArguments
 from dp_polars._cli.sql import read
-from dp_polars._session import Session
+from dp_polars._session.session import Session
 from dp_polars._sql.file_sources import OpenedFile
 from dp_polars.errors import LedgerMismatch
 from tests.cli.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put, typed
@@ -56,7 +56,7 @@ def write_less(file):
 
 
 def touch(file):
-    """The content stays; that it was written is public, and the content must not be what names it."""
+    """Change when a file was modified, which is public, and not its content, on which its identity must not depend."""
     state = os.stat(file)
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000))
 
@@ -128,7 +128,7 @@ def test_a_ledger_keeps_its_terms_and_refuses_others(tmp_path, run):
 
 
 def test_terms_of_every_kind_come_back_from_a_ledger(tmp_path):
-    """What is taken from a ledger means the same terms, for any one option that repeats them."""
+    """Terms taken from a ledger equal its terms, whichever single option repeats a part of them."""
     kinds = {
         "pure.db": ["--epsilon", "1", "--each-row"],
         "split.db": ["--epsilon", "0.3", "--delta", "1e-6", "--key-delta", "1/7000000", "--unit", "a", "--unit", "b"],
@@ -137,21 +137,21 @@ def test_terms_of_every_kind_come_back_from_a_ledger(tmp_path):
     }
     for name, terms in kinds.items():
         words = ["f.csv", "SELECT 1", "--ledger", str(tmp_path / name)]
-        Agreement(read([*words, *terms])).session().close()
+        SessionArguments(read([*words, *terms])).session().close()
         for said in (["--max-groups", "3"], ["--group-size", "3" if name == "zcdp.db" else "1"], terms):
-            Agreement(read([*words, *said])).session().close()
+            SessionArguments(read([*words, *said])).session().close()
 
 
 def test_a_ledger_that_another_process_made_meanwhile_is_the_one_that_pays(tmp_path):
     words = ["f.csv", "SELECT 1", "--ledger", str(tmp_path / "budget.db"), "--unit", "a"]
-    early = Agreement(read([*words, "--epsilon", "1"]))
+    early = SessionArguments(read([*words, "--epsilon", "1"]))
     assert early.is_new
-    Agreement(read([*words, "--epsilon", "2"])).session().close()
+    SessionArguments(read([*words, "--epsilon", "2"])).session().close()
     with pytest.raises(LedgerMismatch):
         early.session()
 
 
-def test_what_is_refused_leaves_no_ledger(tmp_path, run):
+def test_a_refused_statement_leaves_no_ledger(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     for statement in ("SELECT * FROM visits", "SELECT dp_sum(amount) FROM visits", "SELECT dp_count(*) FROM visit"):
         assert run("sql", file, *TERMS, "--ledger", ledger, "--spend", "0.1", statement)[0] == 1
@@ -174,16 +174,16 @@ def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     assert charges(ledger) == 1
 
 
-def test_without_a_ledger_nothing_is_remembered_and_it_is_said(tmp_path, run):
+def test_without_a_ledger_nothing_is_kept_and_the_output_says_so(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     for _ in range(2):
         code, _, err = run("sql", file, *TERMS, "--spend", "0.7", COUNT)
         assert code == 0
-        assert "without --ledger nothing is remembered" in err
+        assert "without --ledger nothing is kept" in err
         assert "paid: epsilon 0.7" in err
 
 
-def test_options_may_stand_anywhere_and_the_statement_may_come_from_stdin(tmp_path, run, monkeypatch):
+def test_options_may_come_anywhere_and_the_statement_may_come_from_stdin(tmp_path, run, monkeypatch):
     file, lookup = put(tmp_path, "visits.parquet"), tmp_path / "codes-1.csv"
     pl.DataFrame({"region": REGIONS, "part": ["a", "a", "b", "b"]}).write_csv(lookup)
     statement = """-- one line of talk
@@ -198,7 +198,7 @@ def test_options_may_stand_anywhere_and_the_statement_may_come_from_stdin(tmp_pa
     monkeypatch.setattr("sys.stdin", io.StringIO(statement))
     assert run("sql", file, *huge, *public, "-")[:2] == expected
     both = run("sql", file, lookup, "--name", f"codes={lookup}", *typed(lookup), *huge, statement)
-    assert both[0] == 1  # two private tables; and the lookup has no unit
+    assert both[0] == 1  # both tables are private, and the second one has no unit
     assert "--public" in both[2]
 
 
@@ -232,7 +232,7 @@ def test_a_database_brings_its_tables_and_views(tmp_path, run):
     code, _, err = run("sql", file, *huge, "--public", "regionz", joined)
     assert code == 1
     assert "regions, visits" in err
-    with duckdb.connect(file) as database:  # closed behind a run, and never written to
+    with duckdb.connect(file) as database:  # the run has closed it and never wrote to it
         assert database.execute("SELECT count(*) FROM visits").fetchone() == (1200,)
 
 
@@ -282,11 +282,11 @@ def test_a_public_statement_costs_nothing(tmp_path, run):
     words = [file, "--public", file, *TERMS, "--ledger", ledger, "--format", "csv"]
     code, out, err = run("sql", *words, "SELECT count(*) AS n FROM visits")
     assert (code, out) == (0, "n\n1200\n")
-    assert "free: nothing private was asked" in err
+    assert "free: the statement reads nothing private" in err
     assert "costs nothing" in run("preview", *words, "SELECT count(*) AS n FROM visits")[1]
 
 
-def test_a_planned_number_of_statements_is_the_spend(tmp_path, run):
+def test_a_planned_number_of_statements_sets_the_spend(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     assert run("sql", file, *TERMS, "--ledger", ledger, "--queries", "20", COUNT)[0] == 0
     code, _, err = run("sql", file, "--ledger", ledger, "SELECT dp_count_units() FROM visits")
@@ -294,7 +294,7 @@ def test_a_planned_number_of_statements_is_the_spend(tmp_path, run):
     assert "left: 90.0% of the budget" in err
 
 
-def test_several_answers_of_a_statement_say_no_single_error(tmp_path, run):
+def test_a_statement_with_several_answers_prints_no_single_error(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     one = run("sql", file, *TERMS, "--spend", "0.1", f"SELECT region, dp_count_units({KEYS}) FROM visits GROUP BY 1")[2]
     two = run(

@@ -280,7 +280,7 @@ def test_the_tradeoff_refuses_what_would_spend():
             with pytest.raises(dp.InvalidParameterError, match="preview"):
                 dp.plot.tradeoff(question, epsilons=[0.1, 0.2])
         assert session.releases == ()
-        with pytest.raises(dp.InvalidParameterError, match="Nothing may be spent"):
+        with pytest.raises(dp.InvalidParameterError, match="must not spend anything"):
             dp.plot.tradeoff(lambda epsilon: VISITS.dp.count(epsilon=epsilon), epsilons=[0.1, 0.2])
         assert session.releases == ()
         with pytest.raises(dp.InvalidParameterError, match="tradeoff takes"):

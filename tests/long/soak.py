@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._session.minimum_price import SMALLEST_SHARE
+from dp_polars._session.prices import SMALLEST_SHARE
 
 RELEASES = SMALLEST_SHARE.denominator
 FAILURES = 1000  # one in so many charges fails and closes the session

@@ -15,7 +15,7 @@ from dp_polars._many import histogram, synthesis_release
 from dp_polars._many.methods import synthesis_question
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
-from dp_polars._session.pricing import pure_cost
+from dp_polars._session.prices import pure_cost
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
 from examples.flights import flights
 from tests.bits import SeededBits

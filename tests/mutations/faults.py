@@ -24,10 +24,7 @@ from dp_polars._plan.grid import Scaling
 from dp_polars._release import charge as charging
 from dp_polars._release import noise, quantiles, run
 from dp_polars._release.noisy_numbers import NoisyNumbers
-from dp_polars._session import affordability as affordable
-from dp_polars._session import filters, ledger, session
-from dp_polars._session import minimum_price as price
-from dp_polars._session import open_charges as running
+from dp_polars._session import filters, ledger, open_charges, prices, session
 from dp_polars._sql import catalog, connection, relations, sandbox
 from dp_polars.mechanisms import sparse_vector
 from tests.bits import SeededBits
@@ -83,7 +80,7 @@ def epsilon_of_the_session(patch: Patch) -> None:
 
 
 def replacing_priced_as_adding(patch: Patch) -> None:
-    for module in (building, making):
+    for module in (making,):
         for name in ("sensitivity_of", "sensitivity_of_bins"):
             if hasattr(module, name):
                 honest = getattr(module, name)
@@ -94,7 +91,7 @@ def replacing_priced_as_adding(patch: Patch) -> None:
 
 
 def group_size_forgotten(patch: Patch) -> None:
-    for module in (building, making):
+    for module in (making,):
         for name in ("sensitivity_of", "sensitivity_of_bins"):
             if hasattr(module, name):
                 honest = getattr(module, name)
@@ -379,27 +376,27 @@ def source_named_by_its_rows(patch: Patch) -> None:
 
 
 def no_smallest_price(patch: Patch) -> None:
-    patch.setattr(price, "is_too_small", lambda terms, cost: False)
+    patch.setattr(prices, "is_too_small", lambda terms, cost: False)
 
 
 def any_account_will_do(patch: Patch) -> None:
     def wrong(terms, spent):
-        return filters._basic_arm(terms, spent) or spent.rho <= terms.rho_allowed or spent.delta <= terms.native_delta
+        return filters._satisfies_a(terms, spent) or spent.rho <= terms.rho_allowed or spent.delta <= terms.native_delta
 
-    for module in (session, affordable):
+    for module in (session, filters):
         patch.setattr(module, "accepts", wrong)
 
 
 def delta_is_not_looked_at(patch: Patch) -> None:
     def wrong(terms, spent):
-        return filters._basic_arm(terms, spent) or spent.rho <= terms.rho_allowed
+        return filters._satisfies_a(terms, spent) or spent.rho <= terms.rho_allowed
 
-    for module in (session, affordable):
+    for module in (session, filters):
         patch.setattr(module, "accepts", wrong)
 
 
 def dead_processes_are_not_looked_for(patch: Patch) -> None:
-    patch.setattr(running.Running, "dead", lambda self, charges: [])
+    patch.setattr(open_charges.OpenCharges, "dead", lambda self, charges: [])
 
 
 def a_dead_charge_is_given_back(patch: Patch) -> None:

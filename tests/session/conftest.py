@@ -1,4 +1,4 @@
-"""Ledgers of these tests live in memory where the machine has a folder for that: each charge is synced to its disk."""
+"""Put the ledgers of these tests on a disk in memory if there is one, because every charge is synced to the disk."""
 
 import os
 import shutil

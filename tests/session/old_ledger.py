@@ -1,4 +1,4 @@
-"""Write a ledger as the first version did: format 1, word for word what it executed."""
+"""Write a ledger of format 1 with exactly the statements that the first version executed."""
 
 import sqlite3
 
@@ -24,7 +24,7 @@ TERMS = (
     '"measure": "pure", "native_delta": "0", "rho": null, "unit": ["user"]}'
 )
 DEFAULTS = '{"max_groups": null, "max_rows_per_group": null, "per_unit": [], "queries": null}'
-RHO = "4503599627370497/144115188075855872"  # of epsilon 1/4, rounded up; any number would do
+RHO = "4503599627370497/144115188075855872"  # the rho of epsilon 1/4, rounded up; any number would do
 INSERT = (
     "INSERT INTO release (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at) "
     "VALUES (?, ?, ?, '1/4', ?, '0', '0', '2026-01-01T00:00:00+00:00', ?)"
@@ -32,7 +32,7 @@ INSERT = (
 
 
 def write_old_ledger(path, frame: bytes, states=("committed", "failed")) -> None:
-    """Write charges of epsilon 1/4 in these states; committed ones have the key b"old" and this frame."""
+    """Write charges of epsilon 1/4 in these states. Committed ones have the key b"old" and this frame."""
     from fractions import Fraction
 
     connection = sqlite3.connect(path, isolation_level=None)

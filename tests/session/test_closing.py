@@ -1,6 +1,6 @@
-"""A failure on private rows closes the session for every kind of question; the owner reopens it.
+"""A failure on private rows closes the session for every kind of query until the owner reopens it.
 
-What one unit can change: whether an engine fails. Nobody paid to learn that, so it is seen once and then no more.
+One unit can change whether an engine fails. Nobody paid to learn that, so it may be seen once and not again.
 """
 
 import ast
@@ -22,7 +22,7 @@ from dp_polars._session.interrupts import Deferred
 
 ROWS = pl.DataFrame({"user": range(60), "n": [1, 2, 3] * 20, "flag": [True, False] * 30})
 DOMAIN = {"flag": None}
-# All of them, before anything is broken: one that is imported later would keep what is broken.
+# Import all modules before an engine is broken: one that is imported later would keep the broken engine.
 MODULES = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(dp.__path__, "dp_polars.")
@@ -35,7 +35,7 @@ def paying(**words):
 
 
 def break_engine(monkeypatch, error):
-    """Let every engine fail once rows are read, wherever its functions were imported to."""
+    """Make every engine fail when rows are read, wherever its functions were imported."""
 
     def failing(*_, **__):
         raise error("the secret 4711")
@@ -85,7 +85,7 @@ QUESTIONS = {
 
 
 def asked(kind, session, error=dp.EngineError):
-    if kind == "lazy":  # Polars 1.44 puts its own error around ours
+    if kind == "lazy":  # Polars 1.44 wraps our error in its own
         error = (error, pl.exceptions.ComputeError)
     if kind == "function":
         error = duckdb.Error
@@ -247,7 +247,7 @@ def test_a_source_that_was_touched_is_public_and_closes_nothing(tmp_path, monkey
 
 
 def test_of_questions_under_way_while_the_session_closes_none_is_answered():
-    """A hundred questions asked at once would be a hundred bits."""
+    """A hundred queries that run at the same time would otherwise reveal a hundred bits."""
     session = paying()
     waiting = [session.reserve(dp.pure_cost(0.1), label="under way") for _ in range(4)]
     session.reserve(dp.pure_cost(0.1), label="fails").fail()
@@ -333,10 +333,10 @@ def test_the_error_travels_to_other_processes():
     with pytest.raises(dp.SessionClosed) as refused:
         session.reserve(dp.pure_cost(0.1), label="own")
     again = pickle.loads(pickle.dumps(refused.value))
-    assert (str(again), again.code, again.closing) == (str(refused.value), "session_closed", refused.value.closing)
+    assert (str(again), again.code, again.closing) == (str(refused.value), "session-closed", refused.value.closing)
 
 
-# ---------------------------------------------------------------- one way to the rows
+# ---------------------------------------------------------------- the only path to private rows
 
 
 def test_only_one_module_charges_and_only_it_turns_failures_into_errors():
@@ -348,8 +348,8 @@ def test_only_one_module_charges_and_only_it_turns_failures_into_errors():
                 charges.add(path.relative_to(package).as_posix())
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "EngineError":
                 guards.add(path.relative_to(package).as_posix())
-    assert charges == {"releasing/charging.py", "accounting/session.py"}
-    assert guards == {"releasing/charging.py"}
+    assert charges == {"_release/charge.py", "_session/session.py"}
+    assert guards == {"_release/charge.py"}
 
 
 def test_streams_and_online_queries_have_a_last_question(monkeypatch):

@@ -1,8 +1,8 @@
-"""The session filter on exact mechanisms: enumerate every transcript of adaptive analysts, measure the true loss.
+"""The session filter holds for exact mechanisms: every transcript of adaptive analysts is enumerated.
 
-Each mechanism is the worst of its kind (randomized response, its version with bad events, a binned discrete
-Gaussian), as a pair of exact output distributions on two neighbours. An analyst picks the next one from everything
-seen so far. What the accepted transcripts distinguish must never exceed (epsilon, delta), in either direction.
+Each mechanism is the worst of its kind (randomized response, randomized response with bad events, a binned discrete
+Gaussian), given as a pair of exact output distributions on two neighbours. An analyst chooses the next mechanism from
+everything seen so far. The accepted transcripts must be (epsilon, delta)-indistinguishable in both directions.
 """
 
 import math
@@ -13,7 +13,7 @@ import pytest
 
 from dp_polars._session import filters
 from dp_polars._session.cost import NOTHING, Cost
-from dp_polars._session.pricing import gaussian_cost, pure_cost
+from dp_polars._session.prices import gaussian_cost, pure_cost
 from dp_polars._session.terms import agree
 
 
@@ -21,7 +21,7 @@ def terms_of(epsilon=None, delta=None, rho=None, **words):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the deltas here are large so that they can be seen
+        warnings.simplefilter("ignore")  # the deltas here are large so that violations would be visible
         return agree(
             **{
                 "epsilon": epsilon, "delta": delta, "rho": rho, "unit": "u", "adjacency": "add_remove",
@@ -46,7 +46,7 @@ def approximate(epsilon, delta):
 
 
 def gaussian(terms, **spend):
-    """A discrete Gaussian of the cost's rho at sensitivity 1, seen through five bins."""
+    """Return a discrete Gaussian with the cost's rho at sensitivity 1, sorted into five bins."""
     cost = gaussian_cost(terms, **spend)
     sigma = math.sqrt(1 / (2 * cost.rho))
     x = np.arange(-math.ceil(40 * sigma) - 1, math.ceil(40 * sigma) + 2)
@@ -59,13 +59,13 @@ def gaussian(terms, **spend):
 
 
 def transcripts(terms, choose, depth, accepts=filters.accepts):
-    """Return the two distributions over complete transcripts of an analyst who asks choose(history) each time."""
+    """Return the distributions of complete transcripts on both neighbours, for an analyst who runs choose(history)."""
     left, right = [], []
 
     def walk(history, spent, p, q):
         step = choose(history) if len(history) < depth else None
         while step is not None and not accepts(terms, spent + step[0]):
-            history = (*history, "refused")  # a refusal is a move of the analyst's that costs nothing
+            history = (*history, "refused")  # a refusal is a step of the transcript that costs nothing
             step = choose(history) if len(history) < depth else None
         if step is None:
             left.append(p)
@@ -88,7 +88,7 @@ def delta_at(p, q, epsilon):
 
 
 def adaptive(menu, seed):
-    """An analyst whose next question depends on the whole history, in a way fixed by the seed."""
+    """Return an analyst whose next query depends on the whole history, in a way that the seed fixes."""
 
     def choose(history):
         return random.Random(f"{seed}{history}").choice(menu)
@@ -112,12 +112,12 @@ def test_an_approximate_session_keeps_its_guarantee_for_adaptive_mixtures(delta)
         found = delta_at(p, q, 1)
         assert found <= delta
         largest = max(largest, found)
-    assert largest > delta / 100  # the analysts really come near
+    assert largest > delta / 100  # the analysts come close to the limit
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.2])
 def test_many_equal_releases_use_both_arms_and_stay_within(epsilon):
-    """Equal randomized responses: transcripts are binomial, so any number of them can be enumerated exactly."""
+    """Transcripts of equal randomized responses are binomial, so any number of them can be enumerated exactly."""
     terms = terms_of(1, 0.01)
     cost, _, _ = pure(epsilon)
     count, spent = 0, NOTHING
@@ -132,7 +132,7 @@ def test_many_equal_releases_use_both_arms_and_stay_within(epsilon):
 
 
 def test_an_analyst_who_leaves_the_basic_arm_only_when_lucky_stays_within():
-    """Small epsilons on lucky paths (the rho arm), large ones on the others (the basic arm): the union of both."""
+    """The analyst uses small epsilons on lucky paths (condition B) and large ones on the others (condition A)."""
     terms = terms_of(1, 0.05)
     small, large = pure(0.1), pure(0.25)
 
@@ -163,16 +163,16 @@ def test_a_zcdp_session_keeps_its_renyi_divergences_for_adaptive_mixtures():
                 assert divergence <= order * 0.05 * (1 + 1e-9)
 
 
-# ---------------------------------------------------------------- faults the enumeration must catch
+# ---------------------------------------------------------------- wrong filters that the enumeration must catch
 
 
 def separate_sums(terms, spent):
-    """A wrong filter: room in one arm plus room in the other."""
+    """Implement a wrong filter that adds the room under both conditions."""
     return spent.epsilon <= terms.epsilon * 2 and spent.delta <= terms.native_delta
 
 
 def forgets_native_delta(terms, spent):
-    """A wrong filter: bad events are free."""
+    """Implement a wrong filter in which bad events are free."""
     return filters.accepts(terms, Cost(epsilon=spent.epsilon, rho=spent.rho))
 
 

@@ -1,6 +1,6 @@
-"""Ctrl-C at any moment: no lock stays held, no transaction open, no charge unmarked, and no session is closed by it.
+"""Ctrl-C at any moment leaves no lock held, no transaction open and no charge unmarked, and closes no session.
 
-Signals are sent from a trace function, at each line (or each step) of the package that runs, one after another.
+A trace function sends signals at each line (or each interpreter step) of the package, one run after another.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.interrupts import Deferred
 
 PACKAGE = Path(dp.__file__).parent
-WATCHED = (str(PACKAGE / "accounting") + os.sep, str(PACKAGE / "releasing" / "charging.py"))
+WATCHED = (str(PACKAGE / "_session") + os.sep, str(PACKAGE / "_release" / "charge.py"))
 FRAME = pl.DataFrame({"n": [1]})
 PRICE = dp.pure_cost(1e-5)
 
@@ -34,7 +34,7 @@ def session(request, tmp_path):
 
 @pytest.fixture(autouse=True)
 def handler():
-    """Python's own, whatever the test runner has set; and it is there again after each test."""
+    """Use Python's own handler, whatever the test runner has set, and check that it is back after each test."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -50,7 +50,7 @@ def raise_here():
 
 
 def traced(work, reach, event, watched):
-    """Run something; call `reach(frame)` at each moment of the watched files. Return whether Ctrl-C stopped it."""
+    """Run something and call `reach(frame)` at each moment in the watched files. Return whether Ctrl-C stopped it."""
 
     def trace(frame, kind, argument):
         if not frame.f_code.co_filename.startswith(watched):
@@ -71,7 +71,7 @@ def traced(work, reach, event, watched):
 
 
 def moments(work, event="line", watched=WATCHED):
-    """Return the numbers of the moments of something; of those that differ by rounds of a loop alone, the first."""
+    """Return the numbers of the moments of a run. Of those that differ only by rounds of a loop, return the first."""
     found, last = {}, 0
 
     def reach(frame):
@@ -89,7 +89,7 @@ def moments(work, event="line", watched=WATCHED):
 
 
 def stopped(work, moment, event="line", act=interrupt, watched=WATCHED):
-    """Run something and act at one of its moments; return whether that stopped it."""
+    """Run something and act at one of its moments. Return whether that stopped it."""
     left = moment
 
     def reach(frame):
@@ -105,7 +105,7 @@ THREAD = ThreadPoolExecutor(1)
 
 
 def in_thread(work):
-    """Run something in another thread, which has to be done with it soon."""
+    """Run something in another thread, which must finish soon."""
     return THREAD.submit(work).result(timeout=20)
 
 
@@ -138,9 +138,9 @@ def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, a
 
 
 def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
-    """Steps of the interpreter, where things are taken and given back: more moments than CPython has for signals."""
+    """Interpreter steps are more moments than those at which CPython handles signals."""
     session = dp.Session(epsilon=1.0, unit="user")
-    watched = tuple(str(PACKAGE / name) for name in ("accounting/exclusive.py", "releasing/charging.py"))
+    watched = tuple(str(PACKAGE / name) for name in ("_session/exclusive_lock.py", "_release/charge.py"))
     for moment in moments(lambda: ask_once(session), "opcode", watched):
         assert stopped(lambda: ask_once(session), moment, "opcode", watched=watched), "Ctrl-C was lost"
         check_nothing_is_left(session)
@@ -148,7 +148,7 @@ def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
 
 
 def test_an_interrupt_at_any_line_of_a_charge_of_ones_own_leaves_it_marked(session):
-    """Before `reserve` has returned; after that, the `with` block of who called it marks the charge."""
+    """This is about moments before `reserve` returns. After that, the caller's `with` block marks the charge."""
     made = []
     for moment in moments(lambda: made.append(session.reserve(PRICE, label="q"))):
         assert stopped(lambda: made.append(session.reserve(PRICE, label="q")), moment), "Ctrl-C was lost"
@@ -159,12 +159,12 @@ def test_an_interrupt_at_any_line_of_a_charge_of_ones_own_leaves_it_marked(sessi
 
 
 def test_an_exception_at_any_line_leaves_no_lock_held(session):
-    """An exception that no signal raised, say of a debugger, comes also where Ctrl-C can't. Threads go on at once."""
+    """An exception from a debugger can come even where Ctrl-C can't. Other threads must go on at once."""
     for moment in moments(lambda: session.reserve(PRICE, label="q")):
         assert stopped(lambda: session.reserve(PRICE, label="q"), moment, act=raise_here)
         in_thread(lambda: session.reserve(PRICE, label="other").fail(closes=False))
         session.reserve(PRICE, label="same").fail(closes=False)
-    with pytest.raises(KeyboardInterrupt):  # the first signal afterwards finds no block, and puts the handler back
+    with pytest.raises(KeyboardInterrupt):  # the next signal finds that the block is over and puts the handler back
         interrupt()
     assert not session.closings
 
@@ -202,7 +202,7 @@ def test_a_handler_that_does_not_raise_changes_nothing(session):
 
 
 def test_an_alarm_waits_too_and_one_that_stops_a_question_closes_the_session(session):
-    """Time that runs out while rows are read is a failure like any other: how long they take depends on them."""
+    """A timeout while rows are read is a failure like any other, because the time depends on the rows."""
 
     def too_late(number, frame):
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""The ledger's file: what it refuses, and that a failure never releases anything."""
+"""The ledger file refuses everything that is not an undamaged ledger, and a failure never releases anything."""
 
 import os
 import resource
@@ -177,7 +177,7 @@ def test_a_file_that_vanishes_is_not_replaced_by_a_fresh_budget(path, session):
 
 
 def run(program: str, *arguments: str, **options) -> str:
-    """Run a program in a process of its own, which may lose rights or disk; return what it printed."""
+    """Run a program in its own process, which may lose permissions or disk space, and return what it printed."""
     setup = "import sys, polars as pl, dp_polars as dp\nFRAME = pl.DataFrame({'x': list(range(1000))})\n"
     done = subprocess.run(
         [sys.executable, "-c", setup + textwrap.dedent(program), *arguments],
@@ -210,7 +210,7 @@ def test_a_full_disk_releases_nothing_and_keeps_the_ledger_whole(path, session):
         preexec_fn=small_disk,
     )
     received, text = printed.split(" ", 1)
-    assert "nothing is released" in text
+    assert "Nothing is released" in text
     assert "disk" in text
     entries = dp.Session.from_ledger(path).releases
     assert sum(entry.state == "committed" for entry in entries) == int(received) + 1
@@ -243,7 +243,7 @@ def test_a_read_only_ledger_releases_nothing(path, session, tmp_path):
     spent, text = printed.split("\n", 1)
     assert float(spent) == 0.25
     assert "read-only" in text
-    assert "nothing is released" in text
+    assert "Nothing is released" in text
     assert dp.Session.from_ledger(path).spent.epsilon == 0.25
 
 
@@ -261,7 +261,7 @@ def test_a_locked_ledger_says_so(path, session, monkeypatch):
 
 
 def test_a_frame_that_cannot_be_stored_is_not_released(session, monkeypatch):
-    """The result is in the ledger before anyone gets it; otherwise the charge stays and nothing comes back."""
+    """A result is in the ledger before anyone gets it. Otherwise the charge stays and nothing is returned."""
     reservation = session.reserve(dp.pure_cost(0.1), label="q")
     monkeypatch.setattr(Ledger, "commit", lambda *_: (_ for _ in ()).throw(dp.LedgerError("no")))
     with pytest.raises(dp.LedgerError):

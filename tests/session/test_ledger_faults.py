@@ -1,6 +1,6 @@
-"""Processes that die between any two steps, older files, backups, copies, forks, tasks: nothing is spent twice or lost.
+"""Nothing is spent twice or lost when processes die between two steps, or with old files, backups, copies and forks.
 
-A process that is killed loses its lock, and who looks next knows that a question died: that closes the session.
+A process that is killed loses its lock. The next process that looks finds that a query died and closes the session.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._session.reservation import to_ipc
+from dp_polars._session.releases import to_ipc
 from tests.long.soak import soak
 from tests.session.old_ledger import write_old_ledger
 
@@ -48,7 +48,7 @@ def start(program, *arguments, **options):
 # ---------------------------------------------------------------- killed between two steps
 
 STEPS = """
-import dp_polars._session.ledger as ledger, dp_polars._session.open_charges as running
+import dp_polars._session.ledger as ledger, dp_polars._session.open_charges as open_charges
 import dp_polars._session.ledger_file as storage, dp_polars._release.charge as charging
 
 def die(*_, **__):
@@ -68,17 +68,17 @@ def after(owner, name):
 path, step = sys.argv[1:]
 session = dp.Session.from_ledger(path)
 {
-    "before the charge": lambda: before(ledger.Ledger, "_check_age"),
-    "before the row": lambda: before(ledger.Ledger, "_charged"),
-    "before the lock": lambda: before(running.Running, "start"),
-    "after the lock": lambda: after(running.Running, "start"),
-    "before the mark": lambda: before(running.Running, "mark"),
+    "before the charge": lambda: before(ledger.Ledger, "_check_count"),
+    "before the row": lambda: before(ledger.Ledger, "_charge"),
+    "before the lock": lambda: before(open_charges.OpenCharges, "start"),
+    "after the lock": lambda: after(open_charges.OpenCharges, "start"),
+    "before the count": lambda: before(open_charges.OpenCharges, "record_count"),
     "after the charge": lambda: after(ledger.Ledger, "reserve"),
     "before rows are read": lambda: before(charging, "guarded"),
     "after rows are read": lambda: after(charging, "guarded"),
     "before the commit": lambda: before(ledger.Ledger, "commit"),
     "inside the commit": lambda: after(ledger.Ledger, "_finish"),
-    "after the commit": lambda: before(running.Running, "end"),
+    "after the commit": lambda: before(open_charges.OpenCharges, "end"),
     "after the release": lambda: after(ledger.Ledger, "commit"),
     "while it fails": lambda: (before(ledger.Ledger, "_close_by"), setattr(charging, "guarded", lambda *_: 1 / 0)),
     "after it failed": lambda: (after(ledger.Ledger, "fail"), setattr(charging, "guarded", lambda *_: 1 / 0)),
@@ -89,7 +89,7 @@ dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1"
 NOT_CHARGED = ("before the charge", "before the row", "before the lock", "after the lock")
 RELEASED = ("after the commit", "after the release")
 DIED = {
-    "before the mark": "died",
+    "before the count": "died",
     "after the charge": "died",
     "before rows are read": "died",
     "after rows are read": "died",
@@ -150,13 +150,13 @@ def test_a_ledger_that_is_closed_with_a_charge_at_work_leaves_a_dead_one(path):
     first = session_at(path)
     first.reserve(dp.pure_cost(0.25), label="left")
     second = session_at(path)
-    assert not second.closed  # the same process still works on it, as far as anybody knows
+    assert not second.closed  # as far as anybody knows, the same process still works on it
     first.close()
     assert second.closed
 
 
 def test_two_sessions_of_one_process_do_not_lose_each_others_locks(path):
-    """POSIX locks are lost when any handle of the file is closed: the process has only one."""
+    """POSIX locks are lost when any handle of the file is closed, so the process has only one."""
     first, second = session_at(path), session_at(path)
     held = first.reserve(dp.pure_cost(0.25), label="at work")
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_a_lock_file_that_is_deleted_closes_the_session_and_nothing_worse(path):
         charge(session)
 
 
-# ---------------------------------------------------------------- forks, tasks
+# ---------------------------------------------------------------- forks and tasks
 
 
 FORK = """
@@ -193,12 +193,12 @@ with session.reserve(dp.pure_cost(0.25), label="of the parent") as reservation:
             try:
                 reservation.fail()
             except dp.LedgerError:
-                # The parent still works on it; the child has a lock of its own for a charge of its own.
+                # The parent still works on its charge. The child has its own lock for its own charge.
                 other = session.reserve(dp.pure_cost(0.125), label="of the child")
                 other.fail(closes=False)
                 code = 0 if not session.closed else 8
             with reservation:
-                pass  # leaving the block finishes nothing here
+                pass  # leaving the block in the child finishes nothing
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -246,7 +246,7 @@ def test_tasks_share_one_budget_and_one_closing():
     found = asyncio.run(all_of_them())
     assert session.spent.epsilon == 1.0
     assert [type(one) for one in found].count(ZeroDivisionError) == 1
-    # Tasks run in turn: those before number 5 were answered, those after it were under way when it failed.
+    # Tasks take turns: those before number 5 were answered, and those after it were under way when it failed.
     assert [type(one) for one in found[6:]] == [dp.SessionClosed] * 10
     assert session.closed
 
@@ -307,7 +307,7 @@ def test_a_full_database_charges_and_releases_nothing(path):
         fill()
     states = [one.state for one in dp.Session.from_ledger(path).releases]
     assert set(states[:-1]) == {"committed"}
-    # That the disk is full depends on nobody's row: the charge failed, and nothing is closed.
+    # A full disk does not depend on anybody's row: the charge fails, and the session stays open.
     assert states[-1] in ("failed", "committed")
     assert not session.closings
 
@@ -387,7 +387,7 @@ def test_a_newer_format_is_refused_and_left_alone(path):
         connection.execute("PRAGMA user_version = 3")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(dp.LedgerError, match="its format is 3, and this one knows 1 to 2"):
+    with pytest.raises(dp.LedgerError, match="its format is 3, and this version reads formats 1 to 2"):
         session_at(path)
     assert path.read_bytes() == before
 
@@ -426,7 +426,7 @@ def test_a_file_that_vanishes_under_an_open_session_is_noticed(path):
 
 
 def test_a_copy_is_a_ledger_of_its_own_and_only_the_owner_can_know(path, tmp_path):
-    """Not detected, and the guarantees say so: two copies are two budgets."""
+    """Copies are not detected, as the guarantees say: two copies are two budgets."""
     session = session_at(path)
     charge(session)
     session.close()
@@ -434,7 +434,7 @@ def test_a_copy_is_a_ledger_of_its_own_and_only_the_owner_can_know(path, tmp_pat
     assert session_at(tmp_path / "copy.db").spent.epsilon == 0.1
 
 
-# ---------------------------------------------------------------- many
+# ---------------------------------------------------------------- many releases
 
 
 def test_a_soak_in_its_short_form(path):

@@ -1,4 +1,4 @@
-"""Sessions: what can be agreed, what is accepted, what is shown; in memory and in a file with the same code."""
+"""Sessions accept, refuse, store and show the same in memory and in a file."""
 
 import copy
 import os
@@ -15,7 +15,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
-from dp_polars._session.reservation import release_key
+from dp_polars._session.releases import release_key
 
 FRAME = pl.DataFrame({"region": ["a", None], "count": [3, -1], "x": [0.5, float("nan")]})
 
@@ -56,7 +56,7 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit_and_costs
     assert len(session.releases) == 1
     again = pickle.loads(pickle.dumps(refused.value))
     assert str(again) == str(refused.value)
-    spend(session, 0.3)  # what it named fits
+    spend(session, 0.3)  # the amount that the message named fits
 
 
 def test_an_approximate_session_accepts_458_small_releases(place):
@@ -198,7 +198,7 @@ def test_a_closed_session_says_so(place):
         spend(session, 0.1)
 
 
-def test_how_many_fit(place):
+def test_how_many_releases_fit(place):
     session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", ledger=place)
     assert session.affordable_count(dp.pure_cost(0.05)) == 20
     assert session.affordable_count(dp.pure_cost(0.05), most=7) == 7
@@ -215,7 +215,7 @@ def test_keys_keep_query_and_source_apart():
 
 
 def test_a_release_holds_what_it_shows_and_nothing_else(place):
-    """Strings that were filtered out, values behind a null and the order of categories stay behind."""
+    """Strings that were filtered out, values behind nulls and the order of categories are not stored."""
     session = dp.Session(epsilon=1.0, unit="user", ledger=place)
     names = [f"a group with a long name {i}" for i in range(50)]
     exact = pl.DataFrame({"name": names, "n": range(1_000_000, 1_000_050)})
@@ -267,15 +267,15 @@ def test_stored_frames_keep_their_types(place):
     assert_frame_equal(session.stored(b"e").frame, frame.head(0))
 
 
-# ---------------------------------------------------------------- what can be agreed
+# ---------------------------------------------------------------- terms
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({}, "needs its budget"),
-        ({"epsilon": 1, "rho": 1}, "needs its budget"),
-        ({"delta": 1e-6}, "needs its budget"),
+        ({}, "needs a budget"),
+        ({"epsilon": 1, "rho": 1}, "needs a budget"),
+        ({"delta": 1e-6}, "needs a budget"),
         ({"epsilon": 0}, "greater than 0"),
         ({"epsilon": -1}, "greater than 0"),
         ({"epsilon": float("nan")}, "finite"),
@@ -299,10 +299,10 @@ def test_stored_frames_keep_their_types(place):
         ({"epsilon": 1, "unit": []}, "who is protected"),
         ({"epsilon": 1, "unit": ["a", "a"]}, "twice"),
         ({"epsilon": 1, "unit": 7}, "who is protected"),
-        ({"epsilon": 1, "per_unit": [3]}, "names of columns"),
+        ({"epsilon": 1, "per_unit": [3]}, "names of the columns"),
     ],
 )
-def test_words_without_meaning_are_refused_with_the_way_out(words, text):
+def test_invalid_arguments_are_refused_with_the_way_out(words, text):
     with pytest.raises(dp.InvalidParameterError, match=text):
         dp.Session(**{"unit": "user", **words})
 
@@ -319,7 +319,7 @@ def test_a_path_is_a_path(tmp_path):
         dp.Session(ledger=tmp_path / "budget.db", unit="user")
 
 
-def test_weak_promises_warn_and_usual_ones_do_not():
+def test_weak_guarantees_warn_and_usual_ones_do_not():
     with pytest.warns(dp.DPWarning, match="epsilon=20"):
         dp.Session(epsilon=20, unit="user")
     with pytest.warns(dp.DPWarning, match=r"delta=0\.001"):
@@ -330,7 +330,7 @@ def test_weak_promises_warn_and_usual_ones_do_not():
 
 
 @pytest.mark.parametrize("epsilon", [1, 1.0, Fraction(1), Decimal("1.0")])
-def test_any_kind_of_number_means_the_same(epsilon):
+def test_every_type_of_number_means_the_same(epsilon):
     assert dp.Session(epsilon=epsilon, unit="user").terms == dp.Session(epsilon=1, unit=["user"]).terms
 
 
@@ -352,7 +352,7 @@ def test_delta_is_split_in_half_a_quarter_a_quarter_or_as_key_delta_says():
     assert terms.native_delta == terms.delta == Fraction("1e-6")
 
 
-# ---------------------------------------------------------------- showing
+# ---------------------------------------------------------------- display
 
 
 def test_descriptions_show_the_agreement_and_what_is_left(place):
@@ -385,7 +385,7 @@ def test_the_ledger_exports_as_a_frame(place):
     assert frame.schema == dp.Session(epsilon=1.0, unit="user").export().schema
 
 
-# ---------------------------------------------------------------- one budget, never two
+# ---------------------------------------------------------------- one budget that is never copied
 
 
 def test_copies_share_the_budget_and_a_session_in_memory_cannot_be_pickled():
@@ -424,7 +424,7 @@ def test_a_forked_child_cannot_spend_a_copy_of_the_budget(tmp_path):
 
 
 def in_child(work) -> int:
-    """Return the exit code of `work` in a forked child: 0 if it went through, 1 if it raised a DPError."""
+    """Return the exit code of `work` in a forked child: 0 if it succeeded, 1 if it raised a DPError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -483,7 +483,7 @@ def work():
     while not stop.is_set():
         session.reserve(dp.pure_cost(0.0001), label="thread").fail(closes=False)
         charged.append(1)
-        time.sleep(0.005)  # or the children would wait for ever for their turn
+        time.sleep(0.005)  # otherwise the children would wait forever for their turn
 
 threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads:
@@ -508,7 +508,7 @@ assert len(dp.Session.from_ledger(sys.argv[1]).releases) == len(charged) + 12
 
 
 def test_forking_beside_busy_threads_harms_nobody(tmp_path):
-    """In a process of its own: other native libraries that a test run has loaded may not survive a fork themselves."""
+    """This runs in its own process, because other native libraries of a test run may not survive a fork."""
     words = [sys.executable, "-c", FORKING, str(tmp_path / "budget.db")]
     subprocess.run(words, check=True, timeout=300)
 
@@ -532,3 +532,29 @@ def test_threads_share_one_budget(place):
         thread.join()
     assert len(accepted) == 20
     assert session.spent.epsilon == 1.0
+
+
+# ---------------------------------------------------------------- labels and frames that can't be stored
+
+
+def test_a_label_with_half_a_surrogate_pair_is_refused_before_the_charge():
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    with pytest.raises(dp.InvalidParameterError, match="surrogate"):
+        session.reserve(dp.pure_cost(0.1), label="\ud83d")
+    assert not session.releases
+
+
+@pytest.mark.parametrize("damage", [b"", b"nothing", b"ARROW1\0\0" + bytes(40)])
+def test_a_damaged_stored_frame_is_a_ledger_error(damage):
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    private = dp.private(pl.DataFrame({"user": range(60)}), session)
+    private.count(epsilon=0.1)
+    session._ledger._connection.execute("UPDATE result SET frame = ?", (damage,))
+    for read in (
+        lambda: private.count(epsilon=0.1),
+        lambda: session.release(1).frame,
+        lambda: session.releases[0].frame,
+    ):
+        with pytest.raises(dp.LedgerError, match="charge number 1 is damaged"):
+            read()
+    private.count(epsilon=0.1, fresh=True)

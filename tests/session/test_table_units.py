@@ -1,6 +1,6 @@
-"""The unit of a table: the session's, a renaming, coarser (two at a time), or weaker by the owner's word alone.
+"""The unit of a table is the session's, renamed, coarser (protected two at a time), or weaker if the owner allows it.
 
-What one unit can change: the session agreed whose rows those are. Under any other unit its rows may count more often.
+The session's terms say whose rows one unit may change. Under any other unit, those rows may count more often.
 """
 
 import copy
@@ -67,11 +67,13 @@ def test_what_is_no_unit_is_refused_even_by_the_owners_word(given):
 
 
 def test_one_person_with_many_rows_does_not_count_as_many():
-    """From an attack: unit=dp.ROW in a session that protects users was accepted without a word."""
+    """This was an attack: unit=dp.ROW was accepted silently in a session that protects users."""
     session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="may protect less"):
         dp.private(pl.DataFrame({"user": [1] * 1000}), session, unit=dp.ROW)
-    later = dp.private(pl.DataFrame({"user": [1] * 1000}), unit=dp.ROW)  # no session yet: refused when there is one
+    later = dp.private(
+        pl.DataFrame({"user": [1] * 1000}), unit=dp.ROW
+    )  # there is no session yet, so it is refused later
     with session, pytest.raises(dp.InvalidParameterError, match="may protect less"):
         later.count(epsilon=0.5)
     assert not session.releases
@@ -80,7 +82,7 @@ def test_one_person_with_many_rows_does_not_count_as_many():
 def test_the_plan_and_the_ledger_repeat_what_was_said():
     session = dp.Session(epsilon=5.0, unit=["user", "day"], max_rows_per_group=1, max_groups=1)
     tables = {
-        "owner's word": dp.private(FRAME, session, unit=dp.ROW, weaker_unit=True),
+        "allowed by the owner": dp.private(FRAME, session, unit=dp.ROW, weaker_unit=True),
         "user is customer here": dp.private(FRAME, session, unit={"user": "customer", "day": "day"}),
         "coarser than user, day": dp.private(FRAME, session, unit="user"),
     }
@@ -99,10 +101,11 @@ def test_another_unit_is_another_question():
 
 
 def test_a_coarser_unit_is_protected_two_at_a_time():
-    """One of the session's units may be a part of a coarser one: its other rows are then counted instead.
+    """A unit of the session may be a part of a coarser unit, whose other rows are counted in its place.
 
-    User 1 has a row in group a on day 1 and one in group b on day 2, and counts in one group. With day 2 it counts in a
-    or in b, evenly; without it, in a. At the noise of one change, an outcome is (1 + e**(2 eps)) / 2 times likelier.
+    User 1 has a row in group a on day 1 and one in group b on day 2, and counts in one group. With day 2, it counts in
+    a or in b with equal probability; without it, in a. With the noise of one change, some outcome is
+    (1 + e**(2 eps)) / 2 times as likely.
     """
     assert (1 + math.exp(2)) / 2 > math.e  # so at epsilon 1, one change would not be enough
     session = dp.Session(epsilon=5.0, unit=["user", "day"], max_rows_per_group=1, max_groups=1)
@@ -123,7 +126,7 @@ def test_a_coarser_unit_is_protected_two_at_a_time():
 
 
 def test_responses_need_the_sessions_own_unit():
-    """A part of a coarser unit can be all of it, and the number of responses is not hidden."""
+    """One unit may be all of a coarser unit, and the number of responses is not hidden."""
     session = dp.Session(epsilon=5.0, unit=["user", "day"], adjacency="replace")
     frame = FRAME.with_columns(flag=True)
     with pytest.raises(dp.InvalidParameterError, match="coarser unit"):
@@ -142,11 +145,11 @@ def test_sql_has_the_same_rule():
     assert con.private("visits", unit="user").preview(query).parts[0].sensitivity.l1 == 2 * own
     assert "coarser than user, day" in str(con.preview(query))
     weaker = con.private("visits", unit="n", weaker_unit=True).preview(query)
-    assert "owner's word" in str(weaker)
+    assert "allowed by the owner" in str(weaker)
     assert weaker.parts[0].sensitivity.l1 == own
-    # Paid by another session, the same words mean something else.
+    # In another session, the same unit means something else.
     other = con._paid_by(dp.Session(epsilon=5.0, unit="n", max_rows_per_group=1))
-    assert "owner's word" not in str(other.preview(query))
+    assert "allowed by the owner" not in str(other.preview(query))
 
 
 # ---------------------------------------------------------------- columns
@@ -154,7 +157,7 @@ def test_sql_has_the_same_rule():
 
 @pytest.mark.parametrize("name", ["^x$", "^$", "^.*$", "*"])
 def test_a_column_that_polars_reads_as_a_pattern_is_refused(name):
-    """From an attack: the unit "^x$" was the column x."""
+    """This was an attack: the unit "^x$" meant the column x."""
     frame = pl.DataFrame({"user": [1], name: [1], "x": [2]})
     session = dp.Session(epsilon=1.0, unit="user")
     for source in (frame, frame.lazy()):
@@ -171,7 +174,7 @@ def test_columns_that_differ_by_case_alone_are_refused():
     frame = pl.DataFrame({"User": [1], "user": [2]})
     with pytest.raises(dp.InvalidParameterError, match="'User' and 'user', which differ by case"):
         dp.private(frame, dp.Session(epsilon=1.0, unit="user")).count_units(epsilon=0.5)
-    check_names(["Ä", "ä", "a", "^x", "x$", "a*"])  # DuckDB folds ASCII alone
+    check_names(["Ä", "ä", "a", "^x", "x$", "a*"])  # DuckDB folds only ASCII letters
 
 
 # ---------------------------------------------------------------- copies

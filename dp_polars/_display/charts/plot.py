@@ -10,7 +10,7 @@ import polars as pl
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars._streams.plan import StreamPlan
 from dp_polars.theory.privacy_loss import PrivacyLoss
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_polars._display.charts.base import BLUE, RED, WIDTH, Row, altair, inline, number, title
 from dp_polars._display.charts.worst_case_loss import Loss, loss_of
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory.privacy_loss import PrivacyLoss
 

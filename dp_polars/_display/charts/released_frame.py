@@ -15,7 +15,7 @@ from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 

@@ -12,7 +12,7 @@ from dp_polars._display.charts.base import BLUE, GREY, WIDTH, Row, altair, inlin
 from dp_polars._display.charts.released_frame import Answer, answer_of, kind_of, texts_of, unit_of
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
-from dp_polars._session.release_record import Release
+from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""

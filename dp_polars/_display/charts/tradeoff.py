@@ -13,7 +13,7 @@ from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._plan.plan import Plan
-from dp_polars._session.current import without_spending
+from dp_polars._session.session import without_spending
 from dp_polars._streams.plan import StreamPlan
 from dp_polars.errors import InvalidParameterError
 

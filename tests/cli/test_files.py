@@ -1,4 +1,4 @@
-"""Files are objects, types are recorded, and nothing from the data commands a terminal."""
+"""Types of text files are recorded, two names of one file are one file, and no data can control a terminal."""
 
 import io
 import json
@@ -8,8 +8,8 @@ import duckdb
 import polars as pl
 import pytest
 
+from dp_polars._cli.arguments import SessionArguments
 from dp_polars._cli.output import encoded, show
-from dp_polars._cli.session_arguments import Agreement
 from dp_polars._display.escaping import escaped
 from tests.cli.files import COUNT, REGIONS, TERMS, VISITS, in_a_new_process, put
 
@@ -22,22 +22,22 @@ BELL = "a\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202e"
 # ---------------------------------------------------------------------- types
 
 
-def test_a_text_file_needs_types_and_says_both_ways(tmp_path, run):
+def test_a_text_file_needs_types_and_the_message_names_both_ways(tmp_path, run):
     code, out, err = run("sql", put(tmp_path, "visits.csv"), *PAYING, COUNT)
     assert (code, out) == (1, "")
     assert "--type TABLE.COLUMN=DOUBLE" in err
     assert "--infer-types" in err
 
 
-def test_inferred_types_are_recorded_in_the_ledger_and_said(tmp_path, run):
+def test_inferred_types_are_recorded_in_the_ledger_and_printed(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     words = ["sql", file, "--ledger", ledger, "--share", "0.1"]
     statement = "SELECT dp_avg(amount, 0, 80) AS mean FROM visits"
     code, _, err = run(*words, *TERMS, "--infer-types", statement)
     assert code == 0
     assert f"column types of {os.path.realpath(file)}: user_id BIGINT, region VARCHAR, amount DOUBLE, day DATE" in err
-    assert f"recorded in {ledger} as your word" in err
-    with open(file, "a") as lines:  # one more line, which would have made texts of three columns
+    assert f"recorded in {ledger} as public facts" in err
+    with open(file, "a") as lines:  # one more line, which would have turned three columns into text
         lines.write("somebody,north,much,yesterday\n")
     again = in_a_new_process(*words, statement)
     assert again.returncode == 0, again.stderr
@@ -49,7 +49,7 @@ def test_inferred_types_are_recorded_in_the_ledger_and_said(tmp_path, run):
     assert (fact["subject"], fact["value"][2]) == (os.path.realpath(file), ["amount", "DOUBLE"])
 
 
-def test_without_a_ledger_it_is_said_that_nothing_is_recorded(tmp_path, run):
+def test_without_a_ledger_the_output_says_that_nothing_is_recorded(tmp_path, run):
     file = put(tmp_path, "visits.csv")
     for command in ("sql", "preview"):
         code, _, err = run(command, file, *PAYING, "--infer-types", COUNT)
@@ -57,17 +57,17 @@ def test_without_a_ledger_it_is_said_that_nothing_is_recorded(tmp_path, run):
         assert "not recorded" in err
 
 
-def test_what_is_refused_records_nothing(tmp_path, run):
+def test_a_refused_statement_records_nothing(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     code, _, err = run("sql", file, *PAYING, "--ledger", ledger, "--infer-types", "SELECT * FROM visits")
     assert (code, "recorded in" in err) == (1, False)
     assert os.listdir(tmp_path) == ["visits.csv"]
 
 
-def test_types_that_another_process_recorded_meanwhile_are_not_overruled(tmp_path, run, monkeypatch):
+def test_types_that_another_process_recorded_meanwhile_stay(tmp_path, run, monkeypatch):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     words = ["sql", file, *PAYING, "--ledger", str(ledger), "--infer-types", COUNT]
-    paying = Agreement.paying
+    paying = SessionArguments.paying
 
     def late(self, rehearsal):
         other = self.session()
@@ -76,10 +76,10 @@ def test_types_that_another_process_recorded_meanwhile_are_not_overruled(tmp_pat
         other.close()
         return paying(self, rehearsal)
 
-    monkeypatch.setattr(Agreement, "paying", late)
+    monkeypatch.setattr(SessionArguments, "paying", late)
     code, out, err = run(*words)
     assert (code, out) == (1, "")
-    assert "run this again" in err
+    assert "Run this again" in err
 
 
 def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
@@ -93,7 +93,7 @@ def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
     assert json.loads(run("budget", ledger, "--format", "json")[1])["facts"] == []
 
 
-# ---------------------------------------------------------------------- objects
+# ---------------------------------------------------------------------- links and names
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb"])
@@ -111,17 +111,17 @@ def test_a_link_to_a_private_file_is_not_public(kind, link, tmp_path, run):
         assert "visits." in err
         assert "link." in err
         assert "the same file" in err
-    if kind != "duckdb":  # of two public names none is a secret
+    if kind != "duckdb":  # a public file may have two names
         both = ["--public", file, "--public", other]
         assert run("sql", file, *both, *TERMS, "SELECT count(*) FROM link")[0] == 0
 
 
-def test_two_names_of_a_private_file_are_refused_so_that_its_unit_is_said_once(tmp_path, run):
+def test_two_names_of_a_private_file_are_refused_so_that_it_has_one_unit(tmp_path, run):
     file, other = put(tmp_path, "visits.parquet"), str(tmp_path / "more.parquet")
     os.symlink(file, other)
     code, _, err = run("sql", file, other, *PAYING, "--unit-of", "visits=user_id", "SELECT dp_count(*) FROM more")
     assert code == 1
-    assert "Name it once" in err
+    assert "Give it once" in err
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def shop(tmp_path):
 SPELLINGS = ["orders", "Orders", '"orders"', "main.orders", "shop.orders", "shop.main.orders", "SHOP.MAIN.ORDERS"]
 
 
-def test_every_spelling_of_a_table_has_the_unit_that_was_said(shop, run):
+def test_every_spelling_of_a_table_has_its_declared_unit(shop, run):
     for said in ("orders", "shop.main.orders"):
         for name in SPELLINGS:
             unit = ["--unit-of", f"{said}=user_id:customer"]
@@ -150,7 +150,7 @@ def test_every_spelling_of_a_public_table_is_public(shop, run):
             assert (code, out) == (0, "n\n300\n"), (said, name, err)
 
 
-def test_a_renamed_unit_is_said_with_a_colon(shop, run):
+def test_a_renamed_unit_is_given_with_a_colon(shop, run):
     words = ["sql", shop, *HUGE, "SELECT dp_count_units() AS n FROM orders"]
     assert run(*words, "--unit-of", "orders=user_id:customer")[:2] == (0, "n\n3\n")
     code, _, err = run(*words, "--unit-of", "orders=customer")
@@ -158,7 +158,7 @@ def test_a_renamed_unit_is_said_with_a_colon(shop, run):
     assert "--unit-of TABLE=user_id:customer" in err
 
 
-# ---------------------------------------------------------------------- what a terminal obeys
+# ---------------------------------------------------------------------- control characters
 
 
 class Terminal(io.TextIOWrapper):
@@ -167,7 +167,7 @@ class Terminal(io.TextIOWrapper):
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
-def test_nothing_in_an_answer_commands_a_terminal(form, monkeypatch):
+def test_nothing_in_an_answer_controls_a_terminal(form, monkeypatch):
     frame = pl.DataFrame({BELL: [BELL, "b\nc", None], "list": [[BELL], [], None], "n": [1, 2, 3]})
     shown = Terminal(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr("sys.stdout", shown)
@@ -175,12 +175,12 @@ def test_nothing_in_an_answer_commands_a_terminal(form, monkeypatch):
     text = shown.buffer.getvalue().decode()
     assert all(sign == "\n" or sign.isprintable() for sign in text)
     assert "PWNED" in text
-    if form in ("json", "jsonl"):  # escapes of its own, so it is the same data
+    if form in ("json", "jsonl"):  # JSON has its own escapes, so the data stay the same
         rows = json.loads(text) if form == "json" else [json.loads(line) for line in text.splitlines()]
         assert rows == frame.to_dicts()
 
 
-def test_csv_in_a_pipe_is_what_was_released(tmp_path, run):
+def test_csv_in_a_pipe_is_exactly_what_was_released(tmp_path, run):
     keys = [BELL, "b"]
     file = put(tmp_path, "visits.parquet", pl.DataFrame({"user_id": range(200), "region": keys * 100}))
     words = [

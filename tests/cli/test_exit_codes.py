@@ -1,4 +1,4 @@
-"""Exit codes and messages: each says what to do, and none quotes a row."""
+"""Every failure has an exit code and a message that says what to do, and no message quotes a row."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from importlib import import_module
 import polars as pl
 import pytest
 
-from dp_polars._cli import main, progress
+from dp_polars._cli import main, output
 from tests.cli.files import COUNT, ROOT, TERMS, VISITS, in_a_new_process, put, typed
 
 SECRET = "Zanzibar-4711"
@@ -46,13 +46,13 @@ def test_a_refusal_says_what_to_do(case, tmp_path, run):
     assert "Traceback" not in err
 
 
-def test_a_budget_that_is_gone_is_code_3(tmp_path, run):
+def test_an_exceeded_budget_is_code_3(tmp_path, run):
     words = ["sql", put(tmp_path, "visits.parquet"), *TERMS, "--ledger", tmp_path / "b.db"]
     assert run(*words, "--spend", "0.8", COUNT)[0] == 0
     code, out, err = run(*words, "--spend", "0.3", "SELECT dp_count(*) FROM visits")
     assert (code, out) == (3, "")
     assert "the largest spend that fits is" in err
-    assert run(*words, "--spend", "0.8", COUNT)[0] == 0  # what was paid for stays
+    assert run(*words, "--spend", "0.8", COUNT)[0] == 0  # a stored answer stays available
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_wrong_usage_is_code_2(words, tmp_path, run):
     assert "usage: dp-polars" in err
 
 
-def test_a_file_that_is_not_there_or_not_what_it_says_is_code_4(tmp_path, run):
+def test_a_missing_or_unreadable_file_is_code_4(tmp_path, run):
     def problem(*words):
         code, out, err = run("sql", *words, *TERMS, "--spend", "0.1", COUNT)
         assert (code, out) == (4, ""), err
@@ -104,7 +104,7 @@ def test_a_file_that_is_not_there_or_not_what_it_says_is_code_4(tmp_path, run):
 
 
 def test_no_line_of_a_text_file_decides_whether_it_can_be_read(tmp_path, run):
-    """A ragged line, bytes that are no text, a date in another form: one person's line, so it must not be a failure."""
+    """A ragged line, invalid bytes or an unusual date may be one person's line, so none of them may cause a failure."""
     paying = [*TERMS, "--spend", "0.1", "--infer-types", COUNT]
     lines = ["user_id,region,day,n", "1,north,2020-01-01,1", "2,north,2020-01-02,2"]
     for strange in ("", "3,north,02/01/2020,99999999999999999999", "3,n,4,5,6,7", "3", '3,"n', '3,5" nail,x', '"'):
@@ -119,13 +119,13 @@ def test_no_line_of_a_text_file_decides_whether_it_can_be_read(tmp_path, run):
         assert "ada" not in err
 
 
-def test_two_files_of_one_name_need_another(tmp_path, run):
+def test_two_files_with_the_same_name_need_another_name(tmp_path, run):
     code, _, err = run("sql", put(tmp_path, "visits.parquet"), put(tmp_path, "visits.csv"), *TERMS, COUNT)
     assert code == 1
     assert "--name OTHER=" in err
 
 
-def test_a_name_with_the_signs_of_a_pattern_is_one_file(tmp_path, run):
+def test_a_file_name_that_looks_like_a_glob_pattern_is_one_file(tmp_path, run):
     for other in ("visits1.parquet", "visits1.csv", "visits22.csv"):
         put(tmp_path, other, VISITS.head(7))
     huge = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format", "csv"]
@@ -137,7 +137,7 @@ def test_a_name_with_the_signs_of_a_pattern_is_one_file(tmp_path, run):
 
 
 def test_no_message_quotes_a_row(tmp_path, run):
-    """Texts where numbers are wanted, casts that fail on a value, a page of a file that is damaged."""
+    """Text in place of numbers, casts that fail on a value, and a damaged page of a file are tried."""
     secret = VISITS.with_columns(note=pl.lit(SECRET), region=pl.lit(SECRET))
     parquet, text = put(tmp_path, "visits.parquet", secret), put(tmp_path, "visits.csv", secret)
     statements = [
@@ -165,7 +165,7 @@ def test_no_message_quotes_a_row(tmp_path, run):
     assert "Traceback" not in err
 
 
-def test_what_nobody_has_foreseen_is_withheld(tmp_path, run, monkeypatch):
+def test_the_message_of_an_unexpected_error_is_withheld(tmp_path, run, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError(SECRET)
 
@@ -195,9 +195,9 @@ def test_a_warning_is_one_line(tmp_path, run):
     assert "Warning" not in err
 
 
-def test_progress_is_for_terminals(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    with progress.elapsed("asking"):
+def test_the_elapsed_time_is_shown_only_on_terminals(monkeypatch, capsys):
+    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    with output.elapsed("running"):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
 
@@ -205,9 +205,9 @@ def test_progress_is_for_terminals(monkeypatch, capsys):
         def isatty(self):
             return True
 
-    with contextlib.redirect_stderr(Terminal()) as shown, progress.elapsed("asking"):
+    with contextlib.redirect_stderr(Terminal()) as shown, output.elapsed("running"):
         time.sleep(0.05)
-    assert "asking ... 0 s" in shown.getvalue()
+    assert "running ... 0 s" in shown.getvalue()
     assert shown.getvalue().endswith("\r\x1b[K")
 
 

@@ -1,0 +1,248 @@
+"""Releases as people see them, reservations that become releases, and the form in which frames are stored."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+
+from dp_polars._display.escaping import escaped
+from dp_polars._display.release import release_html, release_text
+from dp_polars._session.cost import Cost
+from dp_polars._session.exclusive_lock import Exclusive
+from dp_polars._session.ledger import Charge, Entry, Ledger, State
+from dp_polars.errors import InvalidDataError, InvalidParameterError, LedgerError, SessionClosed
+
+
+class Release:
+    """One charge of a session, and the frame that was released for it.
+
+    Attributes
+    ----------
+    entry
+        Its row in the ledger: number, label, state, cost, and when it was reserved and finished.
+    stored
+        Whether it was found in the ledger, which costs nothing.
+    plan
+        The plan of the release, from the unit to the noise; None if another process made the release.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit=dp.ROW)
+    >>> counted = dp.private(pl.DataFrame({"km": [2, 4] * 50}), session).count(epsilon=0.5)
+    >>> release = session.releases[0]
+    >>> release.frame.equals(counted), release.state, release.cost, release.error
+    (True, 'committed', <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
+    """
+
+    def __init__(
+        self, entry: Entry, read: Callable[[], pl.DataFrame | None], *, stored: bool, plan: Any = None
+    ) -> None:
+        self.entry, self.stored, self.plan = entry, stored, plan
+        self._read = read
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The released frame."""
+        frame = self._read()
+        if frame is None:
+            raise InvalidParameterError(
+                f"Charge number {self.id} released nothing: its state is {self.state!r}. It stays charged."
+            )
+        return frame
+
+    @property
+    def id(self) -> int:
+        """Its number in the ledger."""
+        return self.entry.id
+
+    @property
+    def label(self) -> str:
+        """A short description of the query."""
+        return self.entry.label
+
+    @property
+    def state(self) -> State:
+        """Its state: "committed", "failed", or still "reserved"."""
+        return self.entry.state
+
+    @property
+    def cost(self) -> Cost:
+        """Its cost in every measure."""
+        return self.entry.cost
+
+    @property
+    def reserved_at(self) -> str:
+        """The time at which it was charged."""
+        return self.entry.reserved_at
+
+    @property
+    def finished_at(self) -> str | None:
+        """The time at which it was committed or failed; None while it is reserved."""
+        return self.entry.finished_at
+
+    @property
+    def error(self) -> dict[str, float]:
+        """The expected error of each answer at 95 % confidence, where it follows from public facts alone."""
+        found: dict[str, float] = {} if self.plan is None else getattr(self.plan, "expected_errors", dict)()
+        return found
+
+    def __repr__(self) -> str:
+        shown = f", {self._shape()}" if self.state == "committed" else ""
+        again = ", found again" if self.stored else ""
+        return f"<dp.Release {self.id}: {escaped(self.label)}; {self.state}, {self.cost}{shown}{again}>"
+
+    def __str__(self) -> str:
+        return release_text(self)
+
+    def _repr_html_(self) -> str:
+        return release_html(self)
+
+    def _shape(self) -> str:
+        rows, columns = self.frame.shape
+        return f"{rows:,} {'row' if rows == 1 else 'rows'} of {columns} {'column' if columns == 1 else 'columns'}"
+
+
+class Reservation:
+    """A charge in the ledger that waits for its release. It can be finished once and is never given back.
+
+    Use it in a `with` block, and read private rows only there. If the block fails, or ends without `commit`, the charge
+    is marked as failed and the session is closed, because a failure may depend on one person's row. An interrupt
+    (Ctrl-C) does not close the session, unless it comes in the few interpreter steps between the end of `reserve` and
+    the start of the block: then the charge stays open, and counts as dead once the process ends.
+
+    Attributes
+    ----------
+    id
+        The number of the charge.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user")
+    >>> with session.reserve(dp.pure_cost(0.5), label="people") as reservation:
+    ...     noisy = dp.mechanisms.laplace(1_000, sensitivity=1, epsilon=0.5)
+    ...     release = reservation.commit(pl.DataFrame({"people": [noisy]}))
+    >>> release.id, release.frame.columns
+    (1, ['people'])
+    """
+
+    def __init__(self, ledger: Ledger, charge: Charge) -> None:
+        self._ledger, self._charge, self.id = ledger, charge, charge.id
+        self._open = True
+        self._unfit: InvalidDataError | None = None  # why the type of a frame, whatever its rows, can't be stored
+        self._guard = Exclusive(None)  # only to recognise a forked copy
+
+    def commit(self, frame: pl.DataFrame | pl.Series) -> Release:
+        """Store the released frame or Series. Hand out only what this returns."""
+        self._check_open()
+        try:
+            stored = to_ipc(frame.to_frame() if isinstance(frame, pl.Series) else frame)
+        except InvalidDataError as error:
+            self._unfit = error
+            raise
+        try:
+            self._ledger.commit(self._charge, stored)
+        except SessionClosed:
+            self._open = False
+            raise
+        self._open = False
+        entry = self._ledger.entry(self.id)
+        return Release(entry, lambda: from_ipc(stored, entry.id), stored=False)
+
+    def fail(self, *, closes: bool = True) -> None:
+        """Mark the release as failed. The charge stays, because data may have been read after it was made.
+
+        Parameters
+        ----------
+        closes
+            Close the session, because the failure may depend on private rows. Pass False only where it cannot.
+        """
+        self._check_open()
+        self._open = False
+        closing = self._ledger.fail(self._charge, closes=closes)
+        if closing is not None and closes:  # of several queries under way, only one may tell that it failed
+            raise SessionClosed(closing)
+
+    def _check_open(self) -> None:
+        if self._guard.inherited():
+            raise LedgerError(
+                "This charge belongs to the process that this one was forked from. Only that process can finish it."
+            )
+        if not self._open:
+            raise LedgerError("This reservation is already finished: it can be released once.")
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._open or self._guard.inherited():
+            return
+        if isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(LedgerError):  # the interrupt may have come after the commit was written
+                self.fail(closes=False)
+        else:
+            # A failure inside `commit` does not depend on a row, because all rows were read before it.
+            self.fail(closes=not isinstance(error, LedgerError) and (error is None or error is not self._unfit))
+
+
+def release_key(query: bytes, source: bytes) -> bytes:
+    """Return the key under which a release is stored: the same query on the same source has the same key.
+
+    Both arguments are canonical bytes of public descriptions. Neither is ever computed from rows.
+    """
+    digest = hashlib.sha256(len(query).to_bytes(8, "big"))
+    digest.update(query)
+    digest.update(source)
+    return digest.digest()
+
+
+def to_ipc(frame: pl.DataFrame) -> bytes:
+    """Return a frame as Arrow IPC bytes that hold what the frame shows and nothing else.
+
+    The buffers of a frame can hold more than it shows: strings of rows that were filtered out, values behind nulls, the
+    categories of a Categorical in the order of the data. Parquet writes values one by one, so a round trip through it
+    drops all of that.
+    """
+    if not isinstance(frame, pl.DataFrame):
+        raise InvalidDataError(f"A release must be a Polars DataFrame or Series, got {type(frame).__name__}.")
+    frame = frame.with_columns(cs.categorical().cast(pl.String))
+    unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
+    values, buffer = io.BytesIO(), io.BytesIO()
+    try:
+        if not unfit:
+            frame.write_parquet(values)
+            values.seek(0)
+            pl.read_parquet(values).cast(frame.schema).write_ipc(buffer, compression="zstd")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        unfit = frame.columns
+    if unfit:
+        raise InvalidDataError(f"The type of {', '.join(unfit)} can't be stored: cast it before the release.")
+    return buffer.getvalue()
+
+
+def from_ipc(stored: bytes, identifier: int) -> pl.DataFrame:
+    """Return the frame that `to_ipc` wrote for a charge."""
+    found: list[pl.DataFrame] = []
+    with contextlib.suppress(Exception, pl.exceptions.PanicException):
+        found.append(pl.read_ipc(io.BytesIO(stored)))
+    if not found:
+        raise LedgerError(
+            f"The stored release of charge number {identifier} is damaged. Restore the ledger from a backup that has "
+            "every release, or pay for a new release with fresh=True.",
+            code="ledger-damaged",
+        )
+    return found[0]
