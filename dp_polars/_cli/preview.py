@@ -12,7 +12,7 @@ from dp_polars._cli.files import open_tables
 from dp_polars._cli.progress import elapsed
 from dp_polars._cli.session_arguments import Agreement
 from dp_polars._cli.sql import left_of, tell_types
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._session.cost import NOTHING
 
 _DESCRIPTION = """\

@@ -13,7 +13,7 @@ from dp_polars._cli.files import open_tables
 from dp_polars._cli.output import add_output, check_output, write
 from dp_polars._cli.progress import elapsed
 from dp_polars._cli.session_arguments import Agreement
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._plan.plan import Plan
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.facts import Fact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 
 Rows = Sequence[tuple[str, str]]
 """A name and a text, row by row."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from dp_polars._display.escaping import escaped
 from dp_polars._display.fact_table import Rows
+from dp_polars._display.text import escaped
 
 _LIGHT = "--dp-text:#1f2328;--dp-quiet:#57606a;--dp-ground:#ffffff;--dp-line:#d8dee4;--dp-bar:#3b6ea8;--dp-bad:#a3351f"
 _DARK = "--dp-text:#e6e8eb;--dp-quiet:#a5adb7;--dp-ground:#1c2025;--dp-line:#3a4149;--dp-bar:#6ea3dc;--dp-bad:#ef9a86"

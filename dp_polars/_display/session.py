@@ -1,17 +1,25 @@
-"""How a session looks: its budget in every measure that is accounted, and its releases so far."""
+"""How a session looks: its budget in every measure that is accounted, and its releases so far.
+
+How a release looks: its frame, and below it what it was, what it cost and how exact it is.
+
+A chart of how releases used up a session's budget.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dp_polars._display.escaping import escaped
-from dp_polars._display.formatting import moment, one_line, percent
-from dp_polars._display.html import cell, columns, escape, heading, lines, whole
+from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.fact_table import AsTable, table_text
+from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, scrolling, whole
 from dp_polars._display.html import meter as meter_html
 from dp_polars._display.html import meters as meters_html
+from dp_polars._display.text import escaped, escaped_frame, moment, one_line, percent
+from dp_polars._session.cost import NOTHING
+from dp_polars._session.filters import share_of
 from dp_polars._session.terms import _Row
 
 if TYPE_CHECKING:
@@ -190,3 +198,98 @@ def _releases_html(releases: Sequence[Release]) -> str:
     ]
     table = columns("releases", ("no.", "release", "price", "state", "charged (UTC)"), cells)
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'
+
+
+if TYPE_CHECKING:
+    from dp_polars._session.release_record import Release
+
+
+def release_rows(release: Release) -> list[tuple[str, str]]:
+    """Return what there is to say below a released frame, as names and texts."""
+    terms = getattr(release.plan, "terms", None)
+    share = "" if terms is None else f" ({percent(share_of(terms, release.cost))} of the session)"
+    again = "; kept in the ledger, where reading it is free" if release.stored and release.state == "committed" else ""
+    rows = [("release", f"number {release.id}: {release.label}"), ("price", f"{release.cost}{share}")]
+    named = len(release.error) > 1
+    for name, error in release.error.items():
+        text = f"within {error:.6g} for 95 % of answers (privacy noise)"
+        rows.append((f"expected error of {name}" if named else "expected error", text))
+    when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
+    rows.append(("when", when))
+    return rows
+
+
+def _nothing(release: Release) -> str:
+    return f"Nothing was released: it is {release.state}. The charge stays in any case."
+
+
+def release_text(release: Release) -> str:
+    """Return the frame and the facts below it, for a terminal."""
+    rows = [(name, one_line(text, 200)) for name, text in release_rows(release)]
+    shown = str(escaped_frame(release.frame)) if release.state == "committed" else _nothing(release)
+    return f"{shown}\n{table_text(rows)}"
+
+
+def release_html(release: Release) -> str:
+    """Return the frame as Polars shows it and the facts below it, for a notebook; the plan is folded."""
+    (_, _), *rows = release_rows(release)
+    shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
+    if release.state == "committed":
+        shown = scrolling(escaped_frame(release.frame)._repr_html_(), "released frame")
+    blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
+    if isinstance(release.plan, AsTable):
+        blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))
+    return whole(*blocks)
+
+
+if TYPE_CHECKING:
+    from dp_polars._session.session import Session
+
+_STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
+
+
+def budget_chart(session: Session) -> Any:
+    """Return a step for each release, from what was used before it to what was used after, below the whole budget."""
+    alt, terms, sum_of_all = altair(), session.terms, NOTHING
+    rows: list[Row] = []
+    for one in session.releases:
+        before, sum_of_all = sum_of_all, sum_of_all + one.cost
+        rows.append(
+            {
+                "release": one.id,
+                "label": one.label,
+                "price": str(one.cost),
+                "state": one.state,
+                "charged": moment(one.reserved_at),
+                "before": share_of(terms, before),
+                "after": share_of(terms, sum_of_all),
+            }
+        )
+    shares = {"title": "used of the budget", "axis": alt.Axis(format="%")}
+    top = alt.Scale(domain=[0, max([1.05, *(row["after"] for row in rows)])])
+    tooltip = [label(name, name) for name in ("release", "label", "price", "state", "charged")]
+    tooltip.append(number("after", "used after it"))
+    steps = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X(field="release", type="ordinal", title="release", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
+            y=alt.Y(field="before", type="quantitative", scale=top, **shares),
+            y2=alt.Y2(field="after"),
+            color=alt.Color(
+                field="state",
+                type="nominal",
+                title="state",
+                scale=alt.Scale(domain=list(_STATES), range=list(_STATES.values())),
+            ),
+            tooltip=tooltip,
+        )
+    )
+    limit = (
+        alt.Chart(inline([{"limit": 1.0}]))
+        .mark_rule(strokeDash=[6, 4], color=GREY)
+        .encode(y=alt.Y(field="limit", type="quantitative", **shares))
+    )
+    used, left = percent(session.spent.share), percent(session.remaining.share)
+    below = f"{len(rows)} {'release' if len(rows) == 1 else 'releases'}; {left} left; dashed: the whole budget"
+    return alt.layer(steps, limit).properties(width=WIDTH, height=220, title=title(f"Budget: {used} used", below))

@@ -14,7 +14,7 @@ from dp_polars._choices.methods import BestChoice, Choice, Choices
 from dp_polars._choices.query import choice_question
 from dp_polars._choices.select_best import best_question
 from dp_polars._display.completion import PublicNames
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._engines.polars.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions

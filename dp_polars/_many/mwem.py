@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error
 from dp_polars._plan.spend import Noise
 from dp_polars._sampling import BitSource, discrete_gaussian, discrete_laplace
-from dp_polars.mechanisms.grid import add_saturating
-from dp_polars.mechanisms.multiplicative_weights import Floats, Hypothesis, Partition
+from dp_polars.mechanisms._grid import add_saturating
+from dp_polars.mechanisms._multiplicative_weights import Floats, Hypothesis, Partition
+from dp_polars.mechanisms._small_database import choose_small_database
 from dp_polars.mechanisms.selection import choose_exponential
-from dp_polars.mechanisms.small_database import choose_small_database
 
 Numbers = NDArray[np.int64]
 

@@ -29,8 +29,7 @@ from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import Cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.sparse_accuracy import sparse_error
-from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
+from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_error, sparse_scales
 
 _SIZE_PART = Fraction(1, 20)
 _VALUE_PART = Fraction(1, 4)  # values then err like comparisons, for about a thousand questions

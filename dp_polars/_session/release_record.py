@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._session.cost import Cost
 from dp_polars._session.ledger import Entry, State
 from dp_polars.errors import InvalidParameterError
@@ -94,12 +94,12 @@ class Release:
         return f"<dp.Release {self.id}: {escaped(self.label)}; {self.state}, {self.cost}{shown}{again}>"
 
     def __str__(self) -> str:
-        from dp_polars._display.release import release_text
+        from dp_polars._display.session import release_text
 
         return release_text(self)
 
     def _repr_html_(self) -> str:
-        from dp_polars._display.release import release_html
+        from dp_polars._display.session import release_html
 
         return release_html(self)
 

@@ -462,7 +462,7 @@ class Session:
         >>> "layer" in session.plot().to_dict()
         True
         """
-        from dp_polars._display.charts.budget import budget_chart
+        from dp_polars._display.session import budget_chart
 
         return budget_chart(self)
 

@@ -17,8 +17,7 @@ from dp_polars.mechanisms.frequencies import estimate_frequencies
 from dp_polars.mechanisms.partitions import select_partitions
 from dp_polars.mechanisms.randomized_response import randomized_response
 from dp_polars.mechanisms.selection import exponential, permute_and_flip, report_noisy_max
-from dp_polars.mechanisms.sparse_accuracy import sparse_error
-from dp_polars.mechanisms.sparse_vector import above_threshold, numeric_sparse, sparse
+from dp_polars.mechanisms.sparse_vector import above_threshold, numeric_sparse, sparse, sparse_error
 
 __all__ = [
     "above_threshold",

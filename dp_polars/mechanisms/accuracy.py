@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dp_polars._numbers import Number, count_of, epsilon_of, exact, flag_of, positive, probability_of
 from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms._calibration import Calibration, variance_rule
 from dp_polars.mechanisms.additive import gaussian_on_grid, laplace_on_grid
-from dp_polars.mechanisms.calibration import Calibration, variance_rule
 
 _SUM_SIGMA = 4096.0
 

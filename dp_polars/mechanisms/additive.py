@@ -21,8 +21,8 @@ from dp_polars._numbers import Number, epsilon_of, positive
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.calibration import Calibration, VarianceOf, variance_rule
-from dp_polars.mechanisms.grid import (
+from dp_polars.mechanisms._calibration import Calibration, VarianceOf, variance_rule
+from dp_polars.mechanisms._grid import (
     add_saturating,
     from_grid,
     grid_exponent,
@@ -30,7 +30,7 @@ from dp_polars.mechanisms.grid import (
     sqrt_above,
     to_grid,
 )
-from dp_polars.mechanisms.values import Values, read_numbers
+from dp_polars.mechanisms._numeric_input import Values, read_numbers
 
 N = TypeVar("N", int, float, NDArray[Any], pl.Series)
 Draw = Callable[[int], NDArray[Any]]

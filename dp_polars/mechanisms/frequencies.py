@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from dp_polars._numbers import Number, flag_of, probability_of
 from dp_polars.errors import DPWarning, InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.channel import Channel, categories_of, channel_of, codes_of
-from dp_polars.mechanisms.randomized_response import NOT_LISTED, as_series
+from dp_polars.mechanisms.randomized_response import NOT_LISTED, Channel, as_series, categories_of, channel_of, codes_of
 
 _OWN = ("category", "frequency", "standard_error", "frequency_low", "frequency_high", "responses")
 Floats = NDArray[np.float64]

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from dp_polars._numbers import MAX_MAGNITUDE, Number, count_of, delta_of, epsilon_of, rounded_down
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
-from dp_polars._sampling.lazy import enclose_exp
+from dp_polars._sampling.bernoulli import enclose_exp
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
-from dp_polars.mechanisms.calibration import (
+from dp_polars.mechanisms._calibration import (
     continuous_bound,
     discrete_gaussian_delta,
     least_variance,
 )
-from dp_polars.mechanisms.grid import add_saturating
-from dp_polars.mechanisms.values import list_array, read_numbers
+from dp_polars.mechanisms._grid import add_saturating
+from dp_polars.mechanisms._numeric_input import list_array, read_numbers
+from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
 
 Strategy = Literal["auto", "optimal", "laplace", "gaussian"]
 Adjacency = Literal["add_remove", "replace"]

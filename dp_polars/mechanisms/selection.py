@@ -26,8 +26,8 @@ from dp_polars._sampling import (
 )
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.grid import grid_exponent, in_steps, to_grid
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._grid import grid_exponent, in_steps, to_grid
+from dp_polars.mechanisms._numeric_input import read_numbers
 
 Scores = Sequence[int] | Sequence[float] | NDArray[Any] | pl.Series
 NoiseKind = Literal["laplace", "exponential", "gumbel"]

@@ -11,6 +11,14 @@ Guarantee(epsilon=1.0, delta=0.0)
 
 from __future__ import annotations
 
+from dp_polars.theory.composition import (
+    Guarantee,
+    advanced,
+    basic,
+    group_privacy,
+    group_zcdp,
+    optimal,
+)
 from dp_polars.theory.conversions import (
     approximate_to_zcdp,
     gaussian_delta,
@@ -26,21 +34,15 @@ from dp_polars.theory.divergence import (
     kl_divergence,
     max_divergence,
 )
-from dp_polars.theory.guarantee import Guarantee
-from dp_polars.theory.moments import DEFAULT_ORDERS, RenyiAccountant, renyi_to_epsilon
 from dp_polars.theory.privacy_loss import PrivacyLoss
 from dp_polars.theory.renyi import (
+    DEFAULT_ORDERS,
+    RenyiAccountant,
     renyi_divergence,
     renyi_of_gaussian,
     renyi_of_laplace,
     renyi_of_randomized_response,
-)
-from dp_polars.theory.theorems import (
-    advanced,
-    basic,
-    group_privacy,
-    group_zcdp,
-    optimal,
+    renyi_to_epsilon,
 )
 
 __all__ = [

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.theory._floats import UNIT_ROUNDOFF
+from dp_polars.theory._rounding import UNIT_ROUNDOFF
 
 Array = NDArray[np.float64]
 Atoms = tuple[Array, Array]

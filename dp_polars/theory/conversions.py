@@ -18,8 +18,8 @@ import math
 import numpy as np
 
 from dp_polars._numbers import Number, delta_of, epsilon_of, positive
-from dp_polars.theory._floats import SLACK, increasing_root, nonnegative, upward
 from dp_polars.theory._normal import gaussian_excess
+from dp_polars.theory._rounding import SLACK, increasing_root, nonnegative, upward
 
 # Relative error of the sum of the four terms of ln δ above, with room to spare.
 _TERM_ERROR = 4e-15

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, positive
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory._convolution import MAX_ATOMS, Atoms, convolve, merged
-from dp_polars.theory._distributions import Distribution, log_ratios, paired
-from dp_polars.theory._floats import (
+from dp_polars.theory._normal import gaussian_excess, upper_tail
+from dp_polars.theory._rounding import (
     SLACK,
     UNIT_ROUNDOFF,
     decreasing_root,
@@ -26,7 +26,7 @@ from dp_polars.theory._floats import (
     real,
     upward,
 )
-from dp_polars.theory._normal import gaussian_excess, upper_tail
+from dp_polars.theory.divergence import Distribution, log_ratios, paired
 
 Array = NDArray[np.float64]
 

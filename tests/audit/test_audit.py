@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._audit.neighbours import check_neighbours
+from dp_polars._audit.audit import check_neighbours
 from dp_polars._audit.samples import Names, samples_of
 from dp_polars._release import rehearsal
 from tests.audit.made_up import CROWD, frame_of

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._display.charts.worst_case_loss import loss_of
+from dp_polars._display.charts.privacy_loss import loss_of
 from tests.display.views import HOSTILE, REGIONS, VISITS, a_session, busy_session
 
 pytest.importorskip("altair", reason="charts need the extra `plot`")

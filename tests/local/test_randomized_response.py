@@ -15,7 +15,7 @@ from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._local.methods import Asking, response_question_of
 from dp_polars._local.release import permutation, responses_of, run_responses
 from dp_polars._release import snapshot as snapshots
-from dp_polars.mechanisms.channel import Channel
+from dp_polars.mechanisms.randomized_response import Channel
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
 

@@ -20,7 +20,7 @@ from dp_polars._many.domain_columns import domain_of_words
 from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
 from dp_polars._many.online_release import OnlineStream
 from dp_polars._plan.query import Spend
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis
+from dp_polars.mechanisms._multiplicative_weights import Hypothesis
 from tests.bits import SeededBits
 from tests.many.frames import domain, histograms, neighbours, random_rows
 

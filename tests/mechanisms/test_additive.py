@@ -21,8 +21,8 @@ from scipy import stats
 from dp_polars._sampling import discrete_gaussian, discrete_laplace
 from dp_polars.errors import DPError, InvalidParameterError
 from dp_polars.mechanisms import additive, gaussian, laplace
-from dp_polars.mechanisms.grid import add_saturating, from_grid, sqrt_above, to_grid
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._grid import add_saturating, from_grid, sqrt_above, to_grid
+from dp_polars.mechanisms._numeric_input import read_numbers
 from dp_polars.theory import approximate_to_zcdp, pure_to_zcdp
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits, chi_square_fits

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms import _calibration as calibration_module
 from dp_polars.mechanisms import additive, gaussian
-from dp_polars.mechanisms import calibration as calibration_module
-from dp_polars.mechanisms.calibration import (
+from dp_polars.mechanisms._calibration import (
     continuous_bound,
     discrete_gaussian_delta,
     gaussian_variance,

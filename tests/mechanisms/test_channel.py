@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dp_polars._sampling.lazy import enclose_fraction
+from dp_polars._sampling.bernoulli import enclose_fraction
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import randomized_response
-from dp_polars.mechanisms.channel import (
+from dp_polars.mechanisms.randomized_response import (
     Channel,
     categories_of,
     channel_of,

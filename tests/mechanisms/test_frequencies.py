@@ -12,7 +12,7 @@ from scipy import optimize
 
 import dp_polars as dp
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.channel import channel_of
+from dp_polars.mechanisms.randomized_response import channel_of
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import select_partitions
-from dp_polars.mechanisms.calibration import continuous_bound
+from dp_polars.mechanisms._calibration import continuous_bound
 from dp_polars.mechanisms.partitions import apply_rule, partition_rule
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits

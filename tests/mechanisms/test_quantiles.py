@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dp_polars._sampling.lazy import enclose_exp
-from dp_polars.mechanisms import quantiles
-from dp_polars.mechanisms.quantiles import Target, choose_points
+from dp_polars._sampling.bernoulli import enclose_exp
+from dp_polars.mechanisms import _quantiles as quantiles
+from dp_polars.mechanisms._quantiles import Target, choose_points
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
 

@@ -19,6 +19,7 @@ from scipy import integrate
 
 from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import additive, exponential, permute_and_flip, report_noisy_max, selection
+from dp_polars.mechanisms._numeric_input import read_numbers
 from dp_polars.mechanisms.randomized_response import respond
 from dp_polars.mechanisms.selection import (
     choose_exponential,
@@ -26,7 +27,6 @@ from dp_polars.mechanisms.selection import (
     choose_permute_and_flip,
     read_scores,
 )
-from dp_polars.mechanisms.values import read_numbers
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
 

@@ -13,8 +13,8 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._many.mwem import small_queries
-from dp_polars.mechanisms import small_database
-from dp_polars.mechanisms.small_database import choose_small_database, multisets, number_of_multisets
+from dp_polars.mechanisms import _small_database as small_database
+from dp_polars.mechanisms._small_database import choose_small_database, multisets, number_of_multisets
 from tests.bits import SeededBits
 from tests.many.test_synthesis import plan_of
 from tests.statistics import chi_square_fits

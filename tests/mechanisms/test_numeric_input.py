@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from dp_polars import mechanisms
 from dp_polars.errors import DPError, InvalidDataError
 from dp_polars.mechanisms import additive, selection
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._numeric_input import read_numbers
 
 SECRET = 123456789.25
 DIGITS = "123456789"

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._sampling.bits import BitSource
-from dp_polars._sampling.lazy import Enclosure, LazyUniform, enclose_exp
+from dp_polars._sampling.bernoulli import Enclosure, LazyUniform, enclose_exp
+from dp_polars._sampling.uniform import BitSource
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint32]
