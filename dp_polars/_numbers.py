@@ -10,8 +10,10 @@ Never touches data.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +21,9 @@ from dp_polars.errors import InvalidParameterError
 
 Number = int | float | Fraction | Decimal
 """What a user may write for a privacy parameter."""
+
+Point = TypeVar("Point", int, float, Fraction)
+"""The kind of number that `boundary` and `first_doubling` search over."""
 
 # Outside these, a number is a slip of the keyboard: no guarantee worth the name, or no noise that fits 64 bits.
 MAX_EPSILON = 10**6
@@ -118,3 +123,71 @@ def rounded_down(value: float, ulps: int = 8) -> Fraction:
     for _ in range(ulps):
         value = math.nextafter(value, 0.0)
     return Fraction(value)
+
+
+def boundary(
+    holds: Callable[[Point], bool],
+    *,
+    inside: Point,
+    outside: Point,
+    tolerance: float = 0.0,
+    geometric: bool = False,
+) -> Point:
+    """Return the point nearest to `outside` at which a monotone condition still holds, found by bisection.
+
+    The condition must hold at `inside`, fail at `outside`, and change once in between. Neither end is evaluated.
+    The result is `inside` itself or a point at which `holds` returned True, never a point where it failed. So write
+    the condition so that it holds on the side that is safe for privacy (enough noise, a cost that fits): an error of
+    the search then costs accuracy and never privacy. This is true even if rounding makes the condition change more
+    than once. `inside` may lie on either side of `outside`: below it the result is the largest point that holds,
+    above it the smallest.
+
+    Parameters
+    ----------
+    holds
+        The condition.
+    inside, outside
+        Two ints, floats or Fractions. Ints are searched until the two are neighbours.
+    tolerance
+        For floats and Fractions: stop once the points differ by at most this part of the larger one. With 0, floats
+        are searched until they are neighbours; Fractions need a positive tolerance.
+    geometric
+        Halve the ratio of two positive floats instead of their difference, for ranges over many powers of ten.
+
+    Examples
+    --------
+    >>> boundary(lambda n: n * n <= 50, inside=0, outside=50)
+    7
+    >>> round(boundary(lambda sigma: 1 / sigma <= 0.5, inside=16.0, outside=1.0, tolerance=1e-12), 9)
+    2.0
+    """
+    while abs(outside - inside) > tolerance * max(abs(inside), abs(outside)):
+        middle = _middle(inside, outside, geometric=geometric)
+        if not min(inside, outside) < middle < max(inside, outside):
+            break
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
+
+
+def _middle(one: Point, other: Point, *, geometric: bool) -> Point:
+    if isinstance(one, int) and isinstance(other, int):
+        return (one + other) // 2
+    if geometric and not isinstance(one, Fraction):
+        return math.sqrt(one * other)
+    return (one + other) / 2
+
+
+def first_doubling(holds: Callable[[Point], bool], start: Point) -> Point:
+    """Return the first of `start`, 2 * `start`, 4 * `start`, ... at which a condition no longer holds.
+
+    It brackets the search of `boundary` where no outer end is known. A condition that always holds never returns, so
+    give it a limit.
+
+    Examples
+    --------
+    >>> first_doubling(lambda n: n * n <= 50, 1)
+    8
+    """
+    while holds(start):
+        start = start * 2
+    return start

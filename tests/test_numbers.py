@@ -1,5 +1,6 @@
 """What a user writes is what is meant, or is refused as our own error."""
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -7,7 +8,18 @@ import numpy as np
 import pytest
 
 from dp_polars import InvalidParameterError
-from dp_polars._numbers import count_of, delta_of, epsilon_of, exact, flag_of, positive, probability_of, rounded_down
+from dp_polars._numbers import (
+    boundary,
+    count_of,
+    delta_of,
+    epsilon_of,
+    exact,
+    first_doubling,
+    flag_of,
+    positive,
+    probability_of,
+    rounded_down,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +80,82 @@ def test_flags_and_rounding():
     with pytest.raises(InvalidParameterError):
         flag_of(1, "f")
     assert rounded_down(0.1) < Fraction(0.1)
+
+
+@pytest.mark.parametrize("last", [0, 1, 6, 7, 98, 99])
+def test_the_largest_whole_number_that_holds_is_found(last):
+    asked = []
+
+    def holds(n):
+        asked.append(n)
+        return n <= last
+
+    assert boundary(holds, inside=0, outside=100) == last
+    assert 0 not in asked
+    assert 100 not in asked
+    assert len(asked) <= 7
+
+
+@pytest.mark.parametrize("first", [1, 2, 50, 99, 100])
+def test_the_smallest_whole_number_that_holds_is_found(first):
+    assert boundary(lambda n: n >= first, inside=100, outside=0) == first
+
+
+def test_whole_numbers_beyond_floats_and_below_zero_are_exact():
+    assert boundary(lambda n: n <= 10**40 + 1, inside=0, outside=10**50) == 10**40 + 1
+    assert boundary(lambda n: n <= -7, inside=-100, outside=0) == -7
+    assert boundary(lambda n: n >= -7, inside=0, outside=-100) == -7
+
+
+def test_floats_are_searched_until_they_are_neighbours():
+    root = math.sqrt(2)
+    assert boundary(lambda x: x <= root, inside=0.0, outside=2.0) == root
+    assert boundary(lambda x: x >= root, inside=2.0, outside=0.0) == root
+    assert boundary(lambda x: x < root, inside=0.0, outside=2.0) == math.nextafter(root, 0.0)
+
+
+@pytest.mark.parametrize("geometric", [False, True])
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-9, 0.0])
+@pytest.mark.parametrize("root", [1e-8, 0.3, 7.0, 9e4])
+def test_the_result_is_within_the_tolerance_and_always_holds(root, tolerance, geometric):
+    largest = boundary(lambda x: x <= root, inside=1e-9, outside=1e5, tolerance=tolerance, geometric=geometric)
+    assert root * (1 - tolerance - 1e-15) <= largest <= root
+    least = boundary(lambda x: x >= root, inside=1e5, outside=1e-9, tolerance=tolerance, geometric=geometric)
+    assert root <= least <= root * (1 + 2 * tolerance + 1e-15)
+
+
+def test_a_geometric_search_takes_few_steps_over_many_powers_of_ten():
+    asked = []
+
+    def holds(x):
+        asked.append(x)
+        return x <= 3e-90
+
+    assert boundary(holds, inside=1e-100, outside=1e100, tolerance=0.01, geometric=True) == pytest.approx(
+        3e-90, rel=0.01
+    )
+    assert len(asked) < 20
+
+
+def test_fractions_stay_exact():
+    found = boundary(lambda x: x * x <= 2, inside=Fraction(1), outside=Fraction(2), tolerance=1e-6)
+    assert isinstance(found, Fraction)
+    assert found**2 <= 2 < (found * Fraction(1_000_002, 1_000_000)) ** 2
+
+
+def test_only_a_point_that_holds_is_returned_even_if_the_condition_is_not_monotone():
+    def holds(x):
+        return math.sin(1e6 * x) >= 0 or x > 40
+
+    for low in np.linspace(0, 1, 50):
+        assert holds(boundary(holds, inside=64.0, outside=float(low), tolerance=1e-9))
+
+
+def test_the_known_end_is_returned_if_nothing_else_holds():
+    assert boundary(lambda x: False, inside=3.0, outside=4.0, tolerance=1e-3) == 3.0
+    assert boundary(lambda n: False, inside=3, outside=4) == 3
+
+
+def test_doubling_stops_at_the_first_point_that_does_not_hold():
+    assert first_doubling(lambda n: n <= 100, 3) == 192
+    assert first_doubling(lambda x: x < 0.5, 1.5) == 1.5

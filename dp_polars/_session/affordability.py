@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from dp_polars._numbers import MIN_EPSILON
+from dp_polars._numbers import MIN_EPSILON, boundary, first_doubling
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import accepts
 from dp_polars._session.minimum_price import is_too_small
@@ -21,14 +21,12 @@ _TINY_RHO = 1e-18
 
 def affordable_count(terms: Terms, spent: Cost, cost: Cost, most: int) -> int:
     """Return how often the filter would accept a cost in a row, at most `most` times."""
-    low, high = 0, 1
-    while high <= most and accepts(terms, spent + cost * high):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if accepts(terms, spent + cost * middle) else (low, middle)
-    return low
+
+    def fits(times: int) -> bool:
+        return times <= most and accepts(terms, spent + cost * times)
+
+    outside = first_doubling(fits, 1)
+    return boundary(fits, inside=outside // 2, outside=outside)
 
 
 def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure: Spend) -> float:
@@ -62,10 +60,5 @@ def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:
     low = left if left >= least and fits(left) else least
     if low == left and not fits(low * 1.000001):
         return low
-    high = 2 * low
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    high = first_doubling(fits, 2 * low)
+    return boundary(fits, inside=high / 2, outside=high, tolerance=1e-9)

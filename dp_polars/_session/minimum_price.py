@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dp_polars._numbers import MIN_EPSILON
+from dp_polars._numbers import MIN_EPSILON, boundary
 from dp_polars._session.cost import Cost
 from dp_polars._session.pricing import pure_cost
 from dp_polars._session.terms import Terms
@@ -49,11 +49,12 @@ def smallest_spend(terms: Terms) -> float:
         return _rounded_up(terms.rho_allowed * SMALLEST_SHARE)
     if terms.measure == "pure":
         return _rounded_up(terms.epsilon * SMALLEST_SHARE)
-    low, high = float(MIN_EPSILON), float(terms.epsilon)
-    while high > low * 1.0001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if is_too_small(terms, pure_cost(middle)) else (low, middle)
-    return _rounded_up(high)
+
+    def is_enough(epsilon: float) -> bool:
+        return not is_too_small(terms, pure_cost(epsilon))
+
+    least, most = float(MIN_EPSILON), float(terms.epsilon)
+    return _rounded_up(boundary(is_enough, inside=most, outside=least, tolerance=1e-4, geometric=True))
 
 
 def check_price(terms: Terms, cost: Cost) -> None:

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 from typing import Protocol
 
-from dp_polars._numbers import Number, delta_of, epsilon_of, positive
+from dp_polars._numbers import Number, boundary, delta_of, epsilon_of, positive
 from dp_polars._session.cost import Cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -129,14 +129,13 @@ def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
     """Return the least epsilon at which Gaussian noise of this rho counts in the basic arm, infinity if none fits."""
     if terms.epsilon is None or _rho_of_epsilon(terms, terms.epsilon) < rho:
         return math.inf
-    low, high = 1e-9, float(terms.epsilon)
+    high = float(terms.epsilon)
     if Fraction(high) > terms.epsilon:
         high = math.nextafter(high, 0.0)
     if _rho_of_epsilon(terms, Fraction(high)) < rho:
         return terms.epsilon
-    while high - low > 1e-12 * high:
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if _rho_of_epsilon(terms, Fraction(middle)) >= rho else (middle, high)
-    return Fraction(high)
+
+    def covers(epsilon: float) -> bool:
+        return _rho_of_epsilon(terms, Fraction(epsilon)) >= rho
+
+    return Fraction(boundary(covers, inside=high, outside=1e-9, tolerance=1e-12, geometric=True))
