@@ -1,20 +1,8 @@
-"""The composition theorems as functions: basic, advanced, optimal, and group privacy.
+"""Composition theorems as functions: basic, advanced and optimal composition, and group privacy.
 
-They hold for a number of releases whose privacy parameters are all fixed in advance (the mechanisms
-themselves may be chosen adaptively). Never charges a session: a session needs a filter, and of
-these only `basic` is one.
-
-
-The pair (epsilon, delta) that a composition theorem proves.
-
-Never a budget and never a price: it is a statement, and nothing is charged by making one.
-
-
-The exact privacy curve of k randomized responses, from binomial weights around their mode.
-
-k-fold randomized response dominates k-fold composition of pure mechanisms (Kairouz, Oh and
-Viswanath 2015), so its hockey-stick curve is the optimal composition. Never materialises all k+1
-outcomes: those beyond 19·√k of the mode weigh less than 1e-300.
+The theorems hold for releases whose privacy parameters are all fixed in advance; the mechanisms themselves may be
+chosen adaptively. These functions charge no session. A session needs a privacy filter, and of these theorems only
+`basic` is one.
 """
 
 from __future__ import annotations
@@ -28,22 +16,21 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, positive
+from dp_polars._numbers import Number, boundary, count_of, delta_of, epsilon_of, exact, positive
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory._rounding import UNIT_ROUNDOFF, float_not_below, upward
-
 
 AdvancedForm = Literal["dwork-roth", "sharp", "loose"]
 
 
-# The loose form's second term 2kε² stems from e^ε − 1 ≤ 2ε, true on 0 to 1 by convexity as e − 1 <
-# 2; the theorem is stated for ε ≤ 1.
+# The second term of the loose form, 2kε², follows from e^ε − 1 ≤ 2ε. By convexity that holds for ε from 0 to 1, because
+# e − 1 < 2, and the theorem is stated for ε ≤ 1.
 _LOOSE_FORM_LIMIT = 1
 
-# The exact curve needs some 40·√k binomial weights in memory.
+# The exact curve keeps about 40·√k binomial weights in memory.
 _OPTIMAL_COUNT_LIMIT = 10**10
 
-# Hoeffding: P(|X − kp| ≥ w) ≤ 2·exp(−2w²/k), below 1e-300 from w = √(k·ln(2e300)/2) on.
+# By Hoeffding's inequality P(|X − kp| ≥ w) ≤ 2·exp(−2w²/k), which is below 1e-300 for w ≥ √(k·ln(2e300)/2).
 _LOG_NEGLIGIBLE = math.log(2e300)
 
 
@@ -51,12 +38,14 @@ _LOG_NEGLIGIBLE = math.log(2e300)
 class Guarantee:
     """An (epsilon, delta) guarantee of differential privacy (Dwork and Roth 2014, Definition 2.4).
 
+    It states what a theorem proves. It is neither a budget nor a price, and creating one charges nothing.
+
     Parameters
     ----------
     epsilon
-        The privacy loss, at least 0; infinite when nothing is promised.
+        The privacy loss, at least 0. It is infinite if nothing is promised.
     delta
-        The probability, 0 to 1, that the promise about epsilon may fail with.
+        The probability, from 0 to 1, with which the promise about epsilon may fail.
 
     Examples
     --------
@@ -82,17 +71,17 @@ class Guarantee:
 
 
 def basic(epsilons: Iterable[Number], deltas: Iterable[Number] = ()) -> Guarantee:
-    """Add up the epsilons and the deltas.
+    """Compose releases by adding up their epsilons and deltas.
 
-    Sums are exact: a float counts as the decimal it prints as. This is also a filter, valid when
-    each parameter depends on earlier answers (Rogers, Roth, Ullman and Vadhan 2016).
+    The sums are exact: a float counts as the decimal number it prints as. Basic composition is also a privacy filter:
+    it holds even if each parameter depends on earlier answers (Rogers, Roth, Ullman and Vadhan 2016).
 
     Parameters
     ----------
     epsilons
         The epsilon of each release.
     deltas
-        The deltas; leave out those that are 0.
+        The deltas of the releases. Those that are 0 may be left out.
 
     Returns
     -------
@@ -119,28 +108,27 @@ def advanced(
 ) -> Guarantee:
     """Compose `count` releases of (epsilon, delta) by the advanced composition theorem.
 
-    The total epsilon is ε·√(2k·ln(1/slack)) plus k times a bound on the mean privacy loss of one
-    release, which is where the forms differ:
+    With k releases, the total epsilon is ε·√(2k·ln(1/slack)) plus a bound on the sum of their mean privacy losses. The
+    forms differ in that bound:
 
-    - ``"dwork-roth"``: kε(e^ε − 1) (Dwork and Roth 2014, Theorem 3.20; Dwork, Rothblum and Vadhan
-      2010);
-    - ``"sharp"``: kε(e^ε − 1)/(e^ε + 1), the mean loss of randomized response, which is the worst
-      of all (Kairouz, Oh and Viswanath 2015, Theorem 3.4); holds for every ε;
-    - ``"loose"``: 2kε², the form easiest to invert by hand; follows from the first where e^ε − 1 ≤
-      2ε and is stated, and accepted here, for ε ≤ 1. The sharp form is never larger.
+    - ``"dwork-roth"``: kε(e^ε − 1) (Dwork and Roth 2014, Theorem 3.20; Dwork, Rothblum and Vadhan 2010).
+    - ``"sharp"``: kε(e^ε − 1)/(e^ε + 1), the mean loss of randomized response, which has the largest mean loss of all
+      mechanisms (Kairouz, Oh and Viswanath 2015, Theorem 3.4). It holds for every ε.
+    - ``"loose"``: 2kε², which is the easiest to invert by hand. It follows from the first form where e^ε − 1 ≤ 2ε, and
+      it is stated, and accepted here, for ε ≤ 1. The sharp form is never larger.
 
-    For few releases the result can exceed `basic`; both hold, so take the smaller.
+    For a small number of releases the result can exceed that of `basic`. Both hold, so use the smaller one.
 
     Parameters
     ----------
     epsilon, delta
         The guarantee of each release.
     count
-        How many releases, k.
+        The number of releases, k.
     slack
-        The additional delta that buys the square root.
+        The additional delta that pays for the square root.
     form
-        Which second term, see above.
+        The form of the second term, as listed above.
 
     Returns
     -------
@@ -155,15 +143,15 @@ def advanced(
     each, k, spare, each_delta = _homogeneous(epsilon, count, slack, delta)
     rate = float(each)
     if form == "dwork-roth":
-        # Beyond 700 e^ε overflows a float; nothing is promised there.
+        # Above 700, e^ε overflows a float, and the theorem promises nothing useful anyway.
         mean = rate * math.expm1(rate) if rate < 700.0 else math.inf
     elif form == "sharp":
         mean = rate * math.tanh(0.5 * rate)
     elif form == "loose":
         if each > _LOOSE_FORM_LIMIT:
             raise InvalidParameterError(
-                f'form="loose" is proved for epsilon up to {_LOOSE_FORM_LIMIT}, got {epsilon}; use '
-                'form="sharp", which holds for every epsilon and is never larger.'
+                f'form="loose" is proved for epsilon up to {_LOOSE_FORM_LIMIT}, got {epsilon}. Use form="sharp", '
+                "which holds for every epsilon and is never larger."
             )
         mean = 2.0 * rate * rate
     else:
@@ -175,16 +163,16 @@ def advanced(
 def optimal(epsilon: Number, count: int, *, slack: Number, delta: Number = 0.0) -> Guarantee:
     """Compose `count` releases of (epsilon, delta) as tightly as any theorem can.
 
-    Some mechanism attains the result: randomized response, which dominates every (epsilon, delta)
-    mechanism. The exact hockey-stick curve of its k-fold composition is solved for the total
-    epsilon, also between the breakpoints (k−2i)ε at which the theorem is stated.
+    Randomized response dominates every (epsilon, delta) mechanism and attains the result. This function solves the
+    exact hockey-stick curve of its k-fold composition for the total epsilon, also between the breakpoints (k−2i)ε at
+    which the theorem is stated.
 
     Parameters
     ----------
     epsilon, delta
         The guarantee of each release, the same for all.
     count
-        How many releases, k; up to 10^10.
+        The number of releases, k, at most 10^10.
     slack
         The additional delta.
 
@@ -202,8 +190,8 @@ def optimal(epsilon: Number, count: int, *, slack: Number, delta: Number = 0.0) 
     each, k, spare, each_delta = _homogeneous(epsilon, count, slack, delta)
     if k > _OPTIMAL_COUNT_LIMIT:
         raise InvalidParameterError(
-            f"count={count} is too large for the exact curve (at most 10^10); compose in zCDP "
-            "instead: zcdp_to_epsilon(count * pure_to_zcdp(epsilon), delta)."
+            f"count={count} is too large for the exact curve (at most 10^10). Compose in zCDP instead: "
+            "zcdp_to_epsilon(count * pure_to_zcdp(epsilon), delta)."
         )
     total = upward(randomized_response_epsilon(float(each), k, float(spare)))
     if each_delta == 0:
@@ -213,21 +201,20 @@ def optimal(epsilon: Number, count: int, *, slack: Number, delta: Number = 0.0) 
 
 
 def group_privacy(epsilon: Number, delta: Number, size: int) -> Guarantee:
-    """Return what an (epsilon, delta) guarantee per unit promises to a group of `size` units.
+    """Return the guarantee for a group of `size` units that follows from the guarantee for one unit.
 
     Parameters
     ----------
     epsilon, delta
-        The guarantee for one unit; delta may be 0.
+        The guarantee for one unit. Delta may be 0.
     size
         The number of units in the group, t.
 
     Returns
     -------
     Guarantee
-        (tε, δ·(e^{tε} − 1)/(e^ε − 1)), by chaining t neighbours: δ is paid once per step, each
-        further step multiplied by e^ε (Vadhan 2017, "The Complexity of Differential Privacy", Lemma
-        2.2).
+        (tε, δ·(e^{tε} − 1)/(e^ε − 1)). The proof chains t neighbours: every step costs δ, and each further step
+        multiplies it by e^ε (Vadhan 2017, "The Complexity of Differential Privacy", Lemma 2.2).
 
     Examples
     --------
@@ -240,14 +227,14 @@ def group_privacy(epsilon: Number, delta: Number, size: int) -> Guarantee:
     total = float_not_below(each * members)
     if failure == 0 or members == 1:
         return Guarantee(total, float_not_below(failure))
-    if total > 700.0:  # e^{tε} overflows, and even delta = 1e-100 has long grown past 1
+    if total > 700.0:  # e^{tε} would overflow, and even a delta of 1e-100 has grown past 1 long before
         return Guarantee(total, 1.0)
     grown = float(failure) * math.expm1(float(each * members)) / math.expm1(float(each))
     return Guarantee(total, min(1.0, upward(grown)))
 
 
 def group_zcdp(rho: Number, size: int) -> float:
-    """Return the zCDP parameter for a group of `size` units, size²·rho.
+    """Return the zCDP parameter for a group of `size` units, which is size²·rho.
 
     Bun and Steinke 2016, Proposition 1.9.
 
@@ -296,14 +283,17 @@ def _all_of(values: Iterable[Number], name: str) -> list[Number]:
 Array = NDArray[np.float64]
 
 
-def _weights(epsilon: float, count: int) -> tuple[int, Array]:
-    """Return the first index and the weights of Binomial(k, 1/(1+e^ε)), the flipped answers."""
+def _binomial_weights(epsilon: float, count: int) -> tuple[int, Array]:
+    """Return the first index and the weights of Binomial(k, 1/(1+e^ε)), the number of flipped answers.
+
+    Outcomes further than 19·√k from the mode are left out, as together they weigh less than 1e-300.
+    """
     flip = math.exp(-epsilon)
     mode = min(count, math.floor((count + 1) * flip / (1.0 + flip)))
     reach = math.ceil(math.sqrt(0.5 * count * _LOG_NEGLIGIBLE)) + 2
     first, last = max(0, mode - reach), min(count, mode + reach)
-    # Ratios of neighbouring weights, multiplied outward from the mode: each step loses a few ulps,
-    # none cancels.
+    # The ratios of neighbouring weights are multiplied outward from the mode: each step loses a few ulps, and nothing
+    # cancels.
     upper = np.arange(mode, last, dtype=np.float64)
     lower = np.arange(mode, first, -1, dtype=np.float64)
     above = np.cumprod((count - upper) / (upper + 1.0) * flip)
@@ -315,11 +305,12 @@ def _weights(epsilon: float, count: int) -> tuple[int, Array]:
 def randomized_response_epsilon(epsilon: float, count: int, delta: float) -> float:
     """Return the least total epsilon of `count` randomized responses at `delta`.
 
-    With A_j and B_j the probabilities, under P and Q, of fewer than j flipped answers, the curve is
-    A_j − e^x·B_j between the breakpoints x = (k−2j)ε and (k−2j+2)ε. The segment is found by
-    bisection, then solved for x.
+    The k-fold composition of randomized response dominates that of any pure mechanism (Kairouz, Oh and Viswanath 2015),
+    so its hockey-stick curve is the optimal composition. Let A_j and B_j be the probabilities, under P and Q, of fewer
+    than j flipped answers. The curve is A_j − e^x·B_j between the breakpoints x = (k−2j)ε and (k−2j+2)ε. Bisection
+    finds the segment that crosses delta, which is then solved for x.
     """
-    first, weights = _weights(epsilon, count)
+    first, weights = _binomial_weights(epsilon, count)
     error = 12.0 * UNIT_ROUNDOFF * (weights.size + 16)
     flips = first + np.arange(weights.size, dtype=np.float64)
 
@@ -329,21 +320,16 @@ def randomized_response_epsilon(epsilon: float, count: int, delta: float) -> flo
         attenuated = weights[inside] * np.exp(-2.0 * epsilon * (j - 1 - flips[inside]))
         return float(weights[inside].sum()), float(attenuated.sum())
 
-    # The curve at the lower breakpoint of segment j, A_j − e^{−2ε}·(scaled B_j), grows with j: find
-    # the first that reaches delta. Breakpoints below 0 are of no interest, as epsilon is never
-    # negative.
-    low, high = first + 1, min(first + weights.size, count // 2 + 1)
-    while low < high:
-        middle = (low + high) // 2
-        mass, scaled = scaled_sums(middle)
-        if mass - math.exp(-2.0 * epsilon) * scaled >= delta:
-            high = middle
-        else:
-            low = middle + 1
-    # The curve is the upper envelope of all segments' lines, so a neighbour settles what rounding
-    # left open.
+    def reaches_delta(j: int) -> bool:
+        """Return whether the curve is at least delta at the lower breakpoint of segment j; it grows with j."""
+        mass, scaled = scaled_sums(j)
+        return mass - math.exp(-2.0 * epsilon) * scaled >= delta
+
+    # Breakpoints below 0 do not matter, as epsilon is never negative.
+    segment = boundary(reaches_delta, inside=min(first + weights.size, count // 2 + 1), outside=first)
+    # The curve is the upper envelope of the lines of all segments, so the neighbours settle what rounding left open.
     total = 0.0
-    for j in (low - 1, low, low + 1):
+    for j in (segment - 1, segment, segment + 1):
         mass, scaled = scaled_sums(j)
         excess = mass * (1.0 + error) - delta
         if excess > 0.0 and scaled > 0.0:

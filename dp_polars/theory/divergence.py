@@ -1,13 +1,8 @@
-"""Divergences of two discrete distributions: a mechanism's outputs on two neighbours.
+"""Divergences of two discrete distributions: the outputs of a mechanism on two neighbours.
 
-Each is one direction, p against q; differential privacy needs both. Never samples: the
-distributions are given exactly.
-
-
-Two discrete distributions over the same outcomes, validated and turned into arrays.
-
-Accepts arrays, lists (of floats, Fractions, Decimals) and dicts from outcome to probability. Never
-a sample or a frame: the numbers here are mechanisms' output probabilities, not data.
+Each divergence is in one direction, p against q; differential privacy needs both. The distributions are given exactly
+as arrays, lists (of floats, Fractions or Decimals) or dicts from outcome to probability. They are probabilities of
+outputs, never samples or data.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from numpy.typing import NDArray
 from dp_polars._numbers import Number, delta_of, exact
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory._rounding import UNIT_ROUNDOFF, exponential_remainder, real, upward
-
 
 Array = NDArray[np.float64]
 
@@ -53,14 +47,14 @@ def paired(p: Distribution, q: Distribution) -> tuple[Array, Array]:
 
 
 def log_ratios(p: Array, q: Array) -> tuple[Array, Array]:
-    """Return ln(p/q), rounded up by some ulps, where p > 0 (inf where q = 0), and those p."""
+    """Return ln(p/q), rounded up by a few ulps and infinite where q = 0, for all outcomes with p > 0, and those p."""
     possible = p > 0.0
     p, q = p[possible], q[possible]
     losses = np.full(p.shape, math.inf)
     shared = q > 0.0
     top, bottom = p[shared], q[shared]
-    # p − q is exact when the two are close, so log1p keeps small losses precise; far apart, logs
-    # cannot overflow.
+    # If p and q are close, p − q is exact, so log1p keeps small losses precise. If they are far apart, the difference
+    # of logarithms cannot overflow.
     near = (top < 2.0 * bottom) & (bottom < 2.0 * top)
     relative = np.where(near, (top - bottom) / np.where(near, bottom, 1.0), 0.0)
     ratio = np.where(near, np.log1p(relative), np.log(top) - np.log(bottom))
@@ -69,7 +63,7 @@ def log_ratios(p: Array, q: Array) -> tuple[Array, Array]:
 
 
 def max_divergence(p: Distribution, q: Distribution) -> float:
-    """Return the largest ln(p/q): the least epsilon of pure differential privacy in this direction.
+    """Return the largest ln(p/q), the least epsilon of pure differential privacy in this direction.
 
     Parameters
     ----------
@@ -79,8 +73,8 @@ def max_divergence(p: Distribution, q: Distribution) -> float:
     Returns
     -------
     float
-        The divergence (Dwork and Roth 2014, Definition 3.6), rounded up; infinite if p allows what
-        q excludes.
+        The divergence (Dwork and Roth 2014, Definition 3.6), rounded up. It is infinite if an outcome is possible
+        under p and impossible under q.
 
     Examples
     --------
@@ -92,17 +86,17 @@ def max_divergence(p: Distribution, q: Distribution) -> float:
 
 
 def approximate_max_divergence(p: Distribution, q: Distribution, delta: Number) -> float:
-    """Return the delta-approximate max divergence, ln of the largest (P(S) − δ)/Q(S) over events S.
+    """Return the delta-approximate max divergence, the largest ln((P(S) − δ)/Q(S)) over all events S.
 
-    It is the least ε whose hockey-stick divergence is at most δ, so both directions together are
-    (ε, δ)-DP. A negative value means that the two are closer than δ alone requires.
+    It is the least ε at which the hockey-stick divergence is at most δ. If this holds in both directions, the mechanism
+    is (ε, δ)-DP. A negative value means that the distributions are closer than δ alone requires.
 
     Parameters
     ----------
     p, q
         Probabilities of the same outcomes: two arrays, or two dicts from outcome to probability.
     delta
-        The probability set aside; 0 gives the max divergence.
+        The probability that is set aside. With 0 the result is the max divergence.
 
     Returns
     -------
@@ -124,12 +118,12 @@ def approximate_max_divergence(p: Distribution, q: Distribution, delta: Number) 
     losses, _ = log_ratios(first, second)
     order = np.argsort(-losses, kind="stable")
     possible = first > 0.0
-    # By the Neyman-Pearson lemma the best event consists of the outcomes of largest loss.
+    # By the Neyman-Pearson lemma the best event consists of the outcomes with the largest losses.
     inside = np.cumsum(first[possible][order])
     outside = np.cumsum(second[possible][order])
     error = UNIT_ROUNDOFF * (losses.size + 4)
     eligible = inside > aside
-    if not eligible.any():  # only when aside exceeds a total that rounding left below 1
+    if not eligible.any():  # only if `aside` exceeds a total mass that rounding left below 1
         return math.log1p(-aside)
     numerator = inside[eligible] * (1.0 + error) - aside
     denominator = outside[eligible] * (1.0 - error)
@@ -139,14 +133,14 @@ def approximate_max_divergence(p: Distribution, q: Distribution, delta: Number) 
 
 
 def hockey_stick(p: Distribution, q: Distribution, epsilon: Number) -> float:
-    """Return Σ max(0, p − e^ε·q): the least delta at this epsilon in this direction.
+    """Return Σ max(0, p − e^ε·q), the least delta at this epsilon in this direction.
 
     Parameters
     ----------
     p, q
         Probabilities of the same outcomes: two arrays, or two dicts from outcome to probability.
     epsilon
-        Any number; 0 gives the total variation distance.
+        Any number. With 0 the result is the total variation distance.
 
     Returns
     -------
@@ -165,7 +159,7 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: Number) -> float:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> float:
-    """Return the Kullback-Leibler divergence, the mean privacy loss.
+    """Return the Kullback-Leibler divergence, which is the mean privacy loss.
 
     Parameters
     ----------
@@ -175,7 +169,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> float:
     Returns
     -------
     float
-        Σ p·ln(p/q), rounded up; infinite if p allows what q excludes.
+        Σ p·ln(p/q), rounded up. It is infinite if an outcome is possible under p and impossible under q.
 
     Examples
     --------
@@ -186,8 +180,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> float:
     losses, masses = log_ratios(first, second)
     if math.isinf(losses.max()):
         return math.inf
-    # As both sum to 1, Σ p·ℓ = Σ p·(ℓ + e^{−ℓ} − 1) plus what q puts where p is 0, and no term is
-    # negative. Where ℓ is large, p·e^{−ℓ} is better taken from q.
+    # As p and q both sum to 1, Σ p·ℓ equals Σ p·(ℓ + e^{−ℓ} − 1) plus the mass of q where p is 0, and no term is
+    # negative. Where ℓ is large, q itself is more precise than p·e^{−ℓ}.
     close = np.abs(losses) < 0.5
     terms = np.where(
         close,
@@ -200,7 +194,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> float:
 def _normalised(values: object, name: str) -> Array:
     try:
         array = np.asarray(values)
-    except ValueError as error:  # a list of lists of different lengths
+    except ValueError as error:  # lists of different lengths inside a list
         raise InvalidParameterError(f"{name} must be a flat list of probabilities.") from error
     if array.ndim != 1 or array.size == 0:
         raise InvalidParameterError(
@@ -227,5 +221,5 @@ def _check(has_negative: bool, mass: float, name: str) -> None:
         raise InvalidParameterError(f"{name} holds a negative probability.")
     if abs(mass - 1.0) > _TOLERANCE:
         raise InvalidParameterError(
-            f"The probabilities of {name} sum to {mass!r}, not to 1 within {_TOLERANCE}; is an outcome missing?"
+            f"The probabilities of {name} sum to {mass!r}, which is not 1 within {_TOLERANCE}. Is an outcome missing?"
         )

@@ -1,15 +1,9 @@
-"""Renyi divergences of the usual mechanisms, as functions of the order.
+"""Renyi divergences of common mechanisms, and the moments accountant that adds them up.
 
-Mironov 2017, "Renyi Differential Privacy". Upper bounds on privacy loss, rounded up. Never adds
-them up: the accountant in `moments` does.
-
-
-The moments accountant: Renyi divergences added up, and the best order taken at the end.
-
-A guarantee of order α composes by addition (Mironov 2017, "Renyi Differential Privacy", Proposition
-1; the accountant is that of Abadi et al. 2016). Choosing the order at the end is fine for releases
-whose parameters were fixed in advance; only at one order fixed beforehand is the sum a filter.
-Never charges a session.
+Mironov 2017, "Renyi Differential Privacy". All results are upper bounds on the privacy loss, rounded up. A Renyi
+guarantee of order α composes by addition (Mironov 2017, Proposition 1; the accountant is that of Abadi et al. 2016).
+The order may be chosen at the end for releases whose parameters were fixed in advance. A sum is a privacy filter only
+at an order that was fixed beforehand. Nothing here charges a session.
 """
 
 from __future__ import annotations
@@ -25,7 +19,7 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.theory._rounding import SLACK, exponential_remainder, nonnegative, upward
 from dp_polars.theory.divergence import Distribution, kl_divergence, log_ratios, paired
 
-# Relative error of a logarithm of a sum of exponentials, with room to spare.
+# Bound on the relative rounding error of a logarithm of a sum of exponentials, and of a sum of four terms.
 _SUM_ERROR = 1e-14
 
 
@@ -59,7 +53,7 @@ def renyi_divergence(p: Distribution, q: Distribution, order: Number) -> float:
         return largest
     exponents = (alpha - 1.0) * losses
     if np.abs(exponents).max() < 1.0:
-        # Σ p(e^x − 1) as two sums of nonnegative terms, since Σ p·x = (α−1)·KL.
+        # Write Σ p(e^x − 1) as two sums of nonnegative terms, using Σ p·x = (α−1)·KL.
         moment = math.fsum(masses * exponential_remainder(exponents))
         moment += (alpha - 1.0) * kl_divergence(p, q)
         return upward(math.log1p(moment) / (alpha - 1.0))
@@ -69,7 +63,7 @@ def renyi_divergence(p: Distribution, q: Distribution, order: Number) -> float:
 
 
 def renyi_of_gaussian(order: Number, *, sensitivity: Number = 1, sigma: Number) -> float:
-    """Return the Renyi divergence of Gaussian noise: αΔ²/(2σ²) (Mironov 2017, Proposition 7).
+    """Return the Renyi divergence of Gaussian noise, αΔ²/(2σ²) (Mironov 2017, Proposition 7).
 
     Parameters
     ----------
@@ -78,7 +72,7 @@ def renyi_of_gaussian(order: Number, *, sensitivity: Number = 1, sigma: Number) 
     sensitivity
         The Euclidean sensitivity.
     sigma
-        The noise's standard deviation.
+        The standard deviation of the noise.
 
     Returns
     -------
@@ -98,8 +92,8 @@ def renyi_of_gaussian(order: Number, *, sensitivity: Number = 1, sigma: Number) 
 def renyi_of_laplace(order: Number, *, sensitivity: Number = 1, scale: Number) -> float:
     """Return the Renyi divergence of continuous Laplace noise (Mironov 2017, Proposition 6).
 
-    Smaller than that of discrete Laplace noise, which at sensitivity 1 is randomized response:
-    never use it for noise on a grid.
+    It is smaller than the divergence of discrete Laplace noise, which at sensitivity 1 equals that of randomized
+    response, so do not use it for noise on a grid.
 
     Parameters
     ----------
@@ -108,7 +102,7 @@ def renyi_of_laplace(order: Number, *, sensitivity: Number = 1, scale: Number) -
     sensitivity
         The absolute sensitivity.
     scale
-        The noise's scale b.
+        The scale b of the noise.
 
     Returns
     -------
@@ -128,7 +122,7 @@ def renyi_of_laplace(order: Number, *, sensitivity: Number = 1, scale: Number) -
         return upward(_remainder(-loss))
     u = alpha - 1.0
     if u * loss < 1.0:
-        # The linear terms of the two exponentials cancel exactly; what remains is positive.
+        # The linear terms of the two exponentials cancel exactly, and the rest is positive.
         moment = (alpha * _remainder(u * loss) + u * _remainder(-alpha * loss)) / (2.0 * alpha - 1.0)
         return upward(math.log1p(moment) / u)
     rest = u / alpha * math.exp(-(2.0 * alpha - 1.0) * loss)
@@ -137,7 +131,7 @@ def renyi_of_laplace(order: Number, *, sensitivity: Number = 1, scale: Number) -
 
 
 def renyi_of_randomized_response(order: Number, epsilon: Number) -> float:
-    """Return the Renyi divergence of randomized response, the largest of any epsilon-DP mechanism.
+    """Return the Renyi divergence of randomized response, the largest of all epsilon-DP mechanisms.
 
     Parameters
     ----------
@@ -149,8 +143,8 @@ def renyi_of_randomized_response(order: Number, epsilon: Number) -> float:
     Returns
     -------
     float
-        ln(cosh((α−½)ε)/cosh(ε/2))/(α−1), rounded up (Mironov 2017, Proposition 5; that it is the
-        largest follows from Kairouz, Oh and Viswanath 2015, Theorem 2.5).
+        ln(cosh((α−½)ε)/cosh(ε/2))/(α−1), rounded up (Mironov 2017, Proposition 5). No other mechanism has a larger
+        divergence by Kairouz, Oh and Viswanath 2015, Theorem 2.5.
 
     Examples
     --------
@@ -172,8 +166,8 @@ def renyi_of_randomized_response(order: Number, epsilon: Number) -> float:
 
 
 def order_of(order: Number) -> float:
-    """Return an order of a Renyi divergence, from 1 to infinity, as a float."""
-    if isinstance(order, float) and order >= 1.0:  # infinity included
+    """Return the order of a Renyi divergence, from 1 to infinity, as a float."""
+    if isinstance(order, float) and order >= 1.0:  # this includes infinity
         return float(order)
     alpha = float(exact(order, "order"))
     if alpha < 1.0:
@@ -186,18 +180,15 @@ def _remainder(x: float) -> float:
 
 
 Curve = Callable[[float], float]
-"""A mechanism's Renyi divergence (an upper bound on it) as a function of the order."""
+"""An upper bound on a mechanism's Renyi divergence, as a function of the order."""
 
-# α − 1 from 2^−8 to 2^20, twelve orders per doubling: some grid order lies within 3 % of the best
-# one, where the curve ρ + ρu + ln(1/δ)/u is flat to 0.05 %. Infinity makes the accountant no worse
-# than basic composition.
+# α − 1 runs from 2^−8 to 2^20 with twelve orders per doubling. Some order of the grid then lies within 3 % of the best
+# one, where the curve ρ + ρu + ln(1/δ)/u is flat to 0.05 %. With infinity among the orders, the accountant is never
+# worse than basic composition.
 DEFAULT_ORDERS: tuple[float, ...] = (
     *(1.0 + 2.0 ** (step / 12.0) for step in range(-96, 241)),
     math.inf,
 )
-
-# Relative error of a sum of four terms, with room to spare.
-_SUM_ERROR = 1e-14
 
 
 def renyi_to_epsilon(orders: Iterable[Number], divergences: Iterable[Number], delta: Number) -> tuple[float, float]:
@@ -208,15 +199,15 @@ def renyi_to_epsilon(orders: Iterable[Number], divergences: Iterable[Number], de
     orders
         Orders above 1; infinity is allowed.
     divergences
-        The bound R at each order; infinity where there is none.
+        The bound R at each order, or infinity where no bound is known.
     delta
-        The delta to be promised.
+        The delta to promise.
 
     Returns
     -------
     tuple of float
-        The epsilon R + ln(1−1/α) − ln(δα)/(α−1), rounded up and at least 0, and the order α
-        (Canonne, Kamath and Steinke 2020, Proposition 12).
+        The epsilon R + ln(1−1/α) − ln(δα)/(α−1), rounded up and at least 0, and the order α that gives it (Canonne,
+        Kamath and Steinke 2020, Proposition 12).
 
     Examples
     --------
@@ -246,17 +237,17 @@ def renyi_to_epsilon(orders: Iterable[Number], divergences: Iterable[Number], de
 
 @dataclass(frozen=True, slots=True)
 class RenyiAccountant:
-    """The moments accountant: sums of Renyi divergences on a grid of orders.
+    """The moments accountant, which sums Renyi divergences on a grid of orders.
 
-    Composing returns a new accountant. The releases' parameters must be fixed in advance (see the
-    module).
+    Composing returns a new accountant. The parameters of all releases must be fixed in advance, because the order is
+    chosen at the end.
 
     Parameters
     ----------
     orders
-        Orders above 1; infinity is allowed. The default suits total epsilons from 0.001 to 1000.
+        Orders above 1. Infinity is allowed. The default suits total epsilons from 0.001 to 1000.
     divergences
-        What has been composed so far, one bound per order; nothing by default.
+        The sum so far, with one bound per order. By default nothing has been composed yet.
 
     Examples
     --------
@@ -278,7 +269,7 @@ class RenyiAccountant:
         object.__setattr__(self, "divergences", tuple(bounds))
 
     def compose(self, curve: Curve, count: int = 1) -> RenyiAccountant:
-        """Return the accountant after `count` more releases of divergence `curve(order)`.
+        """Return the accountant after `count` more releases whose divergence is `curve(order)`.
 
         Examples
         --------
@@ -297,7 +288,7 @@ class RenyiAccountant:
         return RenyiAccountant(self.orders, tuple(total * (1.0 + 1e-15) for total in totals))
 
     def epsilon(self, delta: Number) -> float:
-        """Return the total epsilon at a delta, at the best order.
+        """Return the total epsilon at a delta, using the best order.
 
         Examples
         --------
@@ -307,7 +298,7 @@ class RenyiAccountant:
         return renyi_to_epsilon(self.orders, self.divergences, delta)[0]
 
     def delta(self, epsilon: Number) -> float:
-        """Return the total delta at an epsilon, at the best order.
+        """Return the total delta at an epsilon, using the best order.
 
         Examples
         --------
@@ -334,7 +325,7 @@ def _bounds(values: Iterable[Number]) -> list[float]:
     except (TypeError, ValueError) as error:
         raise InvalidParameterError("Renyi divergences must be numbers.") from error
     if not all(bound >= 0.0 for bound in bounds):
-        raise InvalidParameterError("A Renyi divergence must be at least 0 (infinity where there is no bound).")
+        raise InvalidParameterError("A Renyi divergence must be at least 0, or infinity where no bound is known.")
     return bounds
 
 
