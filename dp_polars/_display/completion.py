@@ -1,4 +1,4 @@
-"""Which names completion offers."""
+"""The names that completion offers on a private frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OTHER_NAMES = {"avg": "mean", "average": "mean", "stddev": "std", "variance": "
 
 
 class PublicNames:
-    """An object whose `dir` lists what people may call, and nothing of how it works inside."""
+    """An object whose `dir` lists public names only, and whose missing names come with a suggestion."""
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in object.__dir__(self) if not name.startswith("_"))

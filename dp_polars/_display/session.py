@@ -1,8 +1,7 @@
-"""How a session looks: its budget in every measure that is accounted, and its releases so far.
+"""How a session and its releases look: as text, as HTML, and as a chart of the budget.
 
-How a release looks: its frame, and below it what it was, what it cost and how exact it is.
-
-A chart of how releases used up a session's budget.
+A session shows its budget in every measure that it accounts, and its releases. A release shows its frame, and below it
+what it was, what it cost and how accurate it is.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ if TYPE_CHECKING:
     from dp_polars._session.release_record import Release
     from dp_polars._session.session import Session
 
-_CELLS = 20  # of a bar of text
-_CHARGES, _REASONS = 5, 3  # that closed the session, for which it was reopened
+_CELLS = 20  # characters of a bar in a terminal
+_MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # that are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _ACCOUNTS = ("epsilon", "rho")
-_BETTER = "two accounts, of which the better one counts"
+_BETTER = "the session keeps two accounts, and the better one counts"
+_STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
 
 
 @dataclass(frozen=True)
 class Meter:
-    """How much of a measure is used: what was spent and is left of it, in its own unit.
+    """How much of one measure is used: the share, and what is spent and left in the measure's own unit.
 
-    `counts` says that it is the better one of two accounts.
+    `counts` means that this is the better one of two accounts.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Meter:
     counts: bool = False
 
     def text(self) -> str:
-        """Return the amounts in words."""
-        which = " (counts)" if self.counts else " (beyond; the other counts)" if self.share > 1 else ""
+        """Return the amounts as text."""
+        which = " (counts)" if self.counts else " (over its limit; the other counts)" if self.share > 1 else ""
         return f"spent {self.spent:.6g}, left {self.left:.6g}{which}"
 
 
 def meters_of(session: Session) -> list[Meter]:
-    """Return every measure that a session accounts: epsilon, rho and the delta for keys."""
+    """Return the measures that a session accounts: epsilon, rho and the delta for keys."""
     terms, spent, remaining = session.terms, session.spent, session.remaining
     limits = {
         "epsilon": (spent.epsilon, remaining.epsilon, terms.epsilon),
@@ -75,7 +75,7 @@ def meters_of(session: Session) -> list[Meter]:
 
 
 def bar_text(share: float) -> str:
-    """Return a bar for a terminal.
+    """Return a bar made of text.
 
     >>> bar_text(0.48)
     '[##########----------]'
@@ -85,7 +85,7 @@ def bar_text(share: float) -> str:
 
 
 def session_text(session: Session) -> str:
-    """Return what was agreed, spent and is left, and the last releases, for a terminal."""
+    """Return the terms of a session, what is spent and left, and the last releases, for a terminal."""
     terms, releases = session.terms, session.releases
     used, left = session.spent.share, session.remaining.share
     said = [f"dp_polars session ({terms.measure})"]
@@ -107,25 +107,29 @@ def session_text(session: Session) -> str:
 
 
 def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
-    """Return in words what closed a session and why it was reopened; nothing if neither ever happened."""
+    """Return lines on what closed a session and why it was reopened, or none if it was never closed."""
     said = []
     standing = [one for one in closings if one.reopened_at is None]
     if standing:
-        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_CHARGES])
-        more = ", ..." if len(standing) > _CHARGES else ""
-        said.append(f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: stored releases only")
-        said.append('the owner of the data can go on with session.reopen(reason="...")')
+        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_MOST_CLOSINGS])
+        more = ", ..." if len(standing) > _MOST_CLOSINGS else ""
+        said.append(
+            f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: only stored releases can be read"
+        )
+        said.append('the data owner can reopen it with session.reopen(reason="...")')
     if reopenings:
         acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
-        last = sorted(acts)[-_REASONS:]
+        last = sorted(acts)[-_MOST_REOPENINGS:]
         texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
         said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
     return said
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
-    """Return in words what was recorded about the data as the owner's word."""
-    return [f"public by the owner's word since {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts]
+    """Return lines on what the data owner declared to be public."""
+    return [
+        f"declared public by the data owner on {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts
+    ]
 
 
 def _last_words(releases: Sequence[Release], most: int) -> str:
@@ -200,15 +204,11 @@ def _releases_html(releases: Sequence[Release]) -> str:
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'
 
 
-if TYPE_CHECKING:
-    from dp_polars._session.release_record import Release
-
-
 def release_rows(release: Release) -> list[tuple[str, str]]:
-    """Return what there is to say below a released frame, as names and texts."""
+    """Return the facts below a released frame."""
     terms = getattr(release.plan, "terms", None)
     share = "" if terms is None else f" ({percent(share_of(terms, release.cost))} of the session)"
-    again = "; kept in the ledger, where reading it is free" if release.stored and release.state == "committed" else ""
+    again = "; stored in the ledger and free to read again" if release.stored and release.state == "committed" else ""
     rows = [("release", f"number {release.id}: {release.label}"), ("price", f"{release.cost}{share}")]
     named = len(release.error) > 1
     for name, error in release.error.items():
@@ -220,18 +220,18 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
 
 
 def _nothing(release: Release) -> str:
-    return f"Nothing was released: it is {release.state}. The charge stays in any case."
+    return f"Nothing was released, because this release is {release.state}. Its charge stays."
 
 
 def release_text(release: Release) -> str:
-    """Return the frame and the facts below it, for a terminal."""
+    """Return a released frame and the facts below it, for a terminal."""
     rows = [(name, one_line(text, 200)) for name, text in release_rows(release)]
     shown = str(escaped_frame(release.frame)) if release.state == "committed" else _nothing(release)
     return f"{shown}\n{table_text(rows)}"
 
 
 def release_html(release: Release) -> str:
-    """Return the frame as Polars shows it and the facts below it, for a notebook; the plan is folded."""
+    """Return a released frame as Polars shows it, the facts below it and the folded plan, for a notebook."""
     (_, _), *rows = release_rows(release)
     shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
     if release.state == "committed":
@@ -242,18 +242,12 @@ def release_html(release: Release) -> str:
     return whole(*blocks)
 
 
-if TYPE_CHECKING:
-    from dp_polars._session.session import Session
-
-_STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
-
-
 def budget_chart(session: Session) -> Any:
-    """Return a step for each release, from what was used before it to what was used after, below the whole budget."""
-    alt, terms, sum_of_all = altair(), session.terms, NOTHING
+    """Return the chart of a session's budget, with one step for each release."""
+    alt, terms, total = altair(), session.terms, NOTHING
     rows: list[Row] = []
     for one in session.releases:
-        before, sum_of_all = sum_of_all, sum_of_all + one.cost
+        before, total = total, total + one.cost
         rows.append(
             {
                 "release": one.id,
@@ -262,13 +256,13 @@ def budget_chart(session: Session) -> Any:
                 "state": one.state,
                 "charged": moment(one.reserved_at),
                 "before": share_of(terms, before),
-                "after": share_of(terms, sum_of_all),
+                "after": share_of(terms, total),
             }
         )
-    shares = {"title": "used of the budget", "axis": alt.Axis(format="%")}
+    shares = {"title": "share of the budget used", "axis": alt.Axis(format="%")}
     top = alt.Scale(domain=[0, max([1.05, *(row["after"] for row in rows)])])
     tooltip = [label(name, name) for name in ("release", "label", "price", "state", "charged")]
-    tooltip.append(number("after", "used after it"))
+    tooltip.append(number("after", "used after this release"))
     steps = (
         alt.Chart(inline(rows))
         .mark_bar()
@@ -291,5 +285,5 @@ def budget_chart(session: Session) -> Any:
         .encode(y=alt.Y(field="limit", type="quantitative", **shares))
     )
     used, left = percent(session.spent.share), percent(session.remaining.share)
-    below = f"{len(rows)} {'release' if len(rows) == 1 else 'releases'}; {left} left; dashed: the whole budget"
+    below = f"{len(rows)} {'release' if len(rows) == 1 else 'releases'}; {left} left; dashed line: the whole budget"
     return alt.layer(steps, limit).properties(width=WIDTH, height=220, title=title(f"Budget: {used} used", below))

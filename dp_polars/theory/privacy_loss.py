@@ -1,9 +1,9 @@
 """The distribution of the privacy loss ln(P(o)/Q(o)) for outputs o drawn from P.
 
 A `PrivacyLoss` has a mean, tails, an exact (ε, δ) curve, and a sum with other losses. It covers one direction, P
-against Q; a guarantee needs both directions and is the larger of the two. Its composition is exact or pessimistic for releases
-whose mechanisms and parameters are all fixed in advance. It is NOT valid if a parameter depends on earlier answers:
-sessions use filters, and may charge the (ε, δ) of a fixed batch once. Nothing here sees data.
+against Q; a guarantee needs both directions and is the larger of the two. Its composition is exact or pessimistic for
+releases whose mechanisms and parameters are all fixed in advance. It is NOT valid if a parameter depends on earlier
+answers: sessions use filters, and may charge the (ε, δ) of a fixed batch once. Nothing here sees data.
 """
 
 from __future__ import annotations

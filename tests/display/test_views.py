@@ -192,17 +192,17 @@ def test_the_session_reads(session):
     assert lines[:14] == [
         "Privacy budget: 42.0 % used",
         "approximate session, epsilon 1, delta 1e-07; protects user, added or removed; in memory",
-        "CLOSED since TIME UTC by charge 6 (failed): stored releases only",
-        'the owner of the data can go on with session.reopen(reason="...")',
+        "CLOSED since TIME UTC by charge 6 (failed): only stored releases can be read",
+        'the data owner can reopen it with session.reopen(reason="...")',
         "budget",
         "42.0 % used, 58.0 % left",
         "epsilon",
         "spent 0.42, left 0.58 (counts)",
         "rho",
-        "spent 0.0240953, left 0 (beyond; the other counts)",
+        "spent 0.0240953, left 0 (over its limit; the other counts)",
         "delta for keys",
         "spent 6.51383e-11, left 2.49349e-08",
-        "Two accounts, of which the better one counts.",
+        "The session keeps two accounts, and the better one counts.",
         "Releases so far",
     ]
     assert lines[14:17] == [
@@ -239,7 +239,7 @@ def test_the_release_reads(session):
         "query | count by region",
     ]
     assert shown(session.releases[-1]._repr_html_())[1] == (
-        "Nothing was released: it is failed. The charge stays in any case."
+        "Nothing was released, because this release is failed. Its charge stays."
     )
 
 
@@ -270,7 +270,7 @@ def test_a_measure_without_a_bound_is_full():
         release = reservation.commit(pl.DataFrame({"n": [1]}))
     text = session.describe()
     assert re.search(
-        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(beyond; the other counts\)\n", text
+        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(over its limit; the other counts\)\n", text
     )
     assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
     assert "spent inf, left 0" in session._repr_html_()
@@ -294,7 +294,7 @@ def test_a_release_in_a_terminal(session):
     assert "price                    epsilon 0.1, rho 0.00249948 (10.0 % of the session)" in text
     assert "expected error of n      within 899 for 95 % of answers (privacy noise)" in text
     assert "expected error of total  within " in text
-    assert str(session.releases[-1]).startswith("Nothing was released: it is failed.")
+    assert str(session.releases[-1]).startswith("Nothing was released, because this release is failed.")
     assert "\n" not in repr(release)
 
 

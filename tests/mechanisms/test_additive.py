@@ -674,7 +674,7 @@ def test_a_gaussian_has_one_spend(spend, no_bits):
 def test_classic_is_refused_above_its_proof(epsilon, no_bits):
     for value in (987654321, 987654321.5, np.zeros(5)):
         refused(
-            gaussian, value, sensitivity=1, epsilon=epsilon, delta=1e-6, calibration="classic", match="up to 1 only"
+            gaussian, value, sensitivity=1, epsilon=epsilon, delta=1e-6, calibration="classic", match="only for epsilon up to 1"
         )
 
 

@@ -20,9 +20,14 @@ from hypothesis import strategies as st
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import estimate_frequencies, randomized_response
 from dp_polars.mechanisms import randomized_response as public
-from dp_polars.mechanisms.randomized_response import enclose_truth, respond
+from dp_polars.mechanisms.randomized_response import Channel, enclose_truth
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
+
+
+def respond(codes, categories, epsilon, source):
+    return Channel(size=categories, epsilon=epsilon).respond(codes, source)
+
 
 SIZES = [2, 3, 10, 1000]
 EPSILONS = [Fraction(1, 10**9), Fraction(1, 10), Fraction(1), Fraction(math.log(3)), Fraction(5), Fraction(40)]
@@ -340,7 +345,7 @@ def test_categories_without_meaning_are_refused(categories):
     ],
 )
 def test_categories_of_another_type_are_refused(values, categories):
-    with pytest.raises(InvalidParameterError, match="categories must be values of the type"):
+    with pytest.raises(InvalidParameterError, match="categories must be a list of values of the type"):
         randomized_response(values, epsilon=1, categories=categories)
 
 

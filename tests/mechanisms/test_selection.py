@@ -20,7 +20,7 @@ from scipy import integrate
 from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import additive, exponential, permute_and_flip, report_noisy_max, selection
 from dp_polars.mechanisms._numeric_input import read_numbers
-from dp_polars.mechanisms.randomized_response import respond
+from dp_polars.mechanisms.randomized_response import Channel
 from dp_polars.mechanisms.selection import (
     choose_exponential,
     choose_noisy_max,
@@ -29,6 +29,11 @@ from dp_polars.mechanisms.selection import (
 )
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
+
+
+def respond(codes, categories, epsilon, source):
+    return Channel(size=categories, epsilon=epsilon).respond(codes, source)
+
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=100)
 

@@ -27,7 +27,7 @@ from scipy import stats
 from dp_polars._sampling import discrete_laplace
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import above_threshold, numeric_sparse, sparse, sparse_error, sparse_vector
-from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector, _Ahead, sparse_scales
+from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector, _NoiseBuffer, sparse_scales
 from dp_polars.theory import advanced, optimal
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
@@ -295,12 +295,12 @@ def test_every_noise_is_as_wide_as_its_scale_times_the_steps_a_unit_can_move(
 
 
 def test_noise_drawn_ahead_has_the_law_across_all_batches():
-    ahead = _Ahead(Fraction(5, 2), SeededBits(4))
+    ahead = _NoiseBuffer(Fraction(5, 2), SeededBits(4))
     samples = [ahead.next() for _ in range(8000)]
     assert chi_square_fits(samples, {x: float(pmf(x, 2.5)) for x in range(-90, 91)})
     early = []
     for seed in range(1500):  # the first few come one by one, the next from a table
-        ahead = _Ahead(Fraction(5, 2), SeededBits(seed))
+        ahead = _NoiseBuffer(Fraction(5, 2), SeededBits(seed))
         early.append([ahead.next() for _ in range(6)])
     for column in np.array(early).T:
         assert chi_square_fits(column, {x: float(pmf(x, 2.5)) for x in range(-90, 91)})
