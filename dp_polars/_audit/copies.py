@@ -1,7 +1,7 @@
-"""Many releases of a query at once: its exact aggregates are stacked, and the library's own noise path runs on them.
+"""Many releases of one query at once: its exact aggregates are stacked and go through the library's own noise path.
 
-A copy is a set of groups of its own, so that all copies go through `noisy_aggregates` or `choose_rows` as the groups
-of one large release would. There is no second implementation of any mechanism here.
+Each copy is a set of groups of its own, so all copies pass through `noisy_aggregates` or `choose_rows` as the groups of
+one large release would. There is no second implementation of any mechanism here.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dp_polars._release.noise import noisy_aggregates
 from dp_polars._release.run import QueryRun, request_of
 from dp_polars._sampling import SYSTEM_BITS
 
-_AT_ONCE = 1 << 20  # rows of stacked groups and cells
+_AT_ONCE = 1 << 20  # rows of stacked groups and cells at a time
 
 
 def can_be_copied(make: object) -> bool:
-    """Whether the noise of many releases can be drawn at once; not of totals, which are made to agree."""
+    """Return whether the noise of many releases can be drawn at once. Rollups cannot, as their totals must agree."""
     return isinstance(make, QueryRun) and not make.plan.query.rollup
 
 
 def draws_at_random(make: QueryRun) -> bool:
-    """Whether what is read differs from one read to the next: a cap that chooses among rows, or an estimate.
+    """Return whether two reads of the same rows can differ, because a cap chooses among rows or something is estimated.
 
-    Sums are scaled down where a cap on rows binds, which is not random. Only rows of made-up data are looked at here.
+    Sums are scaled down where a cap on rows applies, which is not random. This looks at rows of made-up data only.
     """
     plan = make.plan
     if plan.estimates:
@@ -44,7 +44,7 @@ def draws_at_random(make: QueryRun) -> bool:
     if not request.units or (request.max_groups is None and not keeps):
         return False
     rows = make.rows.lazy().collect(engine="in-memory")
-    own = OWN if f"{OWN}unit0" in rows.columns else ""  # a score sees the user's columns too
+    own = OWN if f"{OWN}unit0" in rows.columns else ""  # the rows of a score contain the user's columns too
     units = [f"{own}unit{i}" for i in range(request.units)]
     keys = [f"{own}key{i}" for i in range(request.keys) if f"{own}key{i}" in rows.columns]
     groups = rows.select(units + keys[: request.leading]).unique().group_by(units).len()
@@ -54,20 +54,20 @@ def draws_at_random(make: QueryRun) -> bool:
 
 
 def numbers_in(exact: Exact, plan: Plan) -> int:
-    """Return about how many numbers a release has."""
+    """Return about how many numbers a release contains."""
     if plan.query.selection is not None:
         return exact.groups.height * plan.query.selection.k
     return exact.groups.height * sum(map(_each, plan.parts))
 
 
 def copies_of(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
-    """Return what `copies` releases of the same exact aggregates tell, noise drawn anew for each."""
+    """Return the answers of `copies` releases of the same exact aggregates, each with fresh noise."""
     height = max(1, exact.groups.height, *(table.height for table in exact.cells.values()))
     each = max(1, _AT_ONCE // height)
     draw = _numbers if plan.choosing is None else _choices
     parts = [draw(exact, plan, min(each, copies - start), names) for start in range(0, copies, each)]
     found = joined(parts)
-    # What was estimated is released with the plan.
+    # Estimated caps and bounds are released with the plan, so they are part of the answer.
     estimated = {
         f"estimated {one.what} {'' if one.value is None else one.value.name}": np.full(copies, float(value))
         for one, value in plan.estimated
@@ -80,7 +80,7 @@ def _numbers(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
     if not groups:
         return Samples(copies, {}, {})
     stacked = exact.groups[np.tile(np.arange(groups), copies)]
-    if plan.query.keys:  # the noise path passes keys on: here a key says which row of which copy a number is for
+    if plan.query.keys:  # the noise path passes keys on, so the key can say which row of which copy a number belongs to
         stacked = stacked.with_columns(key0=pl.int_range(stacked.height, dtype=pl.Int64, eager=True))
     cells = {name: _stacked_cells(table, groups, copies) for name, table in exact.cells.items()}
     noisy = noisy_aggregates(Exact(stacked, cells), plan, SYSTEM_BITS)
@@ -100,7 +100,7 @@ def _numbers(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
 
 
 def _each(part: Part) -> int:
-    """Return how many numbers a part has for each group; none may be shown to count them by."""
+    """Return how many numbers a part has for each group, from the plan, because no group may be shown."""
     if part.noise is None:
         return len(part.piece.targets)
     return {"basis": len(part.piece.columns), "bins": part.piece.bins}.get(part.piece.source, 1)
@@ -137,7 +137,7 @@ def _choices(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
 
 
 def _groups(table: pl.DataFrame, leading: list[str]) -> tuple[list[str], NDArray[Any]]:
-    """Return the names of the groups that choices are made in, and where their candidates begin."""
+    """Return the names of the groups in which choices are made, and the first row of their candidates."""
     if not leading:
         return [""], np.zeros(min(1, table.height), np.int64)
     numbered = table.select(*leading, pl.int_range(pl.len()).alias("place"))

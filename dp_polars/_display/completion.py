@@ -19,4 +19,6 @@ class PublicNames:
             raise AttributeError(name)
         near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, dir(self), 1)), None)
         hint = f"Did you mean {near}?" if near else f"There are {', '.join(dir(self))}."
-        raise AttributeError(f"A private frame can be asked, not seen, and has no {name}. {hint}", name=name, obj=self)
+        raise AttributeError(
+            f"A private frame answers queries and never shows rows, so it has no {name}. {hint}", name=name, obj=self
+        )

@@ -10,7 +10,7 @@ used for.
 - `distributions`: the discrete Laplace and Gaussian distributions, sampled one number at a time.
 - `noise`: many samples of these distributions at once, from a lookup table.
 
-May import: numpy. Never: anything else of this library.
+May import: numpy, `_numbers`. Never: anything else of the library.
 """
 
 from dp_polars._sampling.bernoulli import bernoulli, bernoulli_exp, bernoulli_exp_each

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_polars._numbers import boundary
 from dp_polars._sampling.bernoulli import LazyUniform
 from dp_polars._sampling.uniform import BitSource
 
@@ -107,13 +108,7 @@ def geometric(scale: Fraction, source: BitSource) -> int:
     high = low + step
     while uniform.below_exp(high / scale):
         low, high, step = high, high + step * 2, step * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if uniform.below_exp(middle / scale):
-            low = middle
-        else:
-            high = middle
-    return low
+    return boundary(lambda g: uniform.below_exp(g / scale), inside=low, outside=high)
 
 
 def coin_exp(exponent: Fraction, source: BitSource) -> bool:

@@ -292,7 +292,7 @@ def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
     """
     width = float(scale)
 
-    def log_moment(part: float) -> float:  # of h = part / scale
+    def log_moment(part: float) -> float:  # ln M(h) at h = part / scale
         powers = (math.log(-math.expm1(-(1 + sign * part) / width)) for sign in (-1, 1))
         return 2 * math.log(-math.expm1(-1 / width)) - sum(powers)
 

@@ -130,7 +130,7 @@ class Channel:
 
         Refusing such a value would reveal it, so it first becomes a uniformly random category. The matrix of the
         channel is symmetric and its columns sum to 1, so the response is uniform again: the mean of the matrix rows.
-        The rows are within e**epsilon of each other in each entry, and so is their mean of each of them.
+        The rows are within e**epsilon of each other in each entry, so their mean is within e**epsilon of each row.
         """
         some = uniform_integers(self.size, len(codes), source).astype(np.int64)
         return self.respond(np.where(codes < 0, some, codes), source)

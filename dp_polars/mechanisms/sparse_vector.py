@@ -256,7 +256,7 @@ def _covered(
     epsilon: Fraction,
     numeric: bool,
 ) -> bool:
-    """Whether advanced composition of these noises stays within epsilon: the short formula assumes a small one."""
+    """Return whether advanced composition of these noises stays within epsilon, as the short formula assumes."""
     each = 2 * test / noise
     if each > epsilon:
         return False

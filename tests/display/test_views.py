@@ -1,4 +1,4 @@
-"""What a terminal and a notebook show of sessions, plans and releases."""
+"""What a terminal and a notebook show for sessions, plans and releases."""
 
 import re
 from html.parser import HTMLParser
@@ -46,7 +46,7 @@ def wide():
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
-    """All at once in one page, each in a frame of its own; opened plans too."""
+    """All views are in one page, each in a frame of its own, with plans unfolded."""
     together = "".join(views(session).values())
     found = measure(together, dark=dark)
     assert found["page"] == [600, 600]
@@ -171,7 +171,7 @@ def test_bars_and_headers_say_what_they_are(session):
 
 
 def shown(html):
-    """Return a view as text, line by line: what a reader gets of it."""
+    """Return the text that a reader sees in a view, line by line."""
     html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(r"</tr>|</div>|</summary>", "\n", html)
     html = re.sub(r"<br>", ", ", html)
@@ -264,7 +264,7 @@ def test_a_session_in_a_terminal(session):
 
 
 def test_a_measure_without_a_bound_is_full():
-    """Of a Gaussian that is too much for the basic account only the rho counts."""
+    """If a Gaussian exceeds the account in epsilon, only its rho counts."""
     session = a_session()
     with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
         release = reservation.commit(pl.DataFrame({"n": [1]}))

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._audit.audit import judged
+from dp_polars._audit.events import judged
 from dp_polars._audit.samples import Samples
 from dp_polars._many import online_release as online
 from dp_polars._many.domain_columns import domain_of_words

@@ -52,7 +52,7 @@ def test_a_comparison_reads_on_exactly_when_it_must():
     low, _ = enclose_exp(Fraction(1), 64)
     assert LazyUniform(low - 1, 64, ScriptedBits()).below_exp(Fraction(1))
     assert not LazyUniform(low + 1, 64, ScriptedBits()).below_exp(Fraction(1))
-    # The word that holds exp(-1) itself is decided by the next 64 bits.
+    # The word that contains exp(-1) is decided by the next 64 bits.
     next_word = enclose_exp(Fraction(1), 128)[0] - (low << 64)
     assert LazyUniform(low, 64, ScriptedBits([next_word - 1])).below_exp(Fraction(1))
     assert not LazyUniform(low, 64, ScriptedBits([next_word + 1])).below_exp(Fraction(1))
@@ -105,7 +105,7 @@ def test_exp_coins_have_their_probability(exponent):
 
 
 def exact_coin(word: int, exponent: Fraction) -> bool | None:
-    """What integers say of a 32-bit word: True, False, or None when 32 bits do not decide."""
+    """Return what integers decide for a 32-bit word: True, False, or None if 32 bits are not enough."""
     low, high = enclose_exp(exponent, 64)
     if (word + 1) << 32 <= low:
         return True
@@ -118,7 +118,7 @@ def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words(
     exponents = [Fraction(int(a), int(b)) for a, b in generator.integers(1, 10**6, (n, 2))]
     floats = np.array([float(e) for e in exponents])
     words = generator.integers(0, 1 << 32, n, dtype=np.uint32)
-    # Half of the words lie within a few units of the boundary, where the filter is put to the test.
+    # Half of the words lie within a few units of the boundary, where the filter is hardest to get right.
     near = np.floor(np.exp(-floats) * 2.0**32) + generator.integers(-4, 5, n)
     words = np.where(np.arange(n) % 2, np.clip(near, 0, 2**32 - 1), words).astype(np.uint32)
     coins = exp_coins(words, floats, lambda i: exponents[i], SeededBits(8))
@@ -128,7 +128,7 @@ def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words(
         undecided += expected is None
         differences += expected is not None and expected != coin
     assert differences == 0
-    assert undecided > 100  # the words that need more bits were really there
+    assert undecided > 100  # words that need more bits did occur
 
 
 def test_the_forced_fall_back_gives_the_same_coins(monkeypatch):

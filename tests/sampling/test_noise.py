@@ -1,7 +1,7 @@
-"""Discrete Laplace and Gaussian noise are exactly what they claim, on the fast path and on the slow one.
+"""Discrete Laplace and Gaussian noise have exactly their distributions, on the fast path and on the slow one.
 
-Three layers: the lookup agrees with integer arithmetic on the same random words (statistics would miss a wrong error
-bound); the fall-back is forced and agrees; and whole samples fit the enumerated distribution.
+The tests have three layers. The lookup agrees with integer arithmetic on the same random words (statistics would miss a
+wrong error bound). The fall-back is forced and agrees. Whole samples fit the enumerated distribution.
 """
 
 import math
@@ -44,7 +44,7 @@ def pmf_of(shape, reach: int) -> dict[int, float]:
 
 
 def test_the_lookup_never_differs_from_integers_on_the_same_words():
-    """More than 100,000 words over all shapes: random ones, both tails, and the neighbours of every boundary."""
+    """Try over 100,000 words for all shapes: random ones, both tails, and the neighbours of every boundary."""
     checked = differences = 0
     for number, shape in enumerate(SHAPES + EXTREMES):
         lookup = SamplingTable(shape)
@@ -59,7 +59,7 @@ def test_the_lookup_never_differs_from_integers_on_the_same_words():
         crossed = lookup._cells[top] < 0
         script = ScriptedBits(full[crossed] << np.uint64(16))
         found, _ = lookup.buckets(top, script)
-        # Where 16 bits decided, every extension must give that bucket; the 48 bits here are one of them.
+        # If 16 bits decided, every extension must give that bucket; the 48 bits here are one of them.
         for value, bucket in zip(full.tolist(), found.tolist(), strict=True):
             differences += lookup.exact_bucket(LazyUniform(value, 64, SeededBits(1))) != bucket
             checked += 1
@@ -84,7 +84,7 @@ def test_the_forced_fall_back_gives_the_same_buckets(monkeypatch):
     for shape in SHAPES:
         usual = SamplingTable(shape)
         expected, _ = usual.buckets(top, ScriptedBits(full[usual._cells[top] < 0] << np.uint64(16)))
-        monkeypatch.setattr(noise_module, "_MARGIN", 2.0)  # every number is now too near a boundary
+        monkeypatch.setattr(noise_module, "_MARGIN", 2.0)  # every number is now too close to a boundary
         forced = SamplingTable(shape)
         monkeypatch.setattr(forced, "_cells", np.full(1 << 16, -1, np.int16))
         by_integers, crossed = forced.buckets(top, ScriptedBits(full << np.uint64(16)))
@@ -94,7 +94,7 @@ def test_the_forced_fall_back_gives_the_same_buckets(monkeypatch):
 
 
 def test_boundaries_are_the_cumulative_weights():
-    """The exact boundaries, from the definition: bucket sizes times largest weights, both tails as a geometric sum."""
+    """Compute the exact boundaries from the definition: bucket sizes times largest weights, and geometric tails."""
     for shape in SHAPES:
         lookup = SamplingTable(shape)
         width = 1 << lookup.shift
@@ -162,7 +162,7 @@ def test_wide_noise_has_the_right_quantiles_and_no_favoured_residues(scale):
 
 
 def test_rejection_within_a_bucket_follows_the_density():
-    """Scale 1000: each point of the middle buckets, where the bucket's width matters most."""
+    """Test each point of the middle buckets at scale 1000, where the width of the bucket matters most."""
     shape = LaplaceShape(Fraction(1000))
     samples = discrete_laplace(shape.scale, 2_000_000, SeededBits(6))
     pmf = pmf_of(shape, 45_000)
@@ -200,7 +200,7 @@ def test_tails_have_the_conditional_distribution(monkeypatch):
 def test_a_sample_beyond_64_bits_becomes_a_python_integer():
     shape = LaplaceShape(Fraction(1 << 52))
     lookup = SamplingTable(shape)
-    # The last 16-bit word, then 48 ones: the right tail. Its geometric part reads 2200 bits of zeros.
+    # The last 16-bit word and then 48 ones give the right tail. Its geometric part reads 2200 zero bits.
     zeros = [[0] for _ in range(60)]
     source = ScriptedBits([0xFFFF], [(1 << 64) - 1], [0], [0], [0], *zeros)
     samples = lookup._propose(1, source)
@@ -208,7 +208,7 @@ def test_a_sample_beyond_64_bits_becomes_a_python_integer():
     assert samples[0] > 1 << 63
 
 
-# ---------------------------------------------------------------- the geometric ground
+# ---------------------------------------------------------------- the geometric distribution
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(1000), Fraction(10**12)])
