@@ -283,7 +283,7 @@ def test_the_tradeoff_refuses_what_would_spend():
         with pytest.raises(dp.InvalidParameterError, match="Nothing may be spent"):
             dp.plot.tradeoff(lambda epsilon: VISITS.dp.count(epsilon=epsilon), epsilons=[0.1, 0.2])
         assert session.releases == ()
-        with pytest.raises(dp.InvalidParameterError, match="tradeoff takes"):
+        with pytest.raises(dp.InvalidParameterError, match="tradeoff needs"):
             dp.plot.tradeoff(VISITS.dp.preview.count(epsilon=0.1))
         with pytest.raises(dp.InvalidParameterError, match="empty"):
             dp.plot.tradeoff(VISITS.dp.preview.count, epsilons=[])
@@ -348,7 +348,7 @@ def test_a_loss_that_is_not_known_says_so():
             dp.plot.privacy_loss(plan)
         with session.reserve(dp.pure_cost(0.1), label="own") as reservation:
             release = reservation.commit(pl.DataFrame({"n": [1]}))
-        with pytest.raises(dp.InvalidParameterError, match="plan is not known"):
+        with pytest.raises(dp.InvalidParameterError, match="plan of this release is not known"):
             dp.plot.privacy_loss(release)
         with pytest.raises(dp.InvalidParameterError, match="got int"):
             dp.plot.privacy_loss(3)

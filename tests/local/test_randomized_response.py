@@ -445,7 +445,7 @@ def test_steps_that_keep_all_rows_are_fine(rich):
         ("vote", {"epsilon": 1, "categories": ["yes"]}, "at least two different"),
         ("vote", {"epsilon": 1, "categories": ["yes", "yes"]}, "at least two different"),
         ("vote", {"epsilon": 1, "categories": [1, 2]}, "values of the type String"),
-        ("vote", {"epsilon": 1, "categories": "yes"}, "as a list"),
+        ("vote", {"epsilon": 1, "categories": "yes"}, "a list of values of the type"),
         ("flag", {"epsilon": 1, "categories": [0, 1]}, "values of the type Boolean"),
         ("color", {"epsilon": 1, "categories": ["red", "pink"]}, "values of the type Enum"),
         ("age", {"epsilon": 1, "categories": [0, 1.5]}, "values of the type Int64"),

@@ -336,7 +336,7 @@ def test_classic_is_the_textbook_sigma_and_holds_up_to_epsilon_one():
 
 @pytest.mark.parametrize("epsilon", [1 + 1e-9, 1.5, 8, 1e6])
 def test_classic_is_refused_above_one(epsilon):
-    with pytest.raises(InvalidParameterError, match="up to 1 only"):
+    with pytest.raises(InvalidParameterError, match="only for epsilon up to 1"):
         variance_of(1, epsilon, 1e-6, calibration="classic")
 
 

@@ -131,12 +131,12 @@ FRAME = pl.DataFrame({"vote": ["a", "b"], "category": [1, 2], "region": ["x", "y
 @pytest.mark.parametrize(
     ("responses", "column", "words", "message"),
     [
-        (FRAME, None, {}, "Which column"),
+        (FRAME, None, {}, "Say which column"),
         (FRAME, "nope", {}, "no column nope"),
         (FRAME, "vote", {"by": "nope"}, "no column nope"),
-        (FRAME, "vote", {"by": ["region", "region"]}, "twice"),
-        (FRAME, "vote", {"by": "vote"}, "twice"),
-        (FRAME, "vote", {"by": "category"}, "rename it"),
+        (FRAME, "vote", {"by": ["region", "region"]}, "each column once"),
+        (FRAME, "vote", {"by": "vote"}, "each column once"),
+        (FRAME, "vote", {"by": "category"}, "Rename it"),
         (FRAME["vote"], "vote", {}, "columns of a frame"),
         (FRAME["vote"], None, {"by": "region"}, "columns of a frame"),
         (FRAME, "vote", {"confidence": 1.5}, "confidence"),

@@ -805,7 +805,7 @@ def test_parameters_without_meaning_are_refused_before_any_draw(monkeypatch, fun
         ({"delta": 0, "constants": "dwork-roth"}, "delta"),
         ({"delta": 1, "constants": "dwork-roth"}, "delta"),
         ({"delta": math.nan, "constants": "dwork-roth"}, "delta"),
-        ({"hits": 10**7, "epsilon": 1e-9}, "64 bits: use a larger epsilon or fewer hits"),
+        ({"hits": 10**7, "epsilon": 1e-9}, "64 bits. Use a larger epsilon or fewer hits"),
         ({"hits": 10**7, "epsilon": 1e-9, "constants": "dwork-roth"}, "64 bits"),
     ],
 )

@@ -63,7 +63,8 @@ def _found(of: Any) -> WorstCaseLoss:
     if isinstance(of, Release):
         if of.plan is None:
             raise InvalidParameterError(
-                "This release was made by another process, so its plan is unknown. Pass df.dp.preview.count(...)."
+                "The plan of this release is not known here: another process made it, or it was charged by hand. "
+                "Draw a plan instead: dp.plot.privacy_loss(df.dp.preview.count(...))."
             )
         return loss_of(of.plan)
     return loss_of(of)
