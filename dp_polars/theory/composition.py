@@ -49,7 +49,8 @@ class Guarantee:
 
     Examples
     --------
-    >>> epsilon, delta = Guarantee(1.0, 1e-6)
+    >>> import dp_polars as dp
+    >>> epsilon, delta = dp.theory.Guarantee(1.0, 1e-6)
     >>> epsilon
     1.0
     """
@@ -90,7 +91,8 @@ def basic(epsilons: Iterable[Number], deltas: Iterable[Number] = ()) -> Guarante
 
     Examples
     --------
-    >>> basic([0.1] * 10, [1e-7, 2e-7])
+    >>> import dp_polars as dp
+    >>> dp.theory.basic([0.1] * 10, [1e-7, 2e-7])
     Guarantee(epsilon=1.0, delta=3e-07)
     """
     total_epsilon = sum((_term(value, "epsilon") for value in _all_of(epsilons, "epsilons")), Fraction(0))
@@ -137,7 +139,8 @@ def advanced(
 
     Examples
     --------
-    >>> round(advanced(0.01, 100, slack=1e-6).epsilon, 3)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.advanced(0.01, 100, slack=1e-6).epsilon, 3)
     0.536
     """
     each, k, spare, each_delta = _homogeneous(epsilon, count, slack, delta)
@@ -184,7 +187,8 @@ def optimal(epsilon: Number, count: int, *, slack: Number, delta: Number = 0.0) 
 
     Examples
     --------
-    >>> round(optimal(0.01, 100, slack=1e-6).epsilon, 3)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.optimal(0.01, 100, slack=1e-6).epsilon, 3)
     0.392
     """
     each, k, spare, each_delta = _homogeneous(epsilon, count, slack, delta)
@@ -218,7 +222,8 @@ def group_privacy(epsilon: Number, delta: Number, size: int) -> Guarantee:
 
     Examples
     --------
-    >>> group_privacy(0.5, 0.0, 3)
+    >>> import dp_polars as dp
+    >>> dp.theory.group_privacy(0.5, 0.0, 3)
     Guarantee(epsilon=1.5, delta=0.0)
     """
     each = epsilon_of(epsilon)
@@ -252,7 +257,8 @@ def group_zcdp(rho: Number, size: int) -> float:
 
     Examples
     --------
-    >>> group_zcdp(0.01, 3)
+    >>> import dp_polars as dp
+    >>> dp.theory.group_zcdp(0.01, 3)
     0.09
     """
     return float_not_below(positive(rho, "rho") * count_of(size, "size") ** 2)

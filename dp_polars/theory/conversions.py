@@ -46,7 +46,8 @@ def pure_to_zcdp(epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(pure_to_zcdp(1.0), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.pure_to_zcdp(1.0), 6)
     0.462117
     """
     rate = float(epsilon_of(epsilon))
@@ -72,7 +73,8 @@ def zcdp_of_exponential_mechanism(epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(zcdp_of_exponential_mechanism(1.0), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_of_exponential_mechanism(1.0), 6)
     0.125
     """
     rate = float(epsilon_of(epsilon))
@@ -99,7 +101,8 @@ def zcdp_of_gaussian(sensitivity: Number, sigma: Number) -> float:
 
     Examples
     --------
-    >>> round(zcdp_of_gaussian(1, 50), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_of_gaussian(1, 50), 6)
     0.0002
     """
     ratio = positive(sensitivity, "sensitivity") / positive(sigma, "sigma")
@@ -123,7 +126,8 @@ def zcdp_to_delta(rho: Number, epsilon: Number) -> float:
 
     Examples
     --------
-    >>> 9e-7 < zcdp_to_delta(0.0243, 1.0) < 1e-6
+    >>> import dp_polars as dp
+    >>> 9e-7 < dp.theory.zcdp_to_delta(0.0243, 1.0) < 1e-6
     True
     """
     price, loss = float(positive(rho, "rho")), nonnegative(epsilon, "epsilon")
@@ -158,7 +162,8 @@ def zcdp_to_epsilon(rho: Number, delta: Number) -> float:
 
     Examples
     --------
-    >>> round(zcdp_to_epsilon(0.02, 1e-6), 3)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_to_epsilon(0.02, 1e-6), 3)
     0.9
     """
     price = float(positive(rho, "rho"))
@@ -193,7 +198,8 @@ def approximate_to_zcdp(epsilon: Number, delta: Number) -> float:
 
     Examples
     --------
-    >>> round(approximate_to_zcdp(1.0, 1e-6), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.approximate_to_zcdp(1.0, 1e-6), 4)
     0.0244
     """
     loss = float(epsilon_of(epsilon))
@@ -236,7 +242,8 @@ def gaussian_delta(epsilon: Number, *, sensitivity: Number = 1, sigma: Number) -
 
     Examples
     --------
-    >>> round(gaussian_delta(1.0, sigma=1.0), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.gaussian_delta(1.0, sigma=1.0), 4)
     0.1269
     """
     loss = nonnegative(epsilon, "epsilon")

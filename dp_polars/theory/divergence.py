@@ -78,7 +78,8 @@ def max_divergence(p: Distribution, q: Distribution) -> float:
 
     Examples
     --------
-    >>> round(max_divergence({"yes": 0.75, "no": 0.25}, {"yes": 0.25, "no": 0.75}), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.max_divergence({"yes": 0.75, "no": 0.25}, {"yes": 0.25, "no": 0.75}), 4)
     1.0986
     """
     losses, _ = log_ratios(*paired(p, q))
@@ -105,10 +106,11 @@ def approximate_max_divergence(p: Distribution, q: Distribution, delta: Number) 
 
     Examples
     --------
+    >>> import dp_polars as dp
     >>> p, q = [0.5, 0.4, 0.1], [0.4, 0.6, 0.0]
-    >>> max_divergence(p, q)
+    >>> dp.theory.max_divergence(p, q)
     inf
-    >>> round(approximate_max_divergence(p, q, 0.1), 4)
+    >>> round(dp.theory.approximate_max_divergence(p, q, 0.1), 4)
     0.2231
     """
     aside = float(delta_of(delta, zero=True))
@@ -149,7 +151,8 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(hockey_stick([0.75, 0.25], [0.25, 0.75], 0), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.hockey_stick([0.75, 0.25], [0.25, 0.75], 0), 6)
     0.5
     """
     loss = real(epsilon, "epsilon")
@@ -173,7 +176,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> float:
 
     Examples
     --------
-    >>> round(kl_divergence([0.75, 0.25], [0.25, 0.75]), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.kl_divergence([0.75, 0.25], [0.25, 0.75]), 4)
     0.5493
     """
     first, second = paired(p, q)

@@ -57,10 +57,11 @@ class PrivacyLoss:
 
     Examples
     --------
-    >>> loss = PrivacyLoss.randomized_response(0.01).self_compose(1000)
+    >>> import dp_polars as dp
+    >>> loss = dp.theory.PrivacyLoss.randomized_response(0.01).self_compose(1000)
     >>> round(loss.epsilon(1e-6), 3)
     1.365
-    >>> both = loss.compose(PrivacyLoss.gaussian(sigma=50))
+    >>> both = loss.compose(dp.theory.PrivacyLoss.gaussian(sigma=50))
     >>> both.delta(1.4) > loss.delta(1.4)
     True
     """
@@ -96,9 +97,15 @@ class PrivacyLoss:
     def of(cls, p: Distribution, q: Distribution) -> PrivacyLoss:
         """Return the privacy loss of P against Q, two discrete distributions.
 
+        Parameters
+        ----------
+        p, q
+            Probabilities of the same outcomes: two arrays, or two dicts from outcome to probability.
+
         Examples
         --------
-        >>> loss = PrivacyLoss.of({"a": 0.5, "b": 0.4, "c": 0.1}, {"a": 0.5, "b": 0.5})
+        >>> import dp_polars as dp
+        >>> loss = dp.theory.PrivacyLoss.of({"a": 0.5, "b": 0.4, "c": 0.1}, {"a": 0.5, "b": 0.5})
         >>> loss.infinite
         0.1
         """
@@ -112,9 +119,17 @@ class PrivacyLoss:
     def gaussian(cls, sigma: Number, sensitivity: Number = 1) -> PrivacyLoss:
         """Return the privacy loss of continuous Gaussian noise, which is the same in both directions.
 
+        Parameters
+        ----------
+        sigma
+            The standard deviation of the noise.
+        sensitivity
+            The Euclidean sensitivity.
+
         Examples
         --------
-        >>> round(PrivacyLoss.gaussian(50).self_compose(100).epsilon(1e-6), 3)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.gaussian(50).self_compose(100).epsilon(1e-6), 3)
         0.834
         """
         ratio = float(positive(sensitivity, "sensitivity") / positive(sigma, "sigma"))
@@ -124,9 +139,15 @@ class PrivacyLoss:
     def randomized_response(cls, epsilon: Number) -> PrivacyLoss:
         """Return the privacy loss of randomized response, the worst epsilon-DP mechanism.
 
+        Parameters
+        ----------
+        epsilon
+            The pure guarantee.
+
         Examples
         --------
-        >>> PrivacyLoss.randomized_response(0.5).delta(0.5)
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.randomized_response(0.5).delta(0.5)
         0.0
         """
         loss = float(epsilon_of(epsilon))
@@ -141,9 +162,17 @@ class PrivacyLoss:
         The losses lie between −sensitivity/scale and sensitivity/scale, and each tail of the noise is one atom. At
         sensitivity 1 there is nothing between the tails, and the loss is that of randomized response.
 
+        Parameters
+        ----------
+        scale
+            The scale b of the noise.
+        sensitivity
+            The absolute sensitivity, a whole number.
+
         Examples
         --------
-        >>> PrivacyLoss.discrete_laplace(scale=2, sensitivity=2).losses.tolist()
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.discrete_laplace(scale=2, sensitivity=2).losses.tolist()
         [-1.0, 0.0, 1.0]
         """
         width = positive(scale, "scale")
@@ -171,7 +200,8 @@ class PrivacyLoss:
 
         Examples
         --------
-        >>> PrivacyLoss.gaussian(sigma=1).mean
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.gaussian(sigma=1).mean
         0.5...
         """
         if self.infinite > 0.0:
@@ -184,9 +214,20 @@ class PrivacyLoss:
         If it is at most δ, then (ε, δ)-DP holds in this direction (Dwork and Roth 2014, Lemma 3.17). The converse does
         not hold.
 
+        Parameters
+        ----------
+        epsilon
+            Any number.
+
+        Returns
+        -------
+        float
+            The probability, rounded up.
+
         Examples
         --------
-        >>> round(PrivacyLoss.randomized_response(1.0).tail(0.5), 4)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.randomized_response(1.0).tail(0.5), 4)
         0.7311
         """
         threshold = real(epsilon, "epsilon")
@@ -201,9 +242,20 @@ class PrivacyLoss:
     def delta(self, epsilon: Number) -> float:
         """Return the exact delta in this direction, which is the hockey-stick divergence, rounded up.
 
+        Parameters
+        ----------
+        epsilon
+            Any number.
+
+        Returns
+        -------
+        float
+            The least delta at this epsilon.
+
         Examples
         --------
-        >>> round(PrivacyLoss.gaussian(sigma=1).delta(1.0), 4)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.gaussian(sigma=1).delta(1.0), 4)
         0.1269
         """
         return self._delta(real(epsilon, "epsilon"))
@@ -223,9 +275,20 @@ class PrivacyLoss:
 
         It is infinite if delta is below the mass at infinity, or if delta is 0 and there is a Gaussian part.
 
+        Parameters
+        ----------
+        delta
+            The delta to promise; it may be 0.
+
+        Returns
+        -------
+        float
+            The least epsilon at this delta.
+
         Examples
         --------
-        >>> PrivacyLoss.randomized_response(0.5).epsilon(0)
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.randomized_response(0.5).epsilon(0)
         0.5
         """
         target = float(delta_of(delta, zero=True))
@@ -271,9 +334,15 @@ class PrivacyLoss:
         Losses that agree to 1e-12 are merged into the larger one. The result is exact up to 2^18 atoms. Beyond that,
         outcomes are split pessimistically onto an even grid, and a tail of probability 1e-40 counts as infinite.
 
+        Parameters
+        ----------
+        other
+            The loss of the other release.
+
         Examples
         --------
-        >>> once = PrivacyLoss.randomized_response(0.5)
+        >>> import dp_polars as dp
+        >>> once = dp.theory.PrivacyLoss.randomized_response(0.5)
         >>> [round(loss, 6) for loss in once.compose(once).losses.tolist()]
         [-1.0, 0.0, 1.0]
         """
@@ -297,9 +366,15 @@ class PrivacyLoss:
     def self_compose(self, count: int) -> PrivacyLoss:
         """Return the loss of `count` independent releases of this kind, computed by repeated squaring.
 
+        Parameters
+        ----------
+        count
+            The number of releases, at least 1.
+
         Examples
         --------
-        >>> round(PrivacyLoss.randomized_response(0.01).self_compose(100).epsilon(1e-6), 3)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.randomized_response(0.01).self_compose(100).epsilon(1e-6), 3)
         0.392
         """
         times = count_of(count, "count")

@@ -40,7 +40,8 @@ def renyi_divergence(p: Distribution, q: Distribution, order: Number) -> float:
 
     Examples
     --------
-    >>> round(renyi_divergence([0.75, 0.25], [0.25, 0.75], 2), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.renyi_divergence([0.75, 0.25], [0.25, 0.75], 2), 4)
     0.8473
     """
     alpha = order_of(order)
@@ -81,7 +82,8 @@ def renyi_of_gaussian(order: Number, *, sensitivity: Number = 1, sigma: Number) 
 
     Examples
     --------
-    >>> round(renyi_of_gaussian(2, sigma=1), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.renyi_of_gaussian(2, sigma=1), 6)
     1.0
     """
     alpha = order_of(order)
@@ -111,7 +113,8 @@ def renyi_of_laplace(order: Number, *, sensitivity: Number = 1, scale: Number) -
 
     Examples
     --------
-    >>> round(renyi_of_laplace(2, scale=1), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.renyi_of_laplace(2, scale=1), 4)
     0.6191
     """
     alpha = order_of(order)
@@ -148,7 +151,8 @@ def renyi_of_randomized_response(order: Number, epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(renyi_of_randomized_response(2, 1.0), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.renyi_of_randomized_response(2, 1.0), 4)
     0.7353
     """
     alpha = order_of(order)
@@ -211,7 +215,8 @@ def renyi_to_epsilon(orders: Iterable[Number], divergences: Iterable[Number], de
 
     Examples
     --------
-    >>> epsilon, order = renyi_to_epsilon([2, 8, 32], [0.04, 0.16, 0.64], 1e-6)
+    >>> import dp_polars as dp
+    >>> epsilon, order = dp.theory.renyi_to_epsilon([2, 8, 32], [0.04, 0.16, 0.64], 1e-6)
     >>> round(epsilon, 3), order
     (0.942, 32.0)
     """
@@ -251,9 +256,9 @@ class RenyiAccountant:
 
     Examples
     --------
+    >>> import dp_polars as dp
     >>> from functools import partial
-    >>> from dp_polars.theory import renyi_of_gaussian
-    >>> accountant = RenyiAccountant().compose(partial(renyi_of_gaussian, sigma=50), count=100)
+    >>> accountant = dp.theory.RenyiAccountant().compose(partial(dp.theory.renyi_of_gaussian, sigma=50), count=100)
     >>> round(accountant.epsilon(1e-6), 2)
     0.9
     """
@@ -271,9 +276,17 @@ class RenyiAccountant:
     def compose(self, curve: Curve, count: int = 1) -> RenyiAccountant:
         """Return the accountant after `count` more releases whose divergence is `curve(order)`.
 
+        Parameters
+        ----------
+        curve
+            A function from an order to an upper bound on the Renyi divergence.
+        count
+            The number of releases, at least 1.
+
         Examples
         --------
-        >>> once = RenyiAccountant().compose(lambda order: 0.01 * order)
+        >>> import dp_polars as dp
+        >>> once = dp.theory.RenyiAccountant().compose(lambda order: 0.01 * order)
         >>> twice = once.compose(lambda order: 0.01 * order)
         >>> twice.epsilon(1e-6) > once.epsilon(1e-6)
         True
@@ -290,9 +303,15 @@ class RenyiAccountant:
     def epsilon(self, delta: Number) -> float:
         """Return the total epsilon at a delta, using the best order.
 
+        Parameters
+        ----------
+        delta
+            The delta to promise.
+
         Examples
         --------
-        >>> round(RenyiAccountant().compose(lambda order: 0.02 * order).epsilon(1e-6), 2)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.RenyiAccountant().compose(lambda order: 0.02 * order).epsilon(1e-6), 2)
         0.9
         """
         return renyi_to_epsilon(self.orders, self.divergences, delta)[0]
@@ -300,9 +319,15 @@ class RenyiAccountant:
     def delta(self, epsilon: Number) -> float:
         """Return the total delta at an epsilon, using the best order.
 
+        Parameters
+        ----------
+        epsilon
+            The epsilon to promise, at least 0.
+
         Examples
         --------
-        >>> RenyiAccountant().compose(lambda order: 0.0243 * order).delta(1.0) < 1e-6
+        >>> import dp_polars as dp
+        >>> dp.theory.RenyiAccountant().compose(lambda order: 0.0243 * order).delta(1.0) < 1e-6
         True
         """
         loss = nonnegative(epsilon, "epsilon")
