@@ -13,7 +13,7 @@ used for.
 May import: numpy, `_numbers`. Never: anything else of the library.
 """
 
-from dp_polars._sampling.bernoulli import bernoulli, bernoulli_exp, bernoulli_exp_each
+from dp_polars._sampling.bernoulli import bernoulli, bernoulli_exp_each
 from dp_polars._sampling.noise import discrete_gaussian, discrete_laplace
 from dp_polars._sampling.uniform import SYSTEM_BITS, BitSource, uniform_integer, uniform_integers
 
@@ -21,7 +21,6 @@ __all__ = [
     "SYSTEM_BITS",
     "BitSource",
     "bernoulli",
-    "bernoulli_exp",
     "bernoulli_exp_each",
     "discrete_gaussian",
     "discrete_laplace",

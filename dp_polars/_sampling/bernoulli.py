@@ -108,11 +108,6 @@ def bernoulli(probability: Fraction, size: int, source: BitSource) -> NDArray[np
     return enclosed_coins(enclose_fraction(probability), size, source)
 
 
-def bernoulli_exp(exponent: Fraction, size: int, source: BitSource) -> NDArray[np.bool_]:
-    """Return `size` independent coins that are True with probability exactly exp(-exponent)."""
-    return enclosed_coins(lambda bits: enclose_exp(exponent, bits), size, source)
-
-
 def enclosed_coins(enclose: Enclosure, size: int, source: BitSource) -> NDArray[np.bool_]:
     """Return `size` independent coins that are True with exactly the probability that `enclose` encloses."""
     low, high = enclose(_BITS)

@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidDataError
 
-Numeric = int | float | NDArray[Any] | pl.Series
-"""A number, a numpy array or a Polars Series."""
-
 _EXACT_IN_FLOAT = 1 << 53  # every whole number up to here is a float
 
 

@@ -160,9 +160,8 @@ def read_scores(scores: Any) -> NDArray[Any]:
 
 def _rate(sensitivity: Number, epsilon: Number, monotone: bool) -> Fraction:
     """Return the factor of the score in the exponent."""
-    if not isinstance(monotone, bool | np.bool_):  # the text "False" would count as true and halve the noise
-        raise InvalidParameterError(f"monotone must be True or False, got {type(monotone).__name__}.")
-    return epsilon_of(epsilon) / ((1 if flag_of(monotone, "monotone") else 2) * positive(sensitivity, "sensitivity"))
+    one_way = flag_of(monotone, "monotone")  # the text "False" would count as true and halve the noise
+    return epsilon_of(epsilon) / ((1 if one_way else 2) * positive(sensitivity, "sensitivity"))
 
 
 def _gaps(scores: NDArray[Any], rate: Fraction) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_polars._sampling import bernoulli, bernoulli_exp, bernoulli_exp_each
-from dp_polars._sampling.bernoulli import LazyUniform, enclose_exp, enclose_fraction, exp_coins
+from dp_polars._sampling import bernoulli, bernoulli_exp_each
+from dp_polars._sampling.bernoulli import LazyUniform, enclose_exp, enclose_fraction, enclosed_coins, exp_coins
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits
 
@@ -98,7 +98,8 @@ def test_rational_coins_have_their_probability(probability):
 @pytest.mark.parametrize("exponent", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(7)])
 def test_exp_coins_have_their_probability(exponent):
     n = 200_000
-    assert binomial_fits(int(bernoulli_exp(exponent, n, SeededBits(5)).sum()), n, float(np.exp(-float(exponent))))
+    coins = enclosed_coins(lambda bits: enclose_exp(exponent, bits), n, SeededBits(5))
+    assert binomial_fits(int(coins.sum()), n, float(np.exp(-float(exponent))))
     approximate = np.full(n, float(exponent))
     coins = bernoulli_exp_each(approximate, lambda i: exponent, SeededBits(6))
     assert binomial_fits(int(coins.sum()), n, float(np.exp(-float(exponent))))
