@@ -1,9 +1,10 @@
 """Floats on a power-of-two grid, and sums that saturate instead of wrapping around.
 
 Two floats within a distance `d` of each other lie within `d / step + 1` grid points of each other after both are
-rounded to multiples of `step`. Over `count` floats, the sensitivity in grid points is therefore at most `sensitivity /
-step + count` in the L1 norm and `sensitivity / step + sqrt(count)` in the L2 norm. The step depends on public numbers
-only (sensitivity, noise, count), never on the values. Mironov 2012 shows why noise on floats without a grid leaks.
+rounded to multiples of `step`. Over `count` floats, the sensitivity in grid points is therefore at most
+`sensitivity / step + count` in the L1 norm and `sensitivity / step + sqrt(count)` in the L2 norm. The step depends on
+public numbers only (sensitivity, noise, count), never on the values. Mironov 2012 shows why noise on floats without a
+grid leaks.
 """
 
 from __future__ import annotations
