@@ -34,12 +34,12 @@ def test_the_required_four_are_the_only_requirements():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_draws_randomness_but_from_the_system(path):
-    """numpy's generators and Python's `random` are for tests; `secrets` names files, `bits` reads the system's."""
+    """numpy's generators and Python's `random` are for tests; `secrets` names files, `uniform` reads the system's."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             assert not (node.attr == "random" and getattr(node.value, "id", "") in {"np", "numpy"}), path
-            assert node.attr != "urandom" or path.name == "bits.py"
+            assert node.attr != "urandom" or path.parts[-2:] == ("_sampling", "uniform.py")
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             assert not {"random", "numpy.random"} & set(modules), path

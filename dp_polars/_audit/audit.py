@@ -1,30 +1,19 @@
-"""`dp.audit`: ask a question of two neighbouring inputs very often, and see whether the answers tell too much."""
+"""`dp.audit`: ask a question of two neighbouring inputs very often, and see whether the answers reveal too much."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from dp_polars._audit.copies import can_be_copied, copies_of, draws_at_random, numbers_in
-from dp_polars._audit.events import Event, chosen_event, worth_of
-from dp_polars._audit.limits import (
-    binomial_lower,
-    binomial_upper,
-    gaussian_epsilon,
-    mean_lower,
-    mean_upper,
-    mu_of,
-)
-from dp_polars._audit.neighbours import check_neighbours
+from dp_polars._audit.events import Judgement, judged
+from dp_polars._audit.limits import gaussian_epsilon, mu_of
 from dp_polars._audit.result import AuditResult
-from dp_polars._audit.samples import Floats, Names, Samples, joined, samples_of
+from dp_polars._audit.samples import Names, Samples, joined, samples_of
 from dp_polars._choices.release import ChoiceRun
 from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, probability_of
 from dp_polars._plan.plan import Plan
@@ -32,19 +21,20 @@ from dp_polars._release.rehearsal import Make, Rehearsal
 from dp_polars._release.run import QueryRun
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars._session.session import Session, spending_only
+from dp_polars._session.terms import Terms, _Row
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory import zcdp_to_epsilon
 
 Question = Callable[[pl.DataFrame], Any]
 
 RUNS, REPEATS, WHOLE = 1_000_000, 2_000, 1_000
-"""How often a question is answered if nobody says: with its noise alone, with what follows the charge, all of it."""
+"""Default number of answers if only noise is redrawn, if a release is repeated after its charge, if all is repeated."""
 
 _FEWEST = 100
-_MOST_NUMBERS = 20_000_000  # that are kept of one input
-_LIMITS = 2  # a lower one of the event on one input, an upper one on the other
-_POINTS = 100
-_DELTA = 1e-6  # at which a rho is shown as an epsilon, where the session has no delta
+_COUNT = "\0count"  # a column name that no frame has
+_MOST_NUMBERS = 20_000_000  # that are kept for one input
+_LIMITS = 2  # a lower limit of the event's probability on one input, an upper limit on the other
+_DELTA = 1e-6  # at which a rho is shown as an epsilon if the session has no delta
 
 
 def audit(
@@ -60,53 +50,55 @@ def audit(
     reads: int = 400,
     confidence: float = 0.99,
 ) -> AuditResult:
-    """Try to refute the guarantee of a question: a lower bound on the epsilon that it really has.
+    """Try to refute the guarantee of a question by computing a lower bound on the epsilon that it really has.
 
-    For made-up data only. The question is answered again and again on two neighbouring inputs, and what all these
-    answers tell together is protected by no budget. It runs in sessions of its own that are thrown away; no other
-    session can be charged meanwhile.
+    Use it on made-up data only. The question is answered again and again on two neighbouring inputs, and no budget
+    protects what all these answers reveal together. The audit runs in sessions of its own, which are thrown away; no
+    other session can be charged meanwhile.
 
     Parameters
     ----------
     question
-        Takes a frame and asks with the current session: `lambda frame: frame.dp.count("region", epsilon=1.0)`. For
-        SQL, `dp.connect(None, dp.current_session()).register("visits", frame).sql(...)`. It may open streams, online
-        queries or synthetic rows, and ask several things one after another; what it returns is compared.
+        A function that takes a frame and queries it with the current session:
+        `lambda frame: frame.dp.count("region", epsilon=1.0)`. For SQL, use
+        `dp.connect(None, dp.current_session()).register("visits", frame).sql(...)`. It may open streams, online queries
+        or synthetic rows, and make several queries one after another. Its return values are compared.
     first, second
-        Two made-up frames that are neighbours: as the session says, all rows of one unit are added, removed or
-        replaced. The unit whose rows differ should be the worst one, with more rows, groups and larger values than
-        the caps and bounds allow.
+        Two made-up frames that are neighbours: all rows of one unit are added, removed or replaced, depending on the
+        session. The unit whose rows differ should be the worst case, with more rows, more groups and larger values
+        than the caps and bounds allow.
     session
-        Says the terms. It is neither asked nor charged; one with a ledger file is refused.
+        The session that defines the terms. It is neither queried nor charged. A session with a ledger file is refused.
     made_up
-        Say `made_up=True`: both frames are made up.
+        Say `made_up=True` to confirm that both frames are made up.
     epsilon, delta
-        The claim. If it is not given, the price that the question is charged.
+        The claim. By default it is the price that the question is charged.
     runs
-        How many answers on each input. If it is not given, a million where the noise of one query can be drawn many
-        times at once; 2,000 where a release can be repeated after its charge (synthetic rows, totals); 1,000 where the
-        whole question has to be asked again (streams, online queries, several questions).
+        The number of answers on each input. By default it is a million if the noise of one query can be drawn many
+        times at once, 2,000 if a release can be repeated after its charge (synthetic rows, totals), and 1,000 if the
+        whole question has to be asked again (streams, online queries, several queries).
     reads
-        How often rows are read, where something random happens before the noise: a cap that keeps some groups or rows
-        of a unit, or bounds that are "auto". Many answers then share a read, and fewer reads show less.
+        How often the rows are read if something random happens before the noise: a cap that keeps some groups or rows
+        of a unit, or bounds that are "auto". Many answers then share a read, and fewer reads prove less.
     confidence
-        A question that keeps its claim is found in violation with a probability of at most 1 - confidence.
+        A question that keeps its claim is called a violation with probability at most 1 - confidence.
 
     Returns
     -------
     AuditResult
-        With `verdict`, `epsilon_lower_bound` and `plot()`. An audit can refute a guarantee, never prove it.
+        The result, with `verdict`, `epsilon_lower_bound` and `plot()`. An audit can refute a guarantee, but never prove
+        it.
 
     Notes
     -----
-    A quarter of the answers learns what tells the inputs apart, a quarter chooses one event by that, and half of them
-    judge it by the limits of Clopper and Pearson; answers that share a read are judged read by read. If the event has
-    at least the probability p on one input and at most q on the other, epsilon is at least
-    log((p - delta) / q). Where all noise is Gaussian, an event shows the mu of a Gaussian trade-off curve instead
-    (Dong, Roth and Su 2022), which is compared with the rho that was charged: mu**2 / 2.
+    A quarter of the answers is used to learn what tells the inputs apart, a quarter to choose one event, and half of
+    them to judge it by the limits of Clopper and Pearson 1934. Answers that share a read are judged read by read. If
+    the event has probability at least p on one input and at most q on the other, then epsilon is at least log((p -
+    delta) / q). If all noise is Gaussian, an event proves the mu of a Gaussian trade-off curve instead (Dong, Roth and
+    Su 2022), and mu**2 / 2 is compared with the rho that was charged.
 
-    What is drawn a million times is the noise path of the library itself, on exact numbers that it read itself.
-    Presentation, such as the rounding of a mean, comes after it and can tell no more.
+    The million draws run through the library's own noise path, on exact numbers that it read itself. Presentation, such
+    as the rounding of a mean, comes later and can reveal no more.
 
     Examples
     --------
@@ -119,7 +111,7 @@ def audit(
     >>> found.verdict
     'no violation found'
 
-    Half of the noise that a claim needs is noticed:
+    The audit notices noise that is half of what a claim needs:
 
     >>> dp.audit(asked, people, without, session=session, made_up=True, epsilon=0.5).verdict
     'violation'
@@ -141,17 +133,17 @@ def audit(
 def _check(question: Any, first: Any, second: Any, session: Any, made_up: Any) -> None:
     problems = []
     if not callable(question):
-        problems.append("question is a function of a frame: lambda frame: frame.dp.count('region', epsilon=1.0)")
+        problems.append("question must be a function of a frame: lambda frame: frame.dp.count('region', epsilon=1.0)")
     if not isinstance(first, pl.DataFrame) or not isinstance(second, pl.DataFrame):
-        problems.append("first and second are pl.DataFrame, made up in memory")
+        problems.append("first and second must be pl.DataFrame, made up in memory")
     if not isinstance(session, Session):
-        problems.append("session= says the terms: dp.Session(epsilon=1.0, unit='user_id')")
+        problems.append("session= must define the terms: dp.Session(epsilon=1.0, unit='user_id')")
     elif session.ledger_path is not None:
-        problems.append("session= has a ledger file, so it may guard real data; pass dp.Session(...) without ledger=")
+        problems.append("session= has a ledger file, so it may protect real data; pass dp.Session(...) without ledger=")
     if made_up is not True:
         problems.append(
-            "an audit repeats the same question without limit, and no budget protects what it reads: if both frames "
-            "are made up, say made_up=True; never pass real rows"
+            "an audit repeats the same question without limit, and no budget protects the rows it reads; if both "
+            "frames are made up, say made_up=True, and never pass real rows"
         )
     if problems:
         raise InvalidParameterError("This can't be audited: " + "; ".join(problems) + ".")
@@ -160,33 +152,33 @@ def _check(question: Any, first: Any, second: Any, session: Any, made_up: Any) -
 def _asked(
     question: Question, frame: pl.DataFrame, session: Session, seen: Callable[[Make], None] | None = None
 ) -> tuple[Rehearsal, Any]:
-    """Ask a question once in a session that is thrown away; return what was noted, and the answer."""
+    """Ask a question once in a session that is thrown away. Return the rehearsal and the answer."""
     rehearsal = Rehearsal(session, seen)
-    # A frame of its own: the same object would be found again as the same source.
+    # Clone the frame, because the same object would be recognised as the same source.
     with spending_only(rehearsal.session):
         answer = question(frame.clone())
-        samples_of([answer], Names())  # what is lazy happens now
+        samples_of([answer], Names())  # lazy answers are computed now
     if not rehearsal.made:
         raise InvalidParameterError(
-            "The question was charged to no session of the audit. Ask with the current one: frame.dp.count(...), or "
-            "dp.connect(None, dp.current_session()) for SQL, without session= and without a frame from outside."
+            "The question charged nothing to the session of the audit. Query the frame that is passed in with the "
+            "current session: frame.dp.count(...), or dp.connect(None, dp.current_session()) for SQL, without session=."
         )
     return rehearsal, answer
 
 
-# ---------------------------------------------------------------- what is claimed
+# ---------------------------------------------------------------- the claim
 
 
 @dataclass(frozen=True)
-class _Claim:
+class _PrivacyClaim:
     epsilon: float
     delta: float
     mu: float | None
-    """Of a Gaussian trade-off curve; None: the claim is that of events."""
+    """The mu of a Gaussian trade-off curve, or None if the claim is in epsilon and delta."""
     coarse: float
-    """By how much the curve of discrete Gaussian noise may differ from the continuous one."""
+    """Bound on the relative difference between the curves of discrete and continuous Gaussian noise."""
 
-    def result(self, found: _Found, drawn: _Drawn, checked: bool, confidence: float) -> AuditResult:
+    def result(self, found: Judgement, drawn: _Drawn, checked: bool, confidence: float) -> AuditResult:
         bound, least_rho, rho = found.worth, None, None
         if self.mu is not None:
             least_mu = found.worth / (1 + self.coarse)
@@ -214,8 +206,10 @@ class _Claim:
         )
 
 
-def _claim_of(probes: Sequence[Rehearsal], session: Session, epsilon: Number | None, delta: Number | None) -> _Claim:
-    """Return what was said, or else what was charged."""
+def _claim_of(
+    probes: Sequence[Rehearsal], session: Session, epsilon: Number | None, delta: Number | None
+) -> _PrivacyClaim:
+    """Return the claim that the user stated, or else what was charged."""
     cost = max((_price(probe) for probe in probes), key=lambda own: (own.epsilon, own.rho))
     plans = [plan for probe in probes for plan in probe.plans]
     gaussian = all(_is_gaussian(plan) for plan in plans)
@@ -223,22 +217,22 @@ def _claim_of(probes: Sequence[Rehearsal], session: Session, epsilon: Number | N
     charged = float(cost.delta + cost.gaussian_delta)
     coarse = 0.0
     if gaussian:
-        # A step of discrete noise is 1 / (24 variance) likelier than the Gaussian over it; twice that is allowed for.
+        # A value of discrete noise is likelier than the Gaussian over its step by 1 / (24 variance). Allow twice that.
         coarse = max(1 / (12 * float(part.noise.parameter)) for plan in plans for part in plan.parts)
     if epsilon is not None:
         wanted = float(epsilon_of(epsilon))
         at = charged if said_delta is None else said_delta
-        return _Claim(wanted, at, mu_of(wanted, at) if gaussian and at else None, coarse)
+        return _PrivacyClaim(wanted, at, mu_of(wanted, at) if gaussian and at else None, coarse)
     at = said_delta if said_delta is not None else charged
     if gaussian:
         mu = math.sqrt(2 * float(cost.rho))
         at = at or float(session.terms.delta) or _DELTA
-        return _Claim(gaussian_epsilon(mu, at), at, mu, coarse)
+        return _PrivacyClaim(gaussian_epsilon(mu, at), at, mu, coarse)
     if cost.epsilon == math.inf:
-        # A rho has an epsilon at every delta; what keys and units cost comes on top.
+        # A rho has an epsilon at every delta. The delta for keys and units comes on top.
         shown = said_delta or float(session.terms.conversion_delta) or _DELTA
-        return _Claim(zcdp_to_epsilon(float(cost.rho), shown), shown + float(cost.delta), None, 0.0)
-    return _Claim(float(cost.epsilon), at, None, 0.0)
+        return _PrivacyClaim(zcdp_to_epsilon(float(cost.rho), shown), shown + float(cost.delta), None, 0.0)
+    return _PrivacyClaim(float(cost.epsilon), at, None, 0.0)
 
 
 def _price(probe: Rehearsal) -> Cost:
@@ -257,12 +251,12 @@ def _is_gaussian(plan: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The answers on both inputs."""
+    """The answers on both inputs, and how they were produced."""
 
     first: Samples
     second: Samples
     reads: int
-    """How many independent reads the runs share; 1: nothing random is shared, all runs are independent."""
+    """The number of independent reads that the runs share. With 1, all runs are independent."""
     how: str
 
     @property
@@ -278,7 +272,7 @@ def _draw(
     wanted: int | None,
     wanted_reads: int,
 ) -> _Drawn:
-    """Answer the question very often, in the fastest way that keeps all its randomness."""
+    """Answer the question very often, in the fastest way that keeps all of its randomness."""
     names = Names()
     single = all(len(probe.made) == 1 for probe in probes)
     makes = [probe.made[0] for probe in probes]
@@ -291,7 +285,7 @@ def _draw(
             return [make()[0] for _ in range(runs)]
 
         tables = [samples_of(_within(question, frame, session, repeat), names) for frame in inputs]
-        how = "each time the rows were read, noise was drawn and the answer was made again"
+        how = "the rows were read, noise was drawn and the answer was computed anew each time"
         return _Drawn(tables[0], tables[1], reads=1, how=how)
     runs = wanted or WHOLE
     tables = [samples_of([_asked(question, frame, session)[1] for _ in range(runs)], names) for frame in inputs]
@@ -301,13 +295,13 @@ def _draw(
 
 
 def _within(question: Question, frame: pl.DataFrame, session: Session, work: Callable[[Make], Any]) -> Any:
-    """Ask a question with one release, and do something with what makes it while its rows can be read."""
+    """Ask a question that makes one release, and call `work` with what makes it while its rows can be read."""
     found: list[Any] = []
     _asked(question, frame, session, lambda make: found.append(work(make)))
     if len(found) != 1:
         raise InvalidParameterError(
-            "The question made another number of releases than before; what it asks may depend on answers, not on "
-            "anything else."
+            "The question made a different number of releases than before. What it asks may depend on earlier answers "
+            "and on nothing else."
         )
     return found[0]
 
@@ -320,7 +314,7 @@ def _copied(
     reads: int,
     names: Names,
 ) -> _Drawn:
-    """Draw the noise of one query many times at once, for one read of the rows or for several."""
+    """Draw the noise of one query many times at once, for one or several reads of the rows."""
     chance = any(_within(question, frame, session, _chooses) for frame in inputs)
     reads = reads if chance else 1
 
@@ -332,7 +326,7 @@ def _copied(
     runs = max(_FEWEST, min(runs, _MOST_NUMBERS // max(1, numbers)))
     each = max(1, runs // reads) if chance else runs // 4 * 4
     tables = [joined([copies_of(exact, plan, each, names) for exact, plan in own]) for own in found]
-    how = "their noise was drawn by the library's own code, all at once"
+    how = "their noise was drawn all at once by the library's own code"
     how += f", {each:,} times for each of {reads:,} reads of the rows" if chance else "; the rows were read once"
     return _Drawn(tables[0], tables[1], reads=reads, how=how)
 
@@ -341,57 +335,57 @@ def _chooses(make: Make) -> bool:
     return isinstance(make, QueryRun | ChoiceRun) and draws_at_random(make)
 
 
-# ---------------------------------------------------------------- the judgement
-
-
-@dataclass(frozen=True)
-class _Found:
-    worth: float
-    likely: float
-    unlikely: float
-    limits: tuple[float, float]
-    curve: tuple[tuple[float, float], ...]
-
-
-def judged(
-    first: Samples, second: Samples, *, miss: float, delta: float = 0.0, gaussian: bool = False, reads: int = 1
-) -> _Found:
-    """Return what the most telling event shows; a half of the runs finds it, the other half judges it.
-
-    Each of two limits is missed with a probability of at most `miss`.
-    """
-    worth = worth_of(delta, gaussian=gaussian)
-    runs, shared = first.runs, reads > 1
-    each = runs // reads if shared else 1  # reads are never torn apart
-    quarters = [0, runs // each // 4 * each, runs // each // 2 * each, runs]
-    learn, choose, judge = (
-        (first.slice(start, end), second.slice(start, end)) for start, end in itertools.pairwise(quarters)
-    )
-    loose = math.log(1 / miss) / (reads - reads // 2) if shared else 0.0
-    event = chosen_event(learn, choose, worth, NormalDist().inv_cdf(1 - miss), loose)
-    hits = [event.hits(samples) for samples in event.ordered(judge)]
-    if shared:
-        before = [event.hits(samples) for samples in event.ordered(choose)]
-        parts: list[Floats] = [own.reshape(-1, each).mean(axis=1) for own in (*hits, *before)]
-        limits = mean_lower(parts[0], miss, parts[2]), mean_upper(parts[1], miss, parts[3])
-    else:
-        (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
-        limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
-    likely, unlikely = (float(own.mean()) for own in hits)
-    return _Found(max(0.0, worth(*limits)), likely, unlikely, limits, _curve(event, judge))
-
-
-def _curve(event: Event, judge: tuple[Samples, Samples]) -> tuple[tuple[float, float], ...]:
-    """Return how often the highest scores come from the one input and the other, threshold by threshold."""
-    sign = 1 if event.forward else -1
-    here, there = (np.sort(sign * event.score(samples)) for samples in event.ordered(judge))
-    places = np.linspace(0, len(here) - 1, _POINTS).astype(np.int64)
-    thresholds = np.unique(np.concatenate([here[places], there[places]]))
-    points = {
-        (
-            float(1 - np.searchsorted(there, threshold, side="left") / len(there)),
-            float(1 - np.searchsorted(here, threshold, side="left") / len(here)),
+def check_neighbours(first: pl.DataFrame, second: pl.DataFrame, terms: Terms) -> bool:
+    """Refuse frames that are not neighbours. Return whether this could be checked."""
+    if first.schema != second.schema:
+        raise InvalidParameterError(
+            "first and second have different columns or types, but neighbours differ only in rows. Cast them alike."
         )
-        for threshold in thresholds
-    }
-    return tuple(sorted({(0.0, 0.0), *points, (1.0, 1.0)}))
+    units = [] if isinstance(terms.unit, _Row) else list(terms.unit)
+    if not set(units) <= set(first.columns):
+        return False  # the question itself names the column of the unit
+    counted = [frame.group_by(frame.columns).len(_COUNT) for frame in (first, second)]
+    only = [one.join(other, on=one.columns, how="anti", nulls_equal=True) for one, other in (counted, counted[::-1])]
+    if isinstance(terms.unit, _Row):
+        both = counted[0].join(counted[1], on=first.columns, how="full", nulls_equal=True, suffix="\0", coalesce=True)
+        change = both.select(
+            pl.col(_COUNT).fill_null(0).cast(pl.Int64) - pl.col(f"{_COUNT}\0").fill_null(0)
+        ).to_series()
+        gone, new = int(change.clip(lower_bound=0).sum()), int((-change).clip(lower_bound=0).sum())
+        changed, replaced = max(gone, new), gone > 0 and new > 0
+        same_size = gone == new
+    else:
+        touched = pl.concat([table.select(units) for table in only]).unique()
+        changed = touched.height
+        there = [
+            touched.join(frame.select(units).unique(), on=units, how="semi", nulls_equal=True).height
+            for frame in (first, second)
+        ]
+        replaced = sum(there) > changed
+        same_size = there[0] == there[1]
+    if not changed:
+        raise InvalidParameterError(
+            "first and second have the same rows, so there is nothing to tell apart. Remove a unit from one of them."
+        )
+    most = terms.group_size
+    if terms.adjacency == "replace":
+        # Either the rows of a unit change, or one unit leaves and another one comes.
+        if isinstance(terms.unit, _Row):
+            fits = same_size and changed <= most
+        else:
+            fits = same_size and changed <= most * 2 and max(there) <= most
+        wanted = f"the rows of {_units(most)} are replaced by others"
+    else:
+        fits = changed <= most and (not replaced if not isinstance(terms.unit, _Row) else gone + new <= most)
+        wanted = f"all rows of {_units(most)} are added or removed"
+    if not fits:
+        raise InvalidParameterError(
+            f"first and second are not neighbours in this session. Neighbours differ in that {wanted}, and here more "
+            "changed, so a bound on epsilon would mean nothing. Make one frame from the other, for example "
+            "first.filter(pl.col('user_id') != 1)."
+        )
+    return True
+
+
+def _units(number: int) -> str:
+    return "one unit" if number == 1 else f"at most {number} units"

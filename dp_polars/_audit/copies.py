@@ -1,7 +1,7 @@
-"""Many releases of a query at once: its exact aggregates are stacked, and the library's own noise path runs on them.
+"""Many releases of one query at once: its exact aggregates are stacked and go through the library's own noise path.
 
-A copy is a set of groups of its own, so that all copies go through `noisy_aggregates` or `choose_rows` as the groups
-of one large release would. There is no second implementation of any mechanism here.
+Each copy is a set of groups of its own, so all copies pass through `noisy_aggregates` or `choose_rows` as the groups of
+one large release would. There is no second implementation of any mechanism here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dp_polars._release.noise import noisy_aggregates
 from dp_polars._release.run import QueryRun, request_of
 from dp_polars._sampling import SYSTEM_BITS
 
-_AT_ONCE = 1 << 20  # rows of stacked groups and cells
+_AT_ONCE = 1 << 20  # rows of stacked groups and cells at a time
 
 
 def can_be_copied(make: object) -> bool:
@@ -33,7 +33,7 @@ def can_be_copied(make: object) -> bool:
 def draws_at_random(make: QueryRun | ChoiceRun) -> bool:
     """Whether what is read differs from one read to the next: a cap that chooses among rows, or an estimate.
 
-    Sums are scaled down where a cap on rows binds, which is not random. Only rows of made-up data are looked at here.
+    Sums are scaled down where a cap on rows applies, which is not random. This looks at rows of made-up data only.
     """
     plan = make.plan
     if isinstance(plan, ChoicePlan):
@@ -84,7 +84,7 @@ def _numbers(exact: Exact, plan: Plan, copies: int) -> Samples:
     if not groups:
         return Samples(copies, {}, {})
     stacked = exact.groups[np.tile(np.arange(groups), copies)]
-    if plan.query.keys:  # the noise path passes keys on: here a key says which row of which copy a number is for
+    if plan.query.keys:  # the noise path passes keys on, so the key can say which row of which copy a number belongs to
         stacked = stacked.with_columns(key0=pl.int_range(stacked.height, dtype=pl.Int64, eager=True))
     cells = {name: _stacked_cells(table, groups, copies) for name, table in exact.cells.items()}
     noisy = noisy_aggregates(Exact(stacked, cells), plan, SYSTEM_BITS)
@@ -104,7 +104,7 @@ def _numbers(exact: Exact, plan: Plan, copies: int) -> Samples:
 
 
 def _each(part: Part) -> int:
-    """Return how many numbers a part has for each group; none may be shown to count them by."""
+    """Return how many numbers a part has for each group, from the plan, because no group may be shown."""
     if part.noise is None:
         return len(part.piece.targets)
     return {"basis": len(part.piece.columns), "bins": part.piece.bins}.get(part.piece.source, 1)
@@ -139,7 +139,7 @@ def _choices(exact: Exact, plan: ChoicePlan, copies: int, names: Names) -> Sampl
 
 
 def _groups(table: pl.DataFrame, leading: list[str]) -> tuple[list[str], NDArray[Any]]:
-    """Return the names of the groups that choices are made in, and where their candidates begin."""
+    """Return the names of the groups in which choices are made, and the first row of their candidates."""
     if not leading:
         return [""], np.zeros(min(1, table.height), np.int64)
     numbered = table.select(*leading, pl.int_range(pl.len()).alias("place"))

@@ -1,39 +1,43 @@
-"""Events that tell two inputs apart: learned on some runs, chosen on others, judged on the rest.
+"""Events that tell two inputs apart: learned on some runs, chosen on others, and judged on the rest.
 
-A score is learned that is high for answers that are likelier on one input. Three kinds are tried, because each is the
-best one for another noise: sums of distances to the two medians (Laplace), a linear function (Gaussian), and ratios of
-histograms (anything else); names and missing numbers count by the ratio of their frequencies in all three. An event is
-a score above a threshold. Any event is fair, however it was found, as long as the runs that judge it are new.
+A score is learned that is high for answers that are likelier on one input. Three kinds of scores are tried, because
+each suits a different noise best: sums of distances to the two medians (Laplace), a linear function (Gaussian) and
+ratios of histograms (anything else). All three use the ratios of frequencies for names and for missing numbers. An
+event is "the score is at least a threshold". Any event is fair, however it was found, as long as the runs that judge it
+are new (Ding, Wang, Wang, Zhang and Kifer 2018; Jagielski, Ullman and Oprea 2020).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._audit.limits import gaussian_mu
+from dp_polars._audit.limits import binomial_lower, binomial_upper, gaussian_mu, mean_lower, mean_upper
 from dp_polars._audit.samples import Codes, Floats, Samples
 
 Score = Callable[[Samples], Floats]
-Value = Callable[[float, float], float]
-"""What an event is worth, by a lower limit of its probability here and an upper limit there."""
+Worth = Callable[[float, float], float]
+"""What an event proves, given a lower limit of its probability on one input and an upper limit on the other."""
 
 _THRESHOLDS = 400
+_POINTS = 100  # thresholds of the curve in the chart, from each input
 _BINS = 64
-_FEW = 200  # different values that have a bin each
-_SURE = 4.0  # standard errors by which means differ that are believed to
+_FEW = 200  # distinct values that get a bin each
+_SURE = 4.0  # standard errors by which two means must differ to count as different
 _MOST_LINEAR = 400
-_WARY = 2.0  # deviations more, because the best of many thresholds looks better than it is
+_WARY = 2.0  # extra standard errors, because the best of many thresholds looks better than it is
 _MOST_NAMES = 2_000
 
 
 @dataclass(frozen=True)
 class Event:
-    """Answers whose score is at least a threshold; `forward` if it is likelier on the first input."""
+    """The event that an answer's score is at least a threshold. With `forward` it is likelier on the first input."""
 
     score: Score
     kind: str
@@ -41,16 +45,16 @@ class Event:
     forward: bool
 
     def ordered(self, both: tuple[Samples, Samples]) -> tuple[Samples, Samples]:
-        """Return the samples of the input where it is likelier, then those of the other."""
+        """Return the samples of the input on which the event is likelier, then those of the other."""
         return both if self.forward else (both[1], both[0])
 
     def hits(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return which runs it happened in."""
+        """Return in which runs the event happened."""
         return np.asarray(self.score(samples) * (1 if self.forward else -1) >= self.threshold)
 
 
-def worth_of(delta: float, *, gaussian: bool) -> Value:
-    """Return what an event shows: the epsilon that it needs at this delta, or the mu of a Gaussian curve."""
+def worth_of(delta: float, *, gaussian: bool) -> Worth:
+    """Return the function for what an event proves: an epsilon at this delta, or the mu of a Gaussian curve."""
     if gaussian:
         return gaussian_mu
 
@@ -61,11 +65,11 @@ def worth_of(delta: float, *, gaussian: bool) -> Value:
 
 
 def chosen_event(
-    learn: tuple[Samples, Samples], choose: tuple[Samples, Samples], worth: Value, z: float, loose: float
+    learn: tuple[Samples, Samples], choose: tuple[Samples, Samples], worth: Worth, z: float, loose: float
 ) -> Event:
-    """Return the most telling event, as some runs learn it and others choose it.
+    """Learn scores from some runs, and return the most telling event by other runs.
 
-    Limits are guessed as `z` deviations away, and `loose` more where runs are not independent.
+    The confidence limits are guessed to be `z` standard errors away, and `loose` more if runs are not independent.
     """
     found: list[tuple[float, Event]] = []
     for kind, score in learned_scores(*learn).items():
@@ -77,8 +81,8 @@ def chosen_event(
     return max(found, key=lambda one: one[0])[1]
 
 
-def _best_threshold(here: Floats, there: Floats, worth: Value, z: float, loose: float) -> tuple[float, float]:
-    """Return the worth of the best threshold, and the threshold."""
+def _best_threshold(here: Floats, there: Floats, worth: Worth, z: float, loose: float) -> tuple[float, float]:
+    """Return what the best threshold proves, and that threshold."""
     here, there = np.sort(here), np.sort(there)
     places = np.unique(np.linspace(0, len(here) - 1, _THRESHOLDS).astype(np.int64))
     thresholds = np.unique(np.concatenate([here[places], there[np.minimum(places, len(there) - 1)]]))
@@ -95,7 +99,7 @@ def _best_threshold(here: Floats, there: Floats, worth: Value, z: float, loose: 
 
 
 def learned_scores(first: Samples, second: Samples) -> dict[str, Score]:
-    """Return scores that are high for answers that are likelier on the first input."""
+    """Return scores, by kind, that are high for answers that are likelier on the first input."""
     numbers = list(dict.fromkeys([*first.numbers, *second.numbers]))
     names = list(dict.fromkeys([*first.codes, *second.codes]))
     common = [_presence(name, first, second) for name in numbers] + _names(names, first, second)
@@ -126,7 +130,7 @@ def _nothing(samples: Samples) -> Floats:
 
 
 def _ratios(here: NDArray[np.int64], there: NDArray[np.int64], runs: tuple[int, int]) -> Floats:
-    """Return log ratios of frequencies, each a standard error closer to 0 than it looks."""
+    """Return log ratios of frequencies, each moved towards 0 by one standard error."""
     a, b = here + 0.5, there + 0.5
     ratio = np.log(a / b) - math.log(runs[0] / runs[1])
     shrunk: Floats = np.sign(ratio) * np.maximum(np.abs(ratio) - np.sqrt(1 / a + 1 / b), 0)
@@ -134,7 +138,7 @@ def _ratios(here: NDArray[np.int64], there: NDArray[np.int64], runs: tuple[int, 
 
 
 def _presence(name: str, first: Samples, second: Samples) -> Score:
-    """Return the score of whether a number is there at all."""
+    """Return the score of whether a number is present at all."""
     counts = [np.bincount(~np.isnan(samples.number(name)), minlength=2) for samples in (first, second)]
     if counts[0][0] == counts[1][0] == 0:
         return _nothing
@@ -143,7 +147,7 @@ def _presence(name: str, first: Samples, second: Samples) -> Score:
 
 
 def _names(names: list[str], first: Samples, second: Samples) -> list[Score]:
-    """Return the score of all names together, or of each where there are too many to see every combination often."""
+    """Return the score of all names together, or one for each if there are too many combinations to see each often."""
     if not names:
         return []
     together = _frequencies(names, first, second)
@@ -158,7 +162,9 @@ def _frequencies(names: list[str], first: Samples, second: Samples) -> Score | N
     def together(samples: Samples) -> Codes:
         total = np.zeros(samples.runs, np.int64)
         for name in names:
-            total = total * size + np.minimum(samples.code(name) + 1, size - 1)  # the last stands for all new names
+            total = total * size + np.minimum(
+                samples.code(name) + 1, size - 1
+            )  # the last code stands for all new names
         return total
 
     here, there = together(first), together(second)
@@ -182,7 +188,7 @@ def _there(samples: Samples, name: str) -> Floats:
 
 
 def _medians(name: str, first: Samples, second: Samples) -> Score:
-    """Return the log ratio of two Laplace distributions about the medians, with the spread that was seen."""
+    """Return the log ratio of two Laplace distributions around the medians, with the observed spread."""
     here, there = _there(first, name), _there(second, name)
     if not len(here) or not len(there):
         return _nothing
@@ -199,7 +205,7 @@ def _medians(name: str, first: Samples, second: Samples) -> Score:
 
 
 def _linear(names: list[str], first: Samples, second: Samples) -> Score:
-    """Return the linear function that tells two Gaussians with one covariance apart best."""
+    """Return the linear function that best separates two Gaussians with the same covariance."""
     moved, means, deviations = [], [], []
     for name in names:
         here, there = _there(first, name), _there(second, name)
@@ -231,7 +237,7 @@ def _table(samples: Samples, names: list[str], means: list[float], deviations: l
 
 
 def _histogram(name: str, first: Samples, second: Samples) -> Score:
-    """Return the log ratio of the frequencies of values, or of bins with about as many values each."""
+    """Return the log ratio of the frequencies of values, or of bins with about equally many values."""
     here, there = _there(first, name), _there(second, name)
     pooled = np.concatenate([here, there])
     if not len(pooled):
@@ -250,3 +256,58 @@ def _histogram(name: str, first: Samples, second: Samples) -> Score:
         return np.where(np.isnan(x), 0.0, value)
 
     return score
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What an event proves, how often it happened on both inputs, and the confidence limits of that."""
+
+    worth: float
+    likely: float
+    unlikely: float
+    limits: tuple[float, float]
+    curve: tuple[tuple[float, float], ...]
+
+
+def judged(
+    first: Samples, second: Samples, *, miss: float, delta: float = 0.0, gaussian: bool = False, reads: int = 1
+) -> Judgement:
+    """Return what the most telling event proves. One half of the runs finds it, and the other half judges it.
+
+    Each of the two confidence limits is wrong with probability at most `miss`.
+    """
+    worth = worth_of(delta, gaussian=gaussian)
+    runs, shared = first.runs, reads > 1
+    each = runs // reads if shared else 1  # runs that share a read stay together
+    quarters = [0, runs // each // 4 * each, runs // each // 2 * each, runs]
+    learn, choose, judge = (
+        (first.slice(start, end), second.slice(start, end)) for start, end in itertools.pairwise(quarters)
+    )
+    loose = math.log(1 / miss) / (reads - reads // 2) if shared else 0.0
+    event = chosen_event(learn, choose, worth, NormalDist().inv_cdf(1 - miss), loose)
+    hits = [event.hits(samples) for samples in event.ordered(judge)]
+    if shared:
+        before = [event.hits(samples) for samples in event.ordered(choose)]
+        parts: list[Floats] = [own.reshape(-1, each).mean(axis=1) for own in (*hits, *before)]
+        limits = mean_lower(parts[0], miss, parts[2]), mean_upper(parts[1], miss, parts[3])
+    else:
+        (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
+        limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
+    likely, unlikely = (float(own.mean()) for own in hits)
+    return Judgement(max(0.0, worth(*limits)), likely, unlikely, limits, _curve(event, judge))
+
+
+def _curve(event: Event, judge: tuple[Samples, Samples]) -> tuple[tuple[float, float], ...]:
+    """Return for many thresholds how often the score reaches them on the other input and on the likelier one."""
+    sign = 1 if event.forward else -1
+    here, there = (np.sort(sign * event.score(samples)) for samples in event.ordered(judge))
+    places = np.linspace(0, len(here) - 1, _POINTS).astype(np.int64)
+    thresholds = np.unique(np.concatenate([here[places], there[places]]))
+    points = {
+        (
+            float(1 - np.searchsorted(there, threshold, side="left") / len(there)),
+            float(1 - np.searchsorted(here, threshold, side="left") / len(here)),
+        )
+        for threshold in thresholds
+    }
+    return tuple(sorted({(0.0, 0.0), *points, (1.0, 1.0)}))

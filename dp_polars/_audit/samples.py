@@ -1,6 +1,6 @@
-"""Answers of many runs as a table: a row for each run, a column for each number or name that an answer can hold.
+"""The answers of many runs as a table: one row per run, one column for each number or name that an answer can contain.
 
-A number that an answer lacks, such as the count of a group that is not shown, is NaN; a name that it lacks is -1.
+A number that an answer lacks, such as the count of a group that is not shown, is NaN. A name that it lacks is -1.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from dp_polars.errors import InvalidParameterError
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-_FEW = 20  # rows of names alone that are also looked at one by one
+_FEW = 20  # rows that consist of names only and are also compared position by position
 _MOST_COLUMNS = 100_000
 
 
 @dataclass
 class Names:
-    """Numbers for names, the same on both inputs."""
+    """Codes for names, the same on both inputs."""
 
     known: dict[Any, int] = field(default_factory=dict)
 
     def code(self, name: Any) -> int:
-        """Return the number of a name."""
+        """Return the code of a name, which is a new one for a new name."""
         return self.known.setdefault(name, len(self.known))
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The answers of many runs. Runs that shared one read of the rows stand together, equally many for each read."""
+    """The answers of many runs. Runs that share one read of the rows are adjacent, equally many for each read."""
 
     runs: int
     numbers: Mapping[str, Floats]
     codes: Mapping[str, Codes]
 
     def slice(self, start: int, end: int) -> Samples:
-        """Return some of the runs."""
+        """Return the runs from `start` up to `end`."""
         return Samples(
             end - start,
             {name: column[start:end] for name, column in self.numbers.items()},
@@ -56,18 +56,18 @@ class Samples:
         )
 
     def number(self, name: str) -> Floats:
-        """Return a column of numbers; one that these answers never have is all NaN."""
+        """Return a column of numbers, which is all NaN if these answers never have it."""
         column = self.numbers.get(name)
         return np.full(self.runs, np.nan) if column is None else column
 
     def code(self, name: str) -> Codes:
-        """Return a column of names by their numbers."""
+        """Return a column of codes, which is all -1 if these answers never have it."""
         column = self.codes.get(name)
         return np.full(self.runs, -1, np.int64) if column is None else column
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Return samples one after another."""
+    """Return the runs of several samples as one."""
     if len(parts) == 1:
         return parts[0]
     numbers = {name: None for part in parts for name in part.numbers}
@@ -80,7 +80,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def samples_of(answers: Sequence[Any], names: Names) -> Samples:
-    """Return answers of any kind, each of one run, as a table."""
+    """Return a list of answers of any type, one per run, as a table."""
     numbers: dict[str, Floats] = {}
     codes: dict[str, Codes] = {}
     for run, answer in enumerate(answers):
@@ -91,17 +91,17 @@ def samples_of(answers: Sequence[Any], names: Names) -> Samples:
                 codes.setdefault(place, np.full(len(answers), -1, np.int64))[run] = names.code(value)
         if len(numbers) + len(codes) > _MOST_COLUMNS:
             raise InvalidParameterError(
-                f"The answers hold more than {_MOST_COLUMNS:,} numbers; ask about fewer groups or cells."
+                f"The answers contain more than {_MOST_COLUMNS:,} numbers. Ask about fewer groups or cells."
             )
     return Samples(len(answers), numbers, codes)
 
 
 def _leaves(answer: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers (as floats) and names (as anything else) of an answer, each with its place in it."""
+    """Yield the numbers of an answer as floats and its names as anything else, each with its position in the answer."""
     match answer:
         case None:
             return
-        case datetime():  # before dates, of which it is one
+        case datetime():  # must come before date(), its base class
             yield place, answer.timestamp()
         case bool() | str() | bytes() | date() | time():
             yield place, str(answer)
@@ -135,16 +135,16 @@ def _leaves(answer: Any, place: str) -> Iterator[tuple[str, Any]]:
             yield from _cells(answer.pl(), place)
         case _:
             raise InvalidParameterError(
-                f"An audit can't compare answers of the type {type(answer).__name__}: let the question return frames, "
+                f"An audit can't compare answers of the type {type(answer).__name__}. Let the question return frames, "
                 "numbers, texts, or lists and dictionaries of them."
             )
 
 
 def _cells(frame: pl.DataFrame, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield the cells of a frame; rows are told apart by their keys, the columns that are no numbers."""
+    """Yield the cells of a frame. Rows are identified by their keys, which are the columns that are not numeric."""
     keys = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype.is_nested())]
     others = [name for name in frame.columns if name not in keys]
-    if not others:  # names alone: a choice, or responses in any order
+    if not others:  # only names: a choice, or responses in any order
         rows = [str(row) for row in frame.iter_rows()]
         yield from ((f"{place}[{number}]", row) for number, row in enumerate(rows[:_FEW]))
         if frame.height > 1:

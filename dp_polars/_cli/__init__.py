@@ -28,7 +28,7 @@ import polars as pl
 
 import dp_polars as dp
 from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, CommandParser, exit_code_of, message_of
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 
 COMMANDS = {
     "demo": "run one query in Polars and in SQL on made-up data: the plan, the answers, the budget left",

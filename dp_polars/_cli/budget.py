@@ -11,7 +11,7 @@ import polars as pl
 
 from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._session.session import Session
 
 _EPILOG = f"""\

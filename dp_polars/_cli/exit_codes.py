@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars.errors import BudgetExceeded, Code, DPError, LedgerError, LedgerMismatch
 
 REFUSED, OVER_BUDGET, UNREADABLE = 1, 3, 4

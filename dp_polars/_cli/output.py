@@ -21,7 +21,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars._cli.exit_codes import FileProblem
-from dp_polars._display.escaping import escaped, escaped_frame
+from dp_polars._display.text import escaped, escaped_frame
 
 Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")

@@ -11,7 +11,7 @@ from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.output import elapsed
 from dp_polars._cli.sql import left_of, print_types
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._session.cost import NOTHING
 
 _DESCRIPTION = """\

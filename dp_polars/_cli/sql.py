@@ -12,7 +12,7 @@ from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of,
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.output import add_output, check_output, elapsed, write
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from dp_polars._plan.plan import Plan
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.ledger import Fact

@@ -1,4 +1,4 @@
-"""Which names completion offers."""
+"""The names that completion offers on a private frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OTHER_NAMES = {"avg": "mean", "average": "mean", "stddev": "std", "variance": "
 
 
 class PublicNames:
-    """An object whose `dir` lists what people may call, and nothing of how it works inside."""
+    """An object whose `dir` lists public names only, and whose missing names come with a suggestion."""
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in object.__dir__(self) if not name.startswith("_"))
@@ -19,4 +19,6 @@ class PublicNames:
             raise AttributeError(name)
         near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, dir(self), 1)), None)
         hint = f"Did you mean {near}?" if near else f"There are {', '.join(dir(self))}."
-        raise AttributeError(f"A private frame can be asked, not seen, and has no {name}. {hint}", name=name, obj=self)
+        raise AttributeError(
+            f"A private frame answers queries and never shows rows, so it has no {name}. {hint}", name=name, obj=self
+        )

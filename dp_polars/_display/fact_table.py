@@ -1,25 +1,21 @@
-"""Things that read as a table of names and texts: as text and as HTML, from the same rows."""
+"""Objects that read as a table of facts, such as plans: as text and as HTML, from the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from dp_polars._display.escaping import escaped
-
-Rows = Sequence[tuple[str, str]]
-"""A name and a text, row by row."""
+from dp_polars._display.html import Rows, plan_html, whole
+from dp_polars._display.text import escaped
 
 
 class AsTable:
-    """Something that reads as a table. It says its `rows`; `str`, `repr` and a notebook's view follow from them.
+    """An object that reads as a table. Its `rows` determine `str`, `repr` and the view in a notebook.
 
-    A dataclass that inherits this is decorated with `repr=False`, or it would get another `repr`.
+    A dataclass that inherits from this class must set `repr=False`, or it would get a `repr` of its own.
     """
 
     __slots__ = ()
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what there is to say, in order: names and texts."""
+        """Return the facts in order, each with its name and its text."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -29,13 +25,11 @@ class AsTable:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from dp_polars._display.html import plan_html, whole
-
         return whole(plan_html(self.rows()))
 
 
 def table_text(rows: Rows) -> str:
-    """Return rows of a name and a text, aligned."""
+    """Return a fact table as aligned text."""
     shown = [(escaped(name), escaped(text)) for name, text in rows]
     width = max(len(name) for name, _ in shown)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in shown)

@@ -1,7 +1,7 @@
-"""Pieces of HTML for notebooks: one self-contained block, no script, every text escaped, its controls too.
+"""Building blocks of HTML for notebooks: one self-contained block without scripts, in which every text is escaped.
 
-A block brings its own background with its own text colours, so that they fit each other wherever it stands. It is dark
-where the notebook says that it is (JupyterLab, VS Code, Colab, Sphinx), else where the system does.
+A block brings its own background and text colours, so that they fit each other wherever it is shown. It is dark if the
+notebook says that it is dark (JupyterLab, VS Code, Colab, Sphinx), and otherwise if the system prefers dark colours.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from dp_polars._display.escaping import escaped
-from dp_polars._display.fact_table import Rows
+from dp_polars._display.text import escaped
+
+Rows = Sequence[tuple[str, str]]
+"""The rows of a fact table: a name and a text each."""
 
 _LIGHT = "--dp-text:#1f2328;--dp-quiet:#57606a;--dp-ground:#ffffff;--dp-line:#d8dee4;--dp-bar:#3b6ea8;--dp-bad:#a3351f"
 _DARK = "--dp-text:#e6e8eb;--dp-quiet:#a5adb7;--dp-ground:#1c2025;--dp-line:#3a4149;--dp-bar:#6ea3dc;--dp-bad:#ef9a86"
@@ -28,7 +30,7 @@ def _where(places: Iterable[str]) -> str:
     return ",".join(f"{place} .dp-polars" for place in places)
 
 
-# Notebooks style every table they show; what would break ours is overruled. Values stand in fixed-width figures.
+# Notebooks style every table they show, so rules that would break ours are overridden. Figures have a fixed width.
 STYLE = f"""
 .dp-polars{{{_LIGHT};color:var(--dp-text);background:var(--dp-ground);border:1px solid var(--dp-line);
 border-radius:6px;padding:12px 14px;margin:4px 0;max-width:56rem;box-sizing:border-box;
@@ -64,29 +66,29 @@ gap:4px 12px;align-items:center;margin:0 0 8px}}
 
 
 def escape(text: str) -> str:
-    """Return a text as HTML that shows it: neither tags nor control characters do anything."""
+    """Return a text as HTML in which neither tags nor control characters have any effect."""
     return html.escape(escaped(text))
 
 
 def whole(*blocks: str) -> str:
-    """Return blocks as one piece of HTML that stands alone."""
+    """Return blocks as one self-contained piece of HTML."""
     return f'<div class="dp-polars"><style>{STYLE}</style>{"".join(blocks)}</div>'
 
 
 def heading(title: str, below: str = "") -> str:
-    """Return a title, and a quiet line below it."""
+    """Return a title with an optional grey line below it."""
     line = f'<div class="dp-polars-quiet">{escape(below)}</div>' if below else ""
     return f'<div class="dp-polars-title">{escape(title)}</div>{line}'
 
 
 def facts(rows: Rows) -> str:
-    """Return rows of a name and a text as a table."""
+    """Return a fact table."""
     filled = [f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in rows]
     return f'<table class="dp-polars-table dp-polars-facts"><tbody>{"".join(filled)}</tbody></table>'
 
 
 def columns(name: str, names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """Return a named table with a header; its cells are HTML already, as `cell` and `lines` make them."""
+    """Return a named table with a header. The cells are HTML already, made by `cell` and `lines`."""
     header = "".join(f'<th scope="col" class="dp-polars-line">{escape(one)}</th>' for one in names)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
     table = f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
@@ -94,23 +96,23 @@ def columns(name: str, names: Sequence[str], cells: Iterable[Sequence[str]]) -> 
 
 
 def scrolling(block: str, name: str) -> str:
-    """Return a block that scrolls in itself where it is too wide, by the keyboard too."""
+    """Return a block that scrolls, also by keyboard, if it is too wide."""
     return f'<div class="dp-polars-scroll" role="region" aria-label="{escape(name)}" tabindex="0">{block}</div>'
 
 
 def cell(text: str) -> str:
-    """Return a cell of a table whose text may wrap anywhere."""
+    """Return a table cell whose text may wrap anywhere."""
     return f'<td class="dp-polars-text">{escape(text)}</td>'
 
 
 def lines(*texts: str, bad: bool = False) -> str:
-    """Return a cell of a table with lines that never wrap."""
+    """Return a table cell with lines that never wrap."""
     kind = "dp-polars-line dp-polars-bad" if bad else "dp-polars-line"
     return f'<td class="{kind}">{"<br>".join(map(escape, texts))}</td>'
 
 
 def meter(name: str, share: float, text: str, *, quiet: bool = False) -> str:
-    """Return a bar with its name and its text, three cells of a grid; a quiet one is pale."""
+    """Return a bar with its name and its text, as three cells of a grid. A quiet bar is pale."""
     kind = "dp-polars-meter dp-polars-pale" if quiet else "dp-polars-meter"
     percent = f"{100 * min(max(share, 0.0), 1.0):.1f}"
     return (
@@ -122,16 +124,16 @@ def meter(name: str, share: float, text: str, *, quiet: bool = False) -> str:
 
 
 def meters(bars: Iterable[str]) -> str:
-    """Return bars below each other, aligned."""
+    """Return aligned bars, one below the other."""
     return f'<div class="dp-polars-meters">{"".join(bars)}</div>'
 
 
 def folded(title: str, block: str) -> str:
-    """Return a block that is shown when its title is clicked."""
+    """Return a block that opens when its title is clicked."""
     return f"<details><summary>{escape(title)}</summary>{block}</details>"
 
 
 def plan_html(rows: Rows) -> str:
-    """Return a plan: its question as the title, and how it gets from the unit to the noise."""
+    """Return a plan, with its query as the title and its other facts as a table."""
     (what, title), *rest = rows
     return heading(f"Plan of the {what}: {title}" if what != "query" else f"Plan: {title}") + facts(rest)

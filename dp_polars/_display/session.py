@@ -1,17 +1,24 @@
-"""How a session looks: its budget in every measure that is accounted, and its releases so far."""
+"""How a session and its releases look: as text, as HTML, and as a chart of the budget.
+
+A session shows its budget in every measure that it accounts, and its releases. A release shows its frame, and below it
+what it was, what it cost and how accurate it is.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dp_polars._display.escaping import escaped
-from dp_polars._display.formatting import moment, one_line, percent
-from dp_polars._display.html import cell, columns, escape, heading, lines, whole
+from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.fact_table import AsTable, table_text
+from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, scrolling, whole
 from dp_polars._display.html import meter as meter_html
 from dp_polars._display.html import meters as meters_html
+from dp_polars._display.text import escaped, escaped_frame, moment, one_line, percent
+from dp_polars._session.cost import NOTHING
+from dp_polars._session.filters import share_of
 from dp_polars._session.terms import _Row
 
 if TYPE_CHECKING:
@@ -20,18 +27,19 @@ if TYPE_CHECKING:
     from dp_polars._session.releases import Release
     from dp_polars._session.session import Session
 
-_CELLS = 20  # of a bar of text
-_CHARGES, _REASONS = 5, 3  # that closed the session, for which it was reopened
+_CELLS = 20  # characters of a bar in a terminal
+_MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # that are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _ACCOUNTS = ("epsilon", "rho")
-_BETTER = "two accounts, of which the better one counts"
+_BETTER = "the session keeps two accounts, and the better one counts"
+_STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
 
 
 @dataclass(frozen=True)
 class Meter:
-    """How much of a measure is used: what was spent and is left of it, in its own unit.
+    """How much of one measure is used: the share, and what is spent and left in the measure's own unit.
 
-    `counts` says that it is the better one of two accounts.
+    `counts` means that this is the better one of two accounts.
     """
 
     name: str
@@ -41,13 +49,13 @@ class Meter:
     counts: bool = False
 
     def text(self) -> str:
-        """Return the amounts in words."""
-        which = " (counts)" if self.counts else " (beyond; the other counts)" if self.share > 1 else ""
+        """Return the amounts as text."""
+        which = " (counts)" if self.counts else " (over its limit; the other counts)" if self.share > 1 else ""
         return f"spent {self.spent:.6g}, left {self.left:.6g}{which}"
 
 
 def meters_of(session: Session) -> list[Meter]:
-    """Return every measure that a session accounts: epsilon, rho and the delta for keys."""
+    """Return the measures that a session accounts: epsilon, rho and the delta for keys."""
     terms, spent, remaining = session.terms, session.spent, session.remaining
     limits = {
         "epsilon": (spent.epsilon, remaining.epsilon, terms.epsilon),
@@ -66,7 +74,7 @@ def meters_of(session: Session) -> list[Meter]:
 
 
 def bar_text(share: float) -> str:
-    """Return a bar for a terminal.
+    """Return a bar made of text.
 
     >>> bar_text(0.48)
     '[##########----------]'
@@ -76,7 +84,7 @@ def bar_text(share: float) -> str:
 
 
 def session_text(session: Session) -> str:
-    """Return what was agreed, spent and is left, and the last releases, for a terminal."""
+    """Return the terms of a session, what is spent and left, and the last releases, for a terminal."""
     terms, releases = session.terms, session.releases
     used, left = session.spent.share, session.remaining.share
     said = [f"dp_polars session ({terms.measure})"]
@@ -98,25 +106,29 @@ def session_text(session: Session) -> str:
 
 
 def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
-    """Return in words what closed a session and why it was reopened; nothing if neither ever happened."""
+    """Return lines on what closed a session and why it was reopened, or none if it was never closed."""
     said = []
     standing = [one for one in closings if one.reopened_at is None]
     if standing:
-        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_CHARGES])
-        more = ", ..." if len(standing) > _CHARGES else ""
-        said.append(f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: stored releases only")
-        said.append('the owner of the data can go on with session.reopen(reason="...")')
+        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_MOST_CLOSINGS])
+        more = ", ..." if len(standing) > _MOST_CLOSINGS else ""
+        said.append(
+            f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: only stored releases can be read"
+        )
+        said.append('the data owner can reopen it with session.reopen(reason="...")')
     if reopenings:
         acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
-        last = sorted(acts)[-_REASONS:]
+        last = sorted(acts)[-_MOST_REOPENINGS:]
         texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
         said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
     return said
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
-    """Return in words what was recorded about the data as the owner's word."""
-    return [f"public by the owner's word since {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts]
+    """Return lines on what the data owner declared to be public."""
+    return [
+        f"declared public by the data owner on {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts
+    ]
 
 
 def _last_words(releases: Sequence[Release], most: int) -> str:
@@ -189,3 +201,88 @@ def _releases_html(releases: Sequence[Release]) -> str:
     ]
     table = columns("releases", ("no.", "release", "price", "state", "charged (UTC)"), cells)
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'
+
+
+def release_rows(release: Release) -> list[tuple[str, str]]:
+    """Return the facts below a released frame."""
+    terms = getattr(release.plan, "terms", None)
+    share = "" if terms is None else f" ({percent(share_of(terms, release.cost))} of the session)"
+    again = "; stored in the ledger and free to read again" if release.stored and release.state == "committed" else ""
+    rows = [("release", f"number {release.id}: {release.label}"), ("price", f"{release.cost}{share}")]
+    named = len(release.error) > 1
+    for name, error in release.error.items():
+        text = f"within {error:.6g} for 95 % of answers (privacy noise)"
+        rows.append((f"expected error of {name}" if named else "expected error", text))
+    when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
+    rows.append(("when", when))
+    return rows
+
+
+def _nothing(release: Release) -> str:
+    return f"Nothing was released, because this release is {release.state}. Its charge stays."
+
+
+def release_text(release: Release) -> str:
+    """Return a released frame and the facts below it, for a terminal."""
+    rows = [(name, one_line(text, 200)) for name, text in release_rows(release)]
+    shown = str(escaped_frame(release.frame)) if release.state == "committed" else _nothing(release)
+    return f"{shown}\n{table_text(rows)}"
+
+
+def release_html(release: Release) -> str:
+    """Return a released frame as Polars shows it, the facts below it and the folded plan, for a notebook."""
+    (_, _), *rows = release_rows(release)
+    shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
+    if release.state == "committed":
+        shown = scrolling(escaped_frame(release.frame)._repr_html_(), "released frame")
+    blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
+    if isinstance(release.plan, AsTable):
+        blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))
+    return whole(*blocks)
+
+
+def budget_chart(session: Session) -> Any:
+    """Return the chart of a session's budget, with one step for each release."""
+    alt, terms, total = altair(), session.terms, NOTHING
+    rows: list[Row] = []
+    for one in session.releases:
+        before, total = total, total + one.cost
+        rows.append(
+            {
+                "release": one.id,
+                "label": one.label,
+                "price": str(one.cost),
+                "state": one.state,
+                "charged": moment(one.reserved_at),
+                "before": share_of(terms, before),
+                "after": share_of(terms, total),
+            }
+        )
+    shares = {"title": "share of the budget used", "axis": alt.Axis(format="%")}
+    top = alt.Scale(domain=[0, max([1.05, *(row["after"] for row in rows)])])
+    tooltip = [label(name, name) for name in ("release", "label", "price", "state", "charged")]
+    tooltip.append(number("after", "used after this release"))
+    steps = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X(field="release", type="ordinal", title="release", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
+            y=alt.Y(field="before", type="quantitative", scale=top, **shares),
+            y2=alt.Y2(field="after"),
+            color=alt.Color(
+                field="state",
+                type="nominal",
+                title="state",
+                scale=alt.Scale(domain=list(_STATES), range=list(_STATES.values())),
+            ),
+            tooltip=tooltip,
+        )
+    )
+    limit = (
+        alt.Chart(inline([{"limit": 1.0}]))
+        .mark_rule(strokeDash=[6, 4], color=GREY)
+        .encode(y=alt.Y(field="limit", type="quantitative", **shares))
+    )
+    used, left = percent(session.spent.share), percent(session.remaining.share)
+    below = f"{len(rows)} {'release' if len(rows) == 1 else 'releases'}; {left} left; dashed line: the whole budget"
+    return alt.layer(steps, limit).properties(width=WIDTH, height=220, title=title(f"Budget: {used} used", below))

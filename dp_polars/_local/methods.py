@@ -21,7 +21,7 @@ from dp_polars._plan.query import Spend
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.channel import categories_of
+from dp_polars.mechanisms.randomized_response import categories_of
 
 Answer = TypeVar("Answer")
 

@@ -20,7 +20,7 @@ from dp_polars._session.cost import Cost
 from dp_polars._session.prices import check_price, pure_cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.channel import Channel, channel_of
+from dp_polars.mechanisms.randomized_response import Channel, channel_of
 
 _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 

@@ -16,7 +16,7 @@ from dp_polars._release.charge import release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
-from dp_polars.mechanisms.channel import codes_of
+from dp_polars.mechanisms.randomized_response import codes_of
 
 
 def run_responses(

@@ -24,8 +24,7 @@ from dp_polars._plan.query import Spend
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.sparse_accuracy import sparse_error
-from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
+from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_error, sparse_scales
 
 _SIZE_PART = Fraction(1, 20)
 _VALUE_PART = Fraction(1, 4)  # for about a thousand questions, values then err as much as comparisons

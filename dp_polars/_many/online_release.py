@@ -22,7 +22,7 @@ from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_laplace
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
+from dp_polars.mechanisms._multiplicative_weights import Hypothesis, Partition, over
 from dp_polars.mechanisms.sparse_vector import SparseVector
 
 Mask = NDArray[np.bool_]

@@ -15,7 +15,7 @@ from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import ExpressionLike
 from dp_polars._many.domain import Domain
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.multiplicative_weights import Partition
+from dp_polars.mechanisms._multiplicative_weights import Partition
 
 Mask = NDArray[np.bool_]
 

@@ -33,8 +33,8 @@ from dp_polars._session.cost import NOTHING, Cost
 from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.multiplicative_weights import Partition
-from dp_polars.mechanisms.small_database import number_of_multisets
+from dp_polars.mechanisms._multiplicative_weights import Partition
+from dp_polars.mechanisms._small_database import number_of_multisets
 
 Method = Literal["mwem", "small_database"]
 

@@ -24,10 +24,10 @@ from dp_polars._release.charge import release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
-from dp_polars.mechanisms.grid import add_saturating
-from dp_polars.mechanisms.multiplicative_weights import Floats, Hypothesis, Partition
+from dp_polars.mechanisms._grid import add_saturating
+from dp_polars.mechanisms._multiplicative_weights import Floats, Hypothesis, Partition
+from dp_polars.mechanisms._small_database import choose_small_database
 from dp_polars.mechanisms.selection import choose_exponential
-from dp_polars.mechanisms.small_database import choose_small_database
 
 PROBABILITY, ROWS, SIZE = "probability", "synthetic_rows", "noisy_size"
 RESERVED = (PROBABILITY, ROWS, SIZE)

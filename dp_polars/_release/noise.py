@@ -14,7 +14,7 @@ from dp_polars._plan.plan import Part, Plan
 from dp_polars._release.quantiles import choose_values
 from dp_polars._release.rollup import agreeing, exact_totals, level_parts, tree_of
 from dp_polars._sampling import BitSource, discrete_gaussian, discrete_laplace
-from dp_polars.mechanisms.grid import add_saturating
+from dp_polars.mechanisms._grid import add_saturating
 from dp_polars.mechanisms.partitions import apply_rule
 
 Numbers = NDArray[np.int64]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dp_polars._plan.statistics import Piece
 from dp_polars._sampling import BitSource
-from dp_polars.mechanisms.quantiles import Target, choose_points
+from dp_polars.mechanisms._quantiles import Target, choose_points
 
 _FINEST = 10**6
 

@@ -1,25 +1,26 @@
 """Exact samplers over uniform random bits.
 
-The output of every function here is a deterministic function of uniform random bits, and has exactly the
-distribution it names: no float decides an outcome unless an interval that encloses every rounding error agrees
-with itself; otherwise integer arithmetic decides. The bits come from an object handed in. Nothing here knows what
-the numbers are used for, and nothing here reads data.
+Every function here turns uniform random bits into a sample that has exactly the distribution it names. Floats decide
+an outcome only where a bound on all rounding errors shows that exact arithmetic would decide the same; everywhere
+else integers decide. The caller passes in the source of the bits. Nothing here reads data or knows what a sample is
+used for.
 
-The way down: `laplace`, `gaussian` (noise) and `bernoulli`, `uniform` (choices) use `table` for many samples at a
-time and `scalar` for few; both rest on `lazy`, which compares a uniform number, known to as many bits as needed,
-with an enclosure of `exp(-x)`.
+- `uniform`: the source of random bits, and uniform integers.
+- `bernoulli`: comparing a uniform number with exp(-x) exactly, and the coins built on that.
+- `distributions`: the discrete Laplace and Gaussian distributions, sampled one number at a time.
+- `noise`: many samples of these distributions at once, from a lookup table.
+
+May import: numpy, `_numbers`. Never: anything else of the library.
 """
 
-from dp_polars._sampling.bernoulli import bernoulli, bernoulli_exp, bernoulli_exp_each
-from dp_polars._sampling.bits import SYSTEM_BITS, BitSource
+from dp_polars._sampling.bernoulli import bernoulli, bernoulli_exp_each
 from dp_polars._sampling.noise import discrete_gaussian, discrete_laplace
-from dp_polars._sampling.uniform import uniform_integer, uniform_integers
+from dp_polars._sampling.uniform import SYSTEM_BITS, BitSource, uniform_integer, uniform_integers
 
 __all__ = [
     "SYSTEM_BITS",
     "BitSource",
     "bernoulli",
-    "bernoulli_exp",
     "bernoulli_exp_each",
     "discrete_gaussian",
     "discrete_laplace",

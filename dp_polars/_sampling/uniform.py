@@ -1,13 +1,16 @@
-"""Uniform integers, by rejection from the next power of two."""
+"""The source of random bits, and uniform integers drawn from it.
+
+The library has a single source, the operating system's. It has no seed, no switch and no second implementation; the
+deterministic source that tests use lives with the tests.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dp_polars._sampling.bits import BitSource
 
 _WORDS: tuple[tuple[int, type[np.unsignedinteger[Any]]], ...] = (
     (8, np.uint8),
@@ -17,8 +20,27 @@ _WORDS: tuple[tuple[int, type[np.unsignedinteger[Any]]], ...] = (
 )
 
 
+class BitSource(Protocol):
+    """A source of independent, uniformly random words."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """Return `count` independent words, each uniform over all values of the unsigned `dtype`."""
+        ...
+
+
+class SystemBits:
+    """The operating system's cryptographic random number generator."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """Return `count` independent words, each uniform over all values of the unsigned `dtype`."""
+        return np.frombuffer(os.urandom(count * np.dtype(dtype).itemsize), dtype=dtype)
+
+
+SYSTEM_BITS: BitSource = SystemBits()
+
+
 def uniform_integer(bound: int, source: BitSource) -> int:
-    """Return one integer uniform over 0, ..., bound - 1, for a bound of any size."""
+    """Return one integer uniform over 0, ..., bound - 1, by rejection; the bound may be of any size."""
     if bound < 1:
         raise ValueError("bound must be at least 1")
     bits = (bound - 1).bit_length()
@@ -43,7 +65,7 @@ def uniform_integers(bound: int, size: int, source: BitSource) -> NDArray[np.uin
     out = np.empty(size, np.uint64)
     filled = 0
     while filled < size:
-        # The acceptance rate is above one half; a power of two accepts everything.
+        # More than half of the words are accepted, and all of them if the bound is a power of two.
         wanted = size - filled
         words = source.words(-(-wanted * (1 << bits) // bound) + 8 * (bound < 1 << bits), dtype)
         words = words >> dtype(width - bits)

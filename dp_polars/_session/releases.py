@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from dp_polars._display.escaping import escaped
-from dp_polars._display.release import release_html, release_text
+from dp_polars._display.session import release_html, release_text
+from dp_polars._display.text import escaped
 from dp_polars._session.cost import Cost
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.ledger import Charge, Entry, Ledger, State

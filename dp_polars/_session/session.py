@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._display.charts.budget import budget_chart
-from dp_polars._display.session import session_html, session_text
+from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._numbers import Number
 from dp_polars._session.cost import Budget, Cost
 from dp_polars._session.filters import Mechanism, accepts, affordable_count, largest_affordable, share_of

@@ -19,8 +19,8 @@ from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._sql.syntax_tree import fold
 from dp_polars._sql.templates import sql_text
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.channel import Channel
 from dp_polars.mechanisms.frequencies import estimate_frequencies
+from dp_polars.mechanisms.randomized_response import Channel
 
 NAMES = ("dp_randomized_response", "dp_respond", "dp_frequencies")
 """The Python functions that this module puts on a connection."""

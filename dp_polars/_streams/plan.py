@@ -17,8 +17,7 @@ from dp_polars._plan.base import Facts, FramePlan, price_text, pure_spend, unit_
 from dp_polars._plan.query import Spend
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.sparse_accuracy import SparseError, sparse_error
-from dp_polars.mechanisms.sparse_vector import SparseScales, noise_grid, sparse_scales
+from dp_polars.mechanisms.sparse_vector import SparseError, SparseScales, noise_grid, sparse_error, sparse_scales
 
 Counted = Literal["rows", "units"]
 SENSITIVITY = Fraction(1)

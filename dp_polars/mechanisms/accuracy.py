@@ -1,7 +1,7 @@
-"""Accuracy both ways: the error from the spend, and the spend from a wanted error.
+"""The error that a spend gives, the spend that an error needs, and the tails of discrete noise behind both.
 
-Errors are of the privacy noise alone, from the exact tails of the discrete distributions, and hold for all `count`
-answers at once. They depend on public parameters only.
+The error is that of the privacy noise alone. It comes from the exact tails of the discrete distributions, holds for all
+`count` answers at once, and depends on public parameters only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._numbers import Number, count_of, epsilon_of, exact, flag_of, positive, probability_of
+from dp_polars._numbers import (
+    Number,
+    boundary,
+    count_of,
+    epsilon_of,
+    exact,
+    first_doubling,
+    flag_of,
+    positive,
+    probability_of,
+)
 from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms._calibration import Calibration, variance_rule
 from dp_polars.mechanisms.additive import gaussian_on_grid, laplace_on_grid
-from dp_polars.mechanisms.calibration import Calibration, variance_rule
 
-_SUM_SIGMA = 4096.0
+_SUM_SIGMA = 4096.0  # up to this sigma the tails of the discrete Gaussian are summed
 
 
 def laplace_error(
@@ -30,18 +40,23 @@ def laplace_error(
     count: int = 1,
     integers: bool = True,
 ) -> float:
-    """Return the error that `laplace` stays within, for `count` answers at once, with this confidence.
+    """Return the error within which all `count` answers of `laplace` lie with this confidence.
 
     Parameters
     ----------
     sensitivity, epsilon
         As for `laplace`.
     confidence
-        The probability with which no answer is off by more.
+        The probability that no answer has a larger error.
     count
-        How many answers are released together.
+        The number of answers that are released together.
     integers
-        Whether the values are whole numbers; floats add the rounding to their grid.
+        Whether the values are whole numbers. For floats the error includes the rounding to their grid.
+
+    Returns
+    -------
+    float
+        The error, in units of the values.
 
     Examples
     --------
@@ -72,9 +87,19 @@ def gaussian_error(
     count: int = 1,
     integers: bool = True,
 ) -> float:
-    """Return the error that `gaussian` stays within, for `count` answers at once, with this confidence.
+    """Return the error within which all `count` answers of `gaussian` lie with this confidence.
 
-    Parameters are those of `laplace_error`, with the spend as for `gaussian`.
+    Parameters
+    ----------
+    sensitivity, rho, epsilon, delta, calibration
+        As for `gaussian`.
+    confidence, count, integers
+        As for `laplace_error`.
+
+    Returns
+    -------
+    float
+        The error, in units of the values.
 
     Examples
     --------
@@ -99,7 +124,19 @@ def laplace_epsilon(
     count: int = 1,
     integers: bool = True,
 ) -> float:
-    """Return the least epsilon with which `laplace` stays within an error; the reverse of `laplace_error`.
+    """Return the least epsilon at which `laplace` has at most this error: the inverse of `laplace_error`.
+
+    Parameters
+    ----------
+    within
+        The largest error that is acceptable.
+    sensitivity, confidence, count, integers
+        As for `laplace_error`.
+
+    Returns
+    -------
+    float
+        The epsilon, between 1e-9 and 1e6.
 
     Examples
     --------
@@ -130,7 +167,19 @@ def gaussian_rho(
     count: int = 1,
     integers: bool = True,
 ) -> float:
-    """Return the least rho with which `gaussian` stays within an error; the reverse of `gaussian_error`.
+    """Return the least rho at which `gaussian` has at most this error: the inverse of `gaussian_error`.
+
+    Parameters
+    ----------
+    within
+        The largest error that is acceptable.
+    sensitivity, confidence, count, integers
+        As for `laplace_error`.
+
+    Returns
+    -------
+    float
+        The rho, between 1e-18 and 1e12.
 
     Examples
     --------
@@ -167,15 +216,23 @@ def exponential_regret(
     Parameters
     ----------
     candidates
-        How many candidates there are.
+        The number of candidates.
     sensitivity, epsilon, monotone
-        As for `exponential`; `permute_and_flip` never does worse.
+        As for `exponential`. The expected regret of `permute_and_flip` is never larger.
+    confidence
+        The probability that the regret is no larger.
     optimal
-        How many candidates share the best score.
+        The number of candidates that share the best score.
+
+    Returns
+    -------
+    float
+        The regret, in units of the score.
 
     Notes
     -----
-    (2 sensitivity / epsilon) (ln(candidates / optimal) + ln(1 / (1 - confidence))): McSherry and Talwar 2007.
+    The bound is (2 sensitivity / epsilon) (ln(candidates / optimal) + ln(1 / (1 - confidence))), half of that for
+    monotone scores (McSherry and Talwar 2007).
 
     Examples
     --------
@@ -191,16 +248,17 @@ def exponential_regret(
 
 
 def laplace_tail(scale: Fraction | float, least: int) -> float:
-    """Return P(X >= least) of the discrete Laplace, for least >= 1: q**least / (1 + q) with q = exp(-1/scale)."""
+    """Return P(X >= least) of the discrete Laplace for least >= 1: q**least / (1 + q) with q = exp(-1/scale)."""
     rate = 1 / float(scale)
     return math.exp(-least * rate) / (1 + math.exp(-rate))
 
 
 def gaussian_tail(sigma: float, least: int) -> float:
-    """Return P(X >= least) of the discrete Gaussian, for least >= 0; above a sigma of 4096 a near upper bound."""
+    """Return P(X >= least) of the discrete Gaussian for least >= 0; for sigma above 4096, a close upper bound."""
     if sigma > _SUM_SIGMA:
-        # Beyond sigma the density is convex, so each point weighs less than the integral around it; the normaliser
-        # is at least that of the continuous Gaussian. Nearer the centre, the sum is at most one point more.
+        # Beyond sigma the density is convex, so each point weighs less than the integral around it, and the normaliser
+        # is at least that of the continuous Gaussian. Nearer the centre, the sum exceeds the integral by at most one
+        # point.
         z = (least - 0.5) / sigma
         tail = 0.5 * math.erfc(z * math.sqrt(0.5))
         return tail if z >= 1 else tail + 0.5 / sigma
@@ -210,7 +268,7 @@ def gaussian_tail(sigma: float, least: int) -> float:
 
 @lru_cache(maxsize=8)
 def _gaussian_tails(sigma: float) -> NDArray[np.float64]:
-    """Return P(X >= m) of the discrete Gaussian for m = 0, 1, ..., 40 sigma: one pass for a whole search over m."""
+    """Return P(X >= m) of the discrete Gaussian for m = 0, 1, ..., 40 sigma, so that a search over m is one pass."""
     x = np.arange(math.ceil(40 * sigma) + 2, dtype=np.float64)
     weights = np.exp(x * x * (-0.5 / sigma**2))
     tails: NDArray[np.float64] = np.cumsum(weights[::-1])[::-1]
@@ -219,25 +277,22 @@ def _gaussian_tails(sigma: float) -> NDArray[np.float64]:
 
 
 def least_threshold(tail: Callable[[int], float], miss: float, guess: float) -> int:
-    """Return the least m >= 1 with tail(m) <= miss, for a falling tail."""
-    low, high = 0, max(1, int(guess))
-    while tail(high) > miss:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if tail(middle) > miss else (low, middle)
-    return high
+    """Return the least m >= 1 with tail(m) <= miss for a decreasing tail; `guess` is where to start looking."""
+    start = max(1, int(guess))
+    high = first_doubling(lambda m: tail(m) > miss, start)
+    return boundary(lambda m: tail(m) <= miss, inside=high, outside=high // 2 if high > start else 0)
 
 
 def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
-    """Return an m that a sum of independent discrete Laplace noises reaches with probability at most `miss`.
+    """Return an m that a sum of `terms` independent discrete Laplace noises reaches with probability at most `miss`.
 
-    Chernoff: P(X >= m) <= exp(-h m) M(h)**terms for any h below 1 / scale, with the moment generating function
-    M(h) = (1 - q)**2 / ((1 - q e**h) (1 - q e**-h)), q = e**(-1 / scale). A little larger than the least such m.
+    By Chernoff's bound P(X >= m) <= exp(-h m) M(h)**terms for any h below 1 / scale, with the moment generating
+    function M(h) = (1 - q)**2 / ((1 - q e**h) (1 - q e**-h)) and q = e**(-1 / scale). The result is slightly larger
+    than the least such m.
     """
     width = float(scale)
 
-    def log_moment(part: float) -> float:  # of h = part / scale
+    def log_moment(part: float) -> float:  # ln M(h) at h = part / scale
         powers = (math.log(-math.expm1(-(1 + sign * part) / width)) for sign in (-1, 1))
         return 2 * math.log(-math.expm1(-1 / width)) - sum(powers)
 
@@ -249,28 +304,25 @@ def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
 
 
 def _miss_each(confidence: Number, count: int) -> float:
-    """Return the probability with which one of `count` independent answers may be off."""
+    """Return the probability with which each of `count` independent answers may miss the error."""
     return -math.expm1(math.log(probability_of(confidence, "confidence")) / count)
 
 
 def laplace_steps(scale: Fraction, miss: float) -> int:
-    """Return the least m with P(|X| > m) at most `miss` for the discrete Laplace."""
+    """Return the least m for which P(|X| > m) is at most `miss` for the discrete Laplace."""
     guess = float(scale) * math.log(2 / miss)
     return least_threshold(lambda m: 2 * laplace_tail(scale, m), miss, guess) - 1
 
 
 def gaussian_steps(sigma: float, miss: float) -> int:
-    """Return the least m with P(|X| > m) at most `miss` for the discrete Gaussian."""
+    """Return the least m for which P(|X| > m) is at most `miss` for the discrete Gaussian."""
     return least_threshold(lambda m: 2 * gaussian_tail(sigma, m), miss, 2 * sigma) - 1
 
 
 def _least_spend(error_of: Callable[[float], float], within: Number, low: float, high: float) -> float:
     wanted = exact(within, "within")
     if wanted < 0 or error_of(high) > wanted:
-        raise InvalidParameterError(f"No spend up to {high:g} stays within {within}; ask for a larger error.")
+        raise InvalidParameterError(f"No spend up to {high:g} keeps the error within {within}. Ask for a larger error.")
     if error_of(low) <= wanted:
         return low
-    while high > low * (1 + 1e-12):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if error_of(middle) <= wanted else (middle, high)
-    return high
+    return boundary(lambda spend: error_of(spend) <= wanted, inside=high, outside=low, tolerance=1e-12, geometric=True)

@@ -1,8 +1,8 @@
 """The Laplace and the Gaussian mechanism on whole numbers and on floats.
 
-What one unit can change is the caller's word here: `sensitivity` is how far the whole array can move when one
-unit's data change, in the first norm for Laplace and in the second for Gaussian. Whole numbers get discrete noise
-and stay whole; floats are first rounded to a grid, and the sensitivity grows by what that rounding can add.
+The caller states what one unit can change: `sensitivity` is how far the whole array can move when the data of one unit
+change, in the L1 norm for Laplace noise and in the L2 norm for Gaussian noise. Whole numbers get discrete noise and
+stay whole. Floats are first rounded to a grid, and the sensitivity is increased by what that rounding can add.
 
 These functions charge no budget.
 """
@@ -21,8 +21,8 @@ from dp_polars._numbers import Number, epsilon_of, positive
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.calibration import Calibration, VarianceOf, variance_rule
-from dp_polars.mechanisms.grid import (
+from dp_polars.mechanisms._calibration import Calibration, VarianceOf, variance_rule
+from dp_polars.mechanisms._grid import (
     add_saturating,
     from_grid,
     grid_exponent,
@@ -30,24 +30,26 @@ from dp_polars.mechanisms.grid import (
     sqrt_above,
     to_grid,
 )
-from dp_polars.mechanisms.values import Values, read_numbers
+from dp_polars.mechanisms._numeric_input import NumericInput, read_numbers
 
 N = TypeVar("N", int, float, NDArray[Any], pl.Series)
 Draw = Callable[[int], NDArray[Any]]
 
-_FINE = 1 << 16
+_FINE = 1 << 16  # a sensitivity, in steps, at which discrete noise is as wide as continuous noise
 
 
 def laplace(values: N, *, sensitivity: Number, epsilon: Number) -> N:
-    """Add exactly sampled discrete Laplace noise. Charges no budget: the caller accounts for `epsilon`.
+    """Add discrete Laplace noise, sampled exactly.
+
+    This charges no budget: the caller accounts for `epsilon`.
 
     Parameters
     ----------
     values
-        A number, a numpy array or a Polars Series. Whole numbers stay whole (answers beyond 64 bits saturate);
-        floats are rounded to a power-of-two grid far finer than the noise.
+        A number, a numpy array or a Polars Series. Whole numbers stay whole, and answers beyond 64 bits saturate.
+        Floats are rounded to a power-of-two grid that is far finer than the noise.
     sensitivity
-        The most that one unit can change the whole of `values`: the sum of the absolute changes.
+        The L1 sensitivity: the largest sum of absolute changes that one unit can make to `values`.
     epsilon
         The privacy loss of this release.
 
@@ -58,8 +60,8 @@ def laplace(values: N, *, sensitivity: Number, epsilon: Number) -> N:
 
     Notes
     -----
-    Pure epsilon-differential privacy (Dwork, McSherry, Nissim, Smith 2006), on the integers as in Ghosh,
-    Roughgarden and Sundararajan (2012).
+    The result is epsilon-differentially private (Dwork, McSherry, Nissim and Smith 2006). The noise lives on the
+    integers, as in Ghosh, Roughgarden and Sundararajan 2012.
 
     Examples
     --------
@@ -82,23 +84,26 @@ def gaussian(
     delta: Number | None = None,
     calibration: Calibration = "exact",
 ) -> N:
-    """Add exactly sampled discrete Gaussian noise. Charges no budget: the caller accounts for the spend.
+    """Add discrete Gaussian noise, sampled exactly.
+
+    This charges no budget: the caller accounts for the spend.
 
     Parameters
     ----------
     values
         A number, a numpy array or a Polars Series, as in `laplace`.
     sensitivity
-        The most that one unit can change the whole of `values`: the root of the sum of the squared changes.
+        The L2 sensitivity: the largest Euclidean length of the change that one unit can make to `values`.
     rho
-        The spend as zero-concentrated differential privacy: the variance is sensitivity**2 / (2 * rho).
+        The spend in zero-concentrated differential privacy. The variance is sensitivity**2 / (2 * rho) (Canonne,
+        Kamath and Steinke 2020).
     epsilon, delta
-        Or the spend as an (epsilon, delta) of this release alone.
+        The spend as the (epsilon, delta) of this release alone, instead of `rho`.
     calibration
         How `epsilon` and `delta` become a variance. "exact" solves the hockey-stick divergence of the discrete
-        Gaussian for one value, and goes through rho for several; "zcdp" always goes through rho; "classic" is
-        sqrt(2 ln(1.25/delta)) * sensitivity / epsilon (Dwork and Roth 2014, theorem A.1), proved for epsilon up to 1
-        and refused above.
+        Gaussian for a single value (Balle and Wang 2018, on the integers) and converts to rho for several values.
+        "zcdp" always converts to rho. "classic" uses sigma = sqrt(2 ln(1.25/delta)) * sensitivity / epsilon (Dwork and
+        Roth 2014, theorem A.1), which is proved for epsilon up to 1 and refused above.
 
     Returns
     -------
@@ -119,8 +124,8 @@ def gaussian(
     return noisy
 
 
-def add_laplace(values: Values, sensitivity: Fraction, epsilon: Fraction, source: BitSource) -> Any:
-    """Return noisy `values`; the core of `laplace` with its bits handed in."""
+def add_laplace(values: NumericInput, sensitivity: Fraction, epsilon: Fraction, source: BitSource) -> Any:
+    """Add Laplace noise whose random bits come from `source`; `laplace` passes the system's."""
     count = len(values.array)
     if values.integers:
         scale = _scale_within(sensitivity / epsilon)
@@ -131,12 +136,12 @@ def add_laplace(values: Values, sensitivity: Fraction, epsilon: Fraction, source
 
 
 def add_gaussian(
-    values: Values,
+    values: NumericInput,
     sensitivity: Fraction,
     variance_of: VarianceOf,
     source: BitSource,
 ) -> Any:
-    """Return noisy `values`; `variance_of(sensitivity, single value?)` is the calibration."""
+    """Add Gaussian noise whose random bits come from `source`; `variance_of` is the calibration."""
     count = len(values.array)
     if values.integers:
         variance = _variance_within(variance_of(sensitivity, count == 1))
@@ -147,21 +152,21 @@ def add_gaussian(
 
 
 def laplace_on_grid(sensitivity: Fraction, epsilon: Fraction, count: int) -> tuple[int, Fraction]:
-    """Return the exponent of the grid for `count` floats and the Laplace scale in its steps."""
+    """Return the exponent of the grid for `count` floats, and the Laplace scale in steps of the grid."""
     exponent = grid_exponent(sensitivity, sensitivity / epsilon, count)
     return exponent, (in_steps(sensitivity, exponent) + count) / epsilon
 
 
 def gaussian_on_grid(sensitivity: Fraction, variance_of: VarianceOf, count: int) -> tuple[int, Fraction]:
-    """Return the exponent of the grid for `count` floats and the Gaussian variance in its steps."""
-    # On a fine grid the noise per sensitivity is that of the continuous Gaussian: a large sensitivity shows it.
+    """Return the exponent of the grid for `count` floats, and the Gaussian variance in steps of the grid."""
+    # On a fine grid the ratio of noise to sensitivity is that of the continuous Gaussian.
     per_sensitivity = sqrt_fraction(variance_of(Fraction(_FINE), count == 1)) / _FINE
     exponent = grid_exponent(sensitivity, sensitivity * per_sensitivity, count)
     return exponent, variance_of(in_steps(sensitivity, exponent) + sqrt_above(count), count == 1)
 
 
 def sqrt_fraction(number: Fraction) -> Fraction:
-    """Return the square root to within a relative 2**-50; for choosing grids, not for privacy."""
+    """Return the square root to within a relative 2**-50. Use it to choose grids, not where privacy depends on it."""
     shift = 2 * max(0, 64 - (number.numerator.bit_length() - number.denominator.bit_length()) // 2)
     scaled = (number.numerator << shift) // number.denominator
     return Fraction(math.isqrt(scaled), 1 << shift // 2)
@@ -181,17 +186,17 @@ def _variance_within(variance: Fraction) -> Fraction:
 
 def _too_wide() -> InvalidParameterError:
     return InvalidParameterError(
-        "The noise would be wider than 2**52 and not fit 64-bit numbers. Use a larger unit for the values "
-        "(thousands instead of ones), a smaller sensitivity or a larger spend."
+        "The noise would be wider than 2**52, so noisy values would not fit into 64 bits. Use a larger unit for the "
+        "values (thousands instead of ones), a smaller sensitivity or a larger spend."
     )
 
 
-def _noisy(values: Values, draw: Draw) -> Any:
+def _noisy(values: NumericInput, draw: Draw) -> Any:
     python_integer = values.array.dtype == object
     sums = add_saturating(values.array, draw(len(values.array)), bounded=not python_integer)
     return values.restore(sums)
 
 
-def _noisy_on_grid(values: Values, exponent: int, draw: Draw) -> Any:
+def _noisy_on_grid(values: NumericInput, exponent: int, draw: Draw) -> Any:
     points = to_grid(values.array, exponent)
     return values.restore(from_grid(add_saturating(points, draw(len(points)), bounded=False), exponent))

@@ -1,8 +1,8 @@
-"""Which groups may be shown at all, when the groups themselves come from the data.
+"""Partition selection: which groups may be shown if the groups themselves come from the data.
 
-What one unit can change: the unit count of up to `max_groups` groups by one each, and so whether a group exists. The
-counts must be of units after each unit was cut to `max_groups` groups. A group without a unit is never shown. These
-functions charge no budget.
+One unit can change the unit counts of up to `max_groups` groups by one each, and with them whether a group exists. The
+counts must be counts of units, taken after each unit was limited to `max_groups` groups. A group without any unit is
+never shown. These functions charge no budget.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from dp_polars._numbers import MAX_MAGNITUDE, Number, count_of, delta_of, epsilon_of, rounded_down
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
-from dp_polars._sampling.lazy import enclose_exp
+from dp_polars._sampling.bernoulli import enclose_exp
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
-from dp_polars.mechanisms.calibration import (
+from dp_polars.mechanisms._calibration import (
     continuous_bound,
     discrete_gaussian_delta,
     least_variance,
 )
-from dp_polars.mechanisms.grid import add_saturating
-from dp_polars.mechanisms.values import list_array, read_numbers
+from dp_polars.mechanisms._grid import add_saturating
+from dp_polars.mechanisms._numeric_input import list_array, read_numbers
+from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_tail, least_threshold
 
 Strategy = Literal["auto", "optimal", "laplace", "gaussian"]
 Adjacency = Literal["add_remove", "replace"]
@@ -41,15 +41,16 @@ _MOST_UNITS = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class PartitionRule:
-    """A fixed rule for showing groups: its strategy, and how many units give a group an even chance."""
+    """A fixed rule for showing groups. A group of `even_chance` units is shown with probability about one half."""
 
     strategy: str
     even_chance: float
     threshold: int
     noise: Fraction
-    """The Laplace scale or the Gaussian variance; 0 for the optimal rule."""
+    """The Laplace scale or the Gaussian variance; it is 0 for the optimal rule."""
     table: NDArray[np.uint64] | None = None
-    """For the optimal rule: 2**64 times the chance of a group with 1, 2, ... units; one more unit: shown."""
+    """For the optimal rule: 2**64 times the probability of showing a group with 1, 2, ... units. Larger groups are
+    always shown."""
 
 
 def select_partitions(
@@ -62,25 +63,26 @@ def select_partitions(
     strategy: Strategy = "auto",
     adjacency: Adjacency = "add_remove",
 ) -> Any:
-    """Decide for each group, privately, whether it may be shown.
+    """Decide for each group, with differential privacy, whether it may be shown.
 
-    Charges no budget: the caller accounts for (`epsilon`, `delta`).
+    This charges no budget: the caller accounts for (`epsilon`, `delta`).
 
     Parameters
     ----------
     unit_counts
-        How many different units each group has, with each unit in at most `max_groups` groups.
+        The number of distinct units in each group, with each unit in at most `max_groups` groups.
     epsilon, delta
         The spend of the whole selection.
     max_groups
-        The most groups that one unit is part of; enforced before, not here.
+        The largest number of groups that one unit is part of. The caller must have enforced it.
     min_units
-        Groups with fewer units are suppressed too, up to the noise of the mechanism.
+        Groups with fewer units are suppressed as well, up to the noise of the mechanism.
     strategy
-        "optimal" (Desfontaines, Voss, Gipson, Mandayam 2022), "laplace" or "gaussian" (noisy count above a
-        threshold), or "auto": the one that needs the fewest units, from the parameters alone.
+        "optimal" (Desfontaines, Voss, Gipson and Mandayam 2022), "laplace" or "gaussian" (the noisy count must reach a
+        threshold; Wilson et al. 2020), or "auto", which takes the one that needs the fewest units. That choice depends
+        on the parameters only.
     adjacency
-        "add_remove", or "replace", where a unit leaves `max_groups` groups and enters as many others.
+        "add_remove", or "replace", where a unit may leave `max_groups` groups and enter as many others.
 
     Returns
     -------
@@ -117,7 +119,7 @@ def select_partitions(
 
 
 def apply_rule(rule: PartitionRule, counts: NDArray[np.int64], min_units: int, source: BitSource) -> NDArray[np.bool_]:
-    """Return which groups are shown; the core of `select_partitions` with its bits handed in."""
+    """Return which groups are shown, with random bits from `source`; `select_partitions` passes the system's."""
     shift = min(min_units - 1, _MOST_UNITS)
     if rule.table is not None:
         units = np.maximum(counts - shift, 0)
@@ -134,15 +136,15 @@ def apply_rule(rule: PartitionRule, counts: NDArray[np.int64], min_units: int, s
 def partition_rule(
     epsilon: Fraction, delta: Fraction, max_groups: int, *, strategy: Strategy, adjacency: Adjacency
 ) -> PartitionRule:
-    """Return the rule for public parameters; "auto" takes the one that needs the fewest units."""
+    """Return the rule for these public parameters; "auto" takes the one that needs the fewest units."""
     if strategy not in get_args(Strategy):
         raise InvalidParameterError(f"strategy must be one of {', '.join(get_args(Strategy))}, got {strategy!r}.")
     if adjacency not in get_args(Adjacency):
         raise InvalidParameterError(f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}.")
     if max_groups > MAX_MAGNITUDE:
-        raise InvalidParameterError("max_groups lies beyond 1e18: no unit is part of so many groups.")
+        raise InvalidParameterError("max_groups must be at most 1e18: no unit is part of so many groups.")
     touched = max_groups * (2 if adjacency == "replace" else 1)
-    # 1 - (1 - delta)**(1 / touched): each of the touched groups may appear against the odds, independently.
+    # Each of the touched groups may appear wrongly, independently, so each gets 1 - (1 - delta)**(1 / touched).
     likely = min(float(delta), math.nextafter(1.0, 0.0))
     each = rounded_down(-math.expm1(math.log1p(-likely) / touched), 64)
     if strategy == "optimal":
@@ -156,7 +158,9 @@ def partition_rule(
         rules.append(_optimal(epsilon / touched, each))
     rule = min(rules, key=lambda rule: rule.even_chance)
     if rule.noise > (MAX_SCALE**2 if rule.strategy == "gaussian" else MAX_SCALE):
-        raise InvalidParameterError("The noise would not fit 64 bits: use a larger epsilon or a smaller max_groups.")
+        raise InvalidParameterError(
+            "The noise would not fit into 64 bits. Use a larger epsilon or a smaller max_groups."
+        )
     return rule
 
 
@@ -167,19 +171,20 @@ def _has_table(epsilon: Fraction, delta: Fraction) -> bool:
 
 @lru_cache(maxsize=16)
 def _optimal(epsilon: Fraction, delta: Fraction) -> PartitionRule:
-    """Return the largest chances that satisfy the guarantee, rounded down to multiples of 2**-64.
+    """Return the rule with the largest probabilities that the guarantee allows, as multiples of 2**-64.
 
-    pi(n) = min(e^eps pi(n-1) + delta, 1 - e^-eps (1 - pi(n-1) - delta), 1). The recursion runs in integers from the
-    rounded pi(n-1), with e^eps taken too small and e^-eps too large, so both inequalities hold exactly for the chances
-    that are used. They never fall, which covers the other direction.
+    The recursion of Desfontaines et al. 2022 is
+    pi(n) = min(e^eps pi(n-1) + delta, 1 - e^-eps (1 - pi(n-1) - delta), 1). It runs in integers from the rounded
+    pi(n-1), with e^eps rounded down and e^-eps rounded up, so both inequalities hold exactly for the probabilities that
+    are used. The probabilities never decrease, which covers the other direction.
     """
     if not _has_table(epsilon, delta):
         raise InvalidParameterError(
-            "The optimal strategy has no table for so small a spend per group (over a million entries, or delta "
-            "below 2**-64); use strategy='auto', 'gaussian' or 'laplace'."
+            "The spend per group is too small for the optimal strategy: its table would have over a million entries, "
+            "or delta is below 2**-64. Use strategy='auto', 'gaussian' or 'laplace'."
         )
     bits = 128
-    _, high = enclose_exp(epsilon, bits)  # of e^-eps
+    _, high = enclose_exp(epsilon, bits)  # an upper bound on 2**bits * e^-eps
     step = int(delta * _WORD)
     chances: list[int] = []
     chance = 0
@@ -194,31 +199,31 @@ def _optimal(epsilon: Fraction, delta: Fraction) -> PartitionRule:
 
 
 def _laplace(epsilon: Fraction, each: Fraction, touched: int) -> PartitionRule:
-    """Return: noisy count >= 1 + m, with P(noise >= m) at most `each`, so that a lone unit stays hidden."""
+    """Return the rule "noisy count >= 1 + m" with P(noise >= m) at most `each`, which hides a lone unit."""
     scale = touched / epsilon
     miss = float(each)
     m = least_threshold(lambda least: laplace_tail(scale, least), miss, float(scale) * math.log(1 / miss))
-    # One step on top pays for the rounding of the float tail.
+    # One more step covers the rounding of the tail, which is a float.
     m += laplace_tail(scale, m) * (1 + 1e-9) > miss
     return PartitionRule("laplace", m + 0.5, m + 1, scale)
 
 
 @lru_cache(maxsize=64)
 def _gaussian(epsilon: Fraction, delta: Fraction, touched: int) -> PartitionRule:
-    """Return the same with Gaussian noise; half of delta for the noise, half for a lone unit's group.
+    """Return the same rule with Gaussian noise. Half of delta is for the noise, half for the group of a lone unit.
 
-    A unit shifts up to L = `touched` counts by one. The privacy loss depends on the noise through the sum of L
+    A unit shifts up to L = `touched` counts by one. The privacy loss depends on the noise only through the sum of L
     discrete Gaussians, which is a discrete Gaussian of variance L * variance up to a factor (1 + eta) / (1 - eta): the
     cosets of the lattice of vectors that sum to zero have equal Gaussian mass up to eta <= (1 + 2 sum_k
-    exp(-2 pi^2 variance (k - 1/2)^2))^L - 1 (Poisson summation; every dual vector has a representative z - c with
-    |c| <= 1/2). So it is one number of that variance with the shift L.
+    exp(-2 pi^2 variance (k - 1/2)^2))^L - 1 (by Poisson summation, as every dual vector has a representative z - c with
+    |c| <= 1/2). It is therefore calibrated as one number of that variance that a unit shifts by L.
     """
     half = delta / 2
 
     def delta_of_sum(shift: float, sigma: float, loss: float) -> float:
         if touched == 1:
             return discrete_gaussian_delta(shift, sigma, loss)
-        # From here on the bound grows with the number of counts that move, so L covers fewer.
+        # The bound must grow with the number of counts that move, so that L counts cover any smaller number.
         if loss * sigma**2 / shift - shift / 2 <= shift / math.e:
             return 1.0
         single = sigma**2 / touched

@@ -1,8 +1,8 @@
-"""Choosing one candidate: the exponential mechanism, permute-and-flip, report noisy max.
+"""Choosing one candidate: the exponential mechanism, permute-and-flip, and report noisy max.
 
-What one unit can change: each score by at most `sensitivity`; with `monotone=True` all scores in the same direction
-(true for counts when a unit is added or removed, not when one is replaced), which halves the noise. Only the index of
-the chosen candidate comes back, never a score. These functions charge no budget.
+One unit can change each score by at most `sensitivity`. With `monotone=True` it moves all scores in the same direction,
+which halves the noise. Counts are monotone when a unit is added or removed, but not when one is replaced. Only the
+index of the chosen candidate is returned, never a score. These functions charge no budget.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dp_polars._sampling import (
 )
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.grid import grid_exponent, in_steps, to_grid
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._grid import grid_exponent, in_steps, to_grid
+from dp_polars.mechanisms._numeric_input import read_numbers
 
 Scores = Sequence[int] | Sequence[float] | NDArray[Any] | pl.Series
 NoiseKind = Literal["laplace", "exponential", "gumbel"]
@@ -40,18 +40,20 @@ _MOST_TRIES = 1 << 20
 def exponential(scores: Scores, *, sensitivity: Number, epsilon: Number, monotone: bool = False) -> int:
     """Choose an index with probability proportional to exp(epsilon * score / (2 * sensitivity)), exactly.
 
-    Charges no budget: the caller accounts for `epsilon` (as rho: epsilon**2 / 8, by its bounded range).
+    This charges no budget: the caller accounts for `epsilon`, or for a rho of epsilon**2 / 8, because the mechanism has
+    a bounded range (Cesar and Rogers 2021).
 
     Parameters
     ----------
     scores
-        One finite number per candidate; higher is better.
+        One finite number per candidate. Higher is better.
     sensitivity
         The most that one unit can change any score.
     epsilon
         The privacy loss of the choice.
     monotone
-        All scores move in the same direction when a unit is added or removed: exp(epsilon * score / sensitivity).
+        Whether all scores move in the same direction when a unit is added or removed. The probability is then
+        proportional to exp(epsilon * score / sensitivity).
 
     Returns
     -------
@@ -60,7 +62,7 @@ def exponential(scores: Scores, *, sensitivity: Number, epsilon: Number, monoton
 
     Notes
     -----
-    McSherry and Talwar 2007. Drawn by rejection in exact arithmetic.
+    The mechanism is that of McSherry and Talwar 2007. It is sampled by rejection in exact arithmetic.
 
     Examples
     --------
@@ -72,15 +74,25 @@ def exponential(scores: Scores, *, sensitivity: Number, epsilon: Number, monoton
 
 
 def permute_and_flip(scores: Scores, *, sensitivity: Number, epsilon: Number, monotone: bool = False) -> int:
-    """Choose an index by permute-and-flip: as private as `exponential`, and never with a larger expected regret.
+    """Choose an index by permute-and-flip, which is as private as `exponential` and has no larger expected regret.
 
-    Charges no budget. Parameters and result are those of `exponential`.
+    This charges no budget: the caller accounts for `epsilon`.
+
+    Parameters
+    ----------
+    scores, sensitivity, epsilon, monotone
+        As for `exponential`.
+
+    Returns
+    -------
+    int
+        The index of the chosen candidate.
 
     Notes
     -----
-    McKenna and Sheldon 2020: go through the candidates in random order, stop at one with probability
-    exp(epsilon * (score - best) / (2 * sensitivity)). The first head in a random order is a uniform choice among all
-    heads, so every coin is thrown at once.
+    Permute-and-flip (McKenna and Sheldon 2020) visits the candidates in random order and stops at each with probability
+    exp(epsilon * (score - best) / (2 * sensitivity)). The first heads in a random order is a uniform choice among all
+    heads, so this implementation flips all coins at once.
 
     Examples
     --------
@@ -101,16 +113,17 @@ def report_noisy_max(
 ) -> int:
     """Return the index of the largest score after adding independent noise to each.
 
-    Charges no budget. Parameters are those of `exponential`, and:
+    This charges no budget: the caller accounts for `epsilon`.
 
     Parameters
     ----------
     scores, sensitivity, epsilon, monotone
         As for `exponential`.
     noise
-        "laplace": discrete Laplace of scale 2 * sensitivity / epsilon, ties broken uniformly (Dwork and Roth 2014,
-        claim 3.9); "exponential": one-sided, the same choice as `permute_and_flip` (Ding, Kifer et al. 2021);
-        "gumbel": the same choice as `exponential`. Monotone scores halve each scale.
+        "laplace" is discrete Laplace noise of scale 2 * sensitivity / epsilon with ties broken uniformly (Dwork and
+        Roth 2014, claim 3.9). "exponential" is one-sided noise and gives the same distribution as `permute_and_flip`
+        (Ding, Kifer et al. 2021). "gumbel" gives the same distribution as `exponential`. Monotone scores halve each
+        scale.
 
     Returns
     -------
@@ -134,34 +147,34 @@ def report_noisy_max(
 
 
 def read_scores(scores: Any) -> NDArray[Any]:
-    """Return scores as an array of int64, uint64 or float64."""
+    """Read scores as an array of int64, uint64 or float64."""
     if isinstance(scores, int | float | np.generic) or (isinstance(scores, np.ndarray) and scores.ndim == 0):
         raise InvalidDataError("scores must be one number per candidate, got a single number.")
     array = read_numbers(scores, "scores").array
     if len(array) != len(scores):
         raise InvalidDataError("scores must be one number per candidate, got a table. Flatten it first.")
     if not len(array):
-        raise InvalidDataError("scores are empty: there is no candidate to choose.")
+        raise InvalidDataError("scores are empty, so there is no candidate to choose.")
     return array
 
 
 def _rate(sensitivity: Number, epsilon: Number, monotone: bool) -> Fraction:
-    """Return how much one point of score counts in the exponent."""
-    if not isinstance(monotone, bool | np.bool_):  # the text "False" would count as true, and halve the noise
-        raise InvalidParameterError(f"monotone must be True or False, got {type(monotone).__name__}.")
-    return epsilon_of(epsilon) / ((1 if flag_of(monotone, "monotone") else 2) * positive(sensitivity, "sensitivity"))
+    """Return the factor of the score in the exponent."""
+    one_way = flag_of(monotone, "monotone")  # the text "False" would count as true and halve the noise
+    return epsilon_of(epsilon) / ((1 if one_way else 2) * positive(sensitivity, "sensitivity"))
 
 
 def _gaps(scores: NDArray[Any], rate: Fraction) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:
-    """Return rate * (best - score) for each candidate of each row: as floats to about 1 ulp, and exactly on request.
+    """Return rate * (best - score) for each candidate of each row, as floats and as a function for the exact gap.
 
-    The exact gap is asked for by the place of a candidate in the whole table, row after row.
+    The floats are accurate to about 1 ulp. The function takes the candidate's position in the whole table, counted row
+    by row.
     """
     best = scores.max(axis=1, keepdims=True)
     if scores.dtype.kind == "f":
         with np.errstate(over="ignore"):
             gaps = (best - scores) * float(rate)
-    else:  # differences of 64-bit integers fit 64 unsigned bits, also where the subtraction wraps
+    else:  # a difference of 64-bit integers fits into 64 unsigned bits even if the subtraction wraps around
         gaps = (best.astype(np.uint64) - scores.astype(np.uint64)) * float(rate)
 
     def exact_gap(place: int) -> Fraction:
@@ -172,20 +185,20 @@ def _gaps(scores: NDArray[Any], rate: Fraction) -> tuple[NDArray[np.float64], Ca
 
 
 def choose_permute_and_flip(scores: NDArray[Any], rate: Fraction, source: BitSource) -> int:
-    """Return a uniform choice among the candidates whose coin exp(-rate * (best - score)) shows heads."""
+    """Choose uniformly among the candidates whose coin of probability exp(-rate * (best - score)) shows heads."""
     return int(permute_and_flip_each(scores[None, :], rate, source)[0])
 
 
 def permute_and_flip_each(scores: NDArray[Any], rate: Fraction, source: BitSource) -> Places:
-    """Return a choice by permute-and-flip for each row of a table of scores, independent of the others."""
+    """Choose by permute-and-flip in each row of a table of scores, independently."""
     gaps, exact_gap = _gaps(scores, rate)
     flat = gaps.ravel()
     coins = [_coins(flat[start : start + _CHUNK], exact_gap, start, source) for start in range(0, scores.size, _CHUNK)]
-    heads = np.concatenate(coins).reshape(scores.shape)  # the best always shows heads
+    heads = np.concatenate(coins).reshape(scores.shape)  # the best candidate always shows heads
     rows, columns = np.nonzero(heads)
     many = np.bincount(rows, minlength=len(scores))
     first = np.cumsum(many) - many
-    # Rows with the same number of heads draw together, each uniformly below that number.
+    # Rows with the same number of heads draw together, each a uniform integer below that number.
     wanted = np.zeros(len(scores), np.int64)
     for number in np.unique(many).tolist():
         alike = np.flatnonzero(many == number)
@@ -195,12 +208,12 @@ def permute_and_flip_each(scores: NDArray[Any], rate: Fraction, source: BitSourc
 
 
 def choose_exponential(scores: NDArray[Any], rate: Fraction, source: BitSource) -> int:
-    """Return an index with probability proportional to exp(rate * score): uniform proposals, kept by a coin."""
+    """Choose an index with probability proportional to exp(rate * score), by rejection from uniform proposals."""
     return int(exponential_each(scores[None, :], rate, source)[0])
 
 
 def exponential_each(scores: NDArray[Any], rate: Fraction, source: BitSource) -> Places:
-    """Return a choice by the exponential mechanism for each row of a table of scores, independent of the others."""
+    """Choose by the exponential mechanism in each row of a table of scores, independently."""
     gaps, exact_gap = _gaps(scores, rate)
     candidates, flat = scores.shape[1], gaps.ravel()
     chosen = np.zeros(len(scores), np.int64)
@@ -223,8 +236,9 @@ def exponential_each(scores: NDArray[Any], rate: Fraction, source: BitSource) ->
 def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction, source: BitSource) -> int:
     """Return the index of the largest score plus discrete Laplace noise of scale 1 / rate.
 
-    Floats go to a grid first: rounding keeps their order and adds at most one step to what a unit can change.
-    Breaking ties uniformly is a random order of the candidates drawn beforehand, hence as private as a fixed one.
+    Floats are rounded to a grid first, which keeps their order and adds at most one step to what a unit can change.
+    Breaking ties uniformly amounts to a random order of the candidates drawn beforehand, so it is as private as any
+    fixed order.
     """
     scale = 1 / rate
     if scores.dtype.kind == "f":
@@ -232,7 +246,7 @@ def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction
         scores = to_grid(scores, exponent)
         scale = (in_steps(sensitivity, exponent) + 1) / (rate * sensitivity)
     if scale > MAX_SCALE:
-        raise InvalidParameterError("The noise would be wider than 2**52: use a larger unit for the scores.")
+        raise InvalidParameterError("The noise would be wider than 2**52. Use a larger unit for the scores.")
     noise = discrete_laplace(scale, len(scores), source)
     if not (_fits_62_bits(scores) and _fits_62_bits(noise)):
         scores, noise = scores.astype(object), noise.astype(object)
@@ -242,9 +256,10 @@ def choose_noisy_max(scores: NDArray[Any], sensitivity: Fraction, rate: Fraction
 
 
 def peel(scores: NDArray[Any], k: int, rate: Fraction, source: BitSource, *, flips: bool) -> Places:
-    """Return for each row of a table of scores up to `k` different places, one after another among those left.
+    """Choose up to `k` different candidates in each row, one after another among those that are left.
 
-    With the exponential mechanism this is the order of scores with Gumbel noise, drawn once (Durfee and Rogers 2019).
+    With the exponential mechanism this equals the order of the scores with Gumbel noise drawn once (Durfee and Rogers
+    2019). With `flips` each choice is made by permute-and-flip.
     """
     choose = permute_and_flip_each if flips else exponential_each
     rows = np.arange(len(scores))

@@ -1,8 +1,8 @@
-"""Sums of independent privacy losses: exact while affordable, pessimistic beyond.
+"""Sums of independent privacy losses: exact while that is affordable, pessimistic beyond.
 
-Atoms are a pair of arrays: losses in increasing order, and their probabilities. Never uses the
-Fourier transform, whose rounding errors drown exactly the tails that delta is made of; sums of
-products of nonnegative numbers keep their relative precision.
+Atoms are a pair of arrays: losses in increasing order and their probabilities. The Fourier transform is not used,
+because its rounding errors drown exactly those tails that delta consists of. Sums of products of nonnegative numbers
+keep their relative precision.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars.theory._floats import UNIT_ROUNDOFF
+from dp_polars.theory._rounding import UNIT_ROUNDOFF
 
 Array = NDArray[np.float64]
 Atoms = tuple[Array, Array]
 
 MAX_ATOMS = 2**18
-"""Most atoms that a composition keeps exactly."""
+"""Largest number of atoms that a composition keeps exactly."""
 
-# Work limits: pairs that are sorted, and pairs that an evenly spaced convolution multiplies (some
-# 50 ms each). The latter moves losses by some ulps, so few pairs are always sorted.
+# Limits on the work: pairs that are sorted, and pairs that an evenly spaced convolution multiplies (about 50 ms each).
+# The even convolution moves losses by some ulps, so a small number of pairs is always sorted instead.
 _MAX_SORTED_PAIRS = 2**20
 _MIN_EVEN_PAIRS = 2**12
 _MAX_EVEN_PAIRS = 2**26
-# Cells of the grid for two operands together: the spread of each is then hundreds of cells.
+# Cells of the grid for both operands together. Each operand then spreads over hundreds of cells.
 _GRID_CELLS = 2**14
-# Probability that leaving the exact path may cut off at either end; cut at the top, it counts as an
+# Probability that may be cut off at either end once the exact path is left. What is cut off at the top counts as an
 # infinite loss.
 _TAIL = 1e-40
 _EQUAL = 1e-12
 
 
 def convolve(first: Atoms, second: Atoms) -> tuple[Atoms, float, float, float]:
-    """Return the sum's atoms, the mass cut off each operand, and the relative rounding error.
+    """Return the atoms of the sum, the mass cut off from each operand, and the relative rounding error.
 
-    The cut masses are those of `first` and `second` whose loss now counts as infinite; 0 on the
-    exact path.
+    The masses cut off from `first` and `second` now count as infinite losses. They are 0 on the exact path.
     """
     exact = _convolve_exactly(first, second)
     if exact is not None:
@@ -57,7 +56,7 @@ def convolve(first: Atoms, second: Atoms) -> tuple[Atoms, float, float, float]:
 
 
 def merged(losses: Array, probabilities: Array) -> Atoms:
-    """Return the atoms sorted, with equal losses merged into the largest of them."""
+    """Return the atoms in order, with nearly equal losses merged into the largest of them."""
     order = np.argsort(losses, kind="stable")
     losses, probabilities = losses[order], probabilities[order]
     if losses.size < 2:
@@ -69,7 +68,7 @@ def merged(losses: Array, probabilities: Array) -> Atoms:
 
 
 def _convolve_exactly(first: Atoms, second: Atoms) -> Atoms | None:
-    """Return all sums of losses, or None when there would be too many."""
+    """Return all sums of losses, or None if there would be too many."""
     if min(first[0].size, second[0].size) == 0:
         return np.empty(0), np.empty(0)
     pairs = first[0].size * second[0].size
@@ -84,7 +83,7 @@ def _convolve_exactly(first: Atoms, second: Atoms) -> Atoms | None:
 
 
 def _convolve_evenly(first: Atoms, second: Atoms) -> Atoms | None:
-    """Return the sums of two arithmetic progressions of equal step, or None if they are not."""
+    """Return the sums of two arithmetic progressions with the same step, or None if the losses are not such."""
     sizes = first[0].size, second[0].size
     if min(sizes) < 2:
         return None
@@ -99,19 +98,18 @@ def _convolve_evenly(first: Atoms, second: Atoms) -> Atoms | None:
             return None
         deviation += max(0.0, float(distance.max()))
     probabilities = np.convolve(first[1], second[1])
-    # Losses only ever move up: by how far the progressions deviate from being even, and by
-    # rounding.
+    # Losses are only ever moved up: by how far the progressions deviate from even spacing, and by the rounding error.
     indices = np.arange(probabilities.size, dtype=np.float64)
     losses = start + step * indices + (deviation + 16.0 * UNIT_ROUNDOFF * scale)
     return _raised(losses), probabilities
 
 
 def _trimmed(atoms: Atoms) -> tuple[Atoms, float]:
-    """Return the atoms with the lower tail moved up to the first kept loss and the upper cut."""
+    """Move the lower tail up to the first loss that is kept and cut off the upper tail; return its mass too."""
     losses, probabilities = atoms
     from_top = np.cumsum(probabilities[::-1])[::-1]
     keep_top = max(int(np.count_nonzero(from_top > _TAIL)), 1)
-    # What is cut may have been rounded, or have underflowed to 0.
+    # The mass that is cut off may have been rounded, or may have underflowed to 0.
     cut = float(from_top[keep_top]) * (1.0 + 1e-9) + 1e-300 if keep_top < losses.size else 0.0
     from_bottom = np.cumsum(probabilities[:keep_top])
     start = min(int(np.count_nonzero(from_bottom <= _TAIL)), keep_top - 1)
@@ -123,12 +121,11 @@ def _trimmed(atoms: Atoms) -> tuple[Atoms, float]:
 def _onto_grid(atoms: Atoms, step: float) -> tuple[int, Array, float]:
     """Split each atom between the two multiples of `step` around it.
 
-    An outcome of probabilities (p, p·e^{−ℓ}) becomes two, at the losses below and above ℓ, whose
-    probabilities add up to the same pair. Who cannot tell the two apart sees the original, so by
-    post-processing the original is no easier to distinguish: the split is pessimistic, also under
-    composition, and far less so than rounding ℓ up (it is the "connect the dots" of Doroshenko,
-    Ghazi, Kamath, Kumar and Manurangsi 2022). Returns the first multiple, the cells and the
-    relative error of their sums.
+    An outcome with probabilities (p, p·e^{−ℓ}) becomes two outcomes, with the losses below and above ℓ, whose
+    probabilities add up to the same pair. Merging the two again gives the original, so by post-processing the original
+    is no easier to distinguish. The split is therefore pessimistic, also under composition, and far less so than
+    rounding ℓ up. It is the "connect the dots" method of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022. Returns
+    the first multiple, the cells and the relative error of their sums.
     """
     losses, probabilities = atoms
     index = np.floor(losses / step)
@@ -145,7 +142,7 @@ def _onto_grid(atoms: Atoms, step: float) -> tuple[int, Array, float]:
 
 
 def _sum_upward(first: Array, second: Array) -> Array:
-    """Return the sums rounded up: one ulp more where Knuth's two-sum shows that one fell short."""
+    """Return the sums rounded up, by adding one ulp where Knuth's two-sum shows that a sum was rounded down."""
     total = first + second
     part = total - first
     shortfall = (first - (total - part)) + (second - part)
@@ -153,7 +150,7 @@ def _sum_upward(first: Array, second: Array) -> Array:
 
 
 def _raised(losses: Array) -> Array:
-    """Return the next float above each loss, which makes up for one rounding."""
+    """Return the next float above each loss, which compensates for one rounding."""
     return np.nextafter(losses, math.inf)
 
 

@@ -1,37 +1,38 @@
-"""Between pure, approximate and zero-concentrated differential privacy, rounded to the safe side.
+"""Conversions between pure, approximate and zero-concentrated differential privacy, rounded to the safe side.
 
-zCDP (Bun and Steinke 2016): every Renyi divergence of order α is at most αρ. The conversion to (ε,
-δ) is that of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential Privacy",
-Corollary 13): for every α > 1, δ = e^{(α−1)(αρ−ε)}/(α−1)·(1−1/α)^α. Written with u = α − 1,
+Zero-concentrated differential privacy (zCDP, Bun and Steinke 2016) bounds the Renyi divergence of every order α by αρ.
+The conversion to (ε, δ) is that of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential Privacy",
+Corollary 13): δ = e^{(α−1)(αρ−ε)}/(α−1)·(1−1/α)^α for every α > 1. Written with u = α − 1,
 
     ln δ = u(u+1)ρ − uε − u·ln(1+1/u) − ln(1+u).
 
-Every u > 0 gives a valid bound, so an order that is slightly off costs tightness, never privacy.
-For fixed u the formula is linear in ε and in ρ: both are solved in closed form, and only u is
-searched for, by Newton's method on the derivative. Never composes anything and never charges.
+Every u > 0 gives a valid bound, so an order that is slightly off costs tightness and never privacy. For fixed u the
+formula is linear in ε and in ρ, so both have closed forms, and only u is searched for. Nothing here composes releases
+or charges a budget.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from dp_polars._numbers import Number, delta_of, epsilon_of, positive
-from dp_polars.theory._floats import SLACK, increasing_root, nonnegative, upward
 from dp_polars.theory._normal import gaussian_excess
+from dp_polars.theory._rounding import SLACK, nonnegative, upward
 
-# Relative error of the sum of the four terms of ln δ above, with room to spare.
+# Bound on the relative rounding error of the sum of the four terms of ln δ above.
 _TERM_ERROR = 4e-15
 
 
 def pure_to_zcdp(epsilon: Number) -> float:
-    """Return the zCDP parameter of every epsilon-DP mechanism: ε·tanh(ε/2), which is below ε²/2.
+    """Return the zCDP parameter that every epsilon-DP mechanism satisfies, ε·tanh(ε/2).
 
-    Randomized response is the worst pure mechanism (Kairouz, Oh and Viswanath 2015); its divergence
-    of order α is ln(cosh((α−½)ε)/cosh(ε/2))/(α−1). As ln cosh(√s·ε) is concave in s, its tangent at
-    s = ¼ bounds it by αε·tanh(ε/2). The bound is attained as α tends to 1, so no smaller parameter
-    holds; ε²/2 is Proposition 1.4 of Bun and Steinke 2016.
+    Randomized response is the worst pure mechanism (Kairouz, Oh and Viswanath 2015). Its divergence of order α is
+    ln(cosh((α−½)ε)/cosh(ε/2))/(α−1). As ln cosh(√s·ε) is concave in s, its tangent at s = ¼ bounds the divergence by
+    αε·tanh(ε/2). The bound is attained as α tends to 1, so no smaller parameter holds. It is below the ε²/2 of Bun and
+    Steinke 2016, Proposition 1.4.
 
     Parameters
     ----------
@@ -45,7 +46,8 @@ def pure_to_zcdp(epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(pure_to_zcdp(1.0), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.pure_to_zcdp(1.0), 6)
     0.462117
     """
     rate = float(epsilon_of(epsilon))
@@ -53,11 +55,11 @@ def pure_to_zcdp(epsilon: Number) -> float:
 
 
 def zcdp_of_exponential_mechanism(epsilon: Number) -> float:
-    """Return the zCDP parameter of the exponential mechanism of an epsilon: ε²/8.
+    """Return the zCDP parameter of the exponential mechanism, ε²/8.
 
-    Its privacy losses span a range of ε, not of 2ε (Cesar and Rogers 2021, "Bounding,
-    Concentrating, and Truncating"; Dong, Durfee and Rogers 2020). Permute-and-flip and report noisy
-    max with Laplace noise have no such discount.
+    The privacy losses of the exponential mechanism span a range of ε, not of 2ε (Cesar and Rogers 2021, "Bounding,
+    Concentrating, and Truncating"; Dong, Durfee and Rogers 2020). Permute-and-flip, and report noisy max with Laplace
+    noise, have no such discount.
 
     Parameters
     ----------
@@ -71,7 +73,8 @@ def zcdp_of_exponential_mechanism(epsilon: Number) -> float:
 
     Examples
     --------
-    >>> round(zcdp_of_exponential_mechanism(1.0), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_of_exponential_mechanism(1.0), 6)
     0.125
     """
     rate = float(epsilon_of(epsilon))
@@ -79,17 +82,17 @@ def zcdp_of_exponential_mechanism(epsilon: Number) -> float:
 
 
 def zcdp_of_gaussian(sensitivity: Number, sigma: Number) -> float:
-    """Return the zCDP parameter of Gaussian noise, continuous or discrete: Δ²/(2σ²).
+    """Return the zCDP parameter of continuous or discrete Gaussian noise, Δ²/(2σ²).
 
-    Bun and Steinke 2016, Proposition 1.6; for the discrete Gaussian on integer answers Canonne,
-    Kamath and Steinke 2020, Theorem 4.
+    See Bun and Steinke 2016, Proposition 1.6, and for the discrete Gaussian on integer answers Canonne, Kamath and
+    Steinke 2020, Theorem 4.
 
     Parameters
     ----------
     sensitivity
         The Euclidean sensitivity.
     sigma
-        The noise's standard deviation (for the discrete Gaussian, its parameter σ).
+        The standard deviation of the noise (for the discrete Gaussian, its parameter σ).
 
     Returns
     -------
@@ -98,7 +101,8 @@ def zcdp_of_gaussian(sensitivity: Number, sigma: Number) -> float:
 
     Examples
     --------
-    >>> round(zcdp_of_gaussian(1, 50), 6)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_of_gaussian(1, 50), 6)
     0.0002
     """
     ratio = positive(sensitivity, "sensitivity") / positive(sigma, "sigma")
@@ -106,14 +110,14 @@ def zcdp_of_gaussian(sensitivity: Number, sigma: Number) -> float:
 
 
 def zcdp_to_delta(rho: Number, epsilon: Number) -> float:
-    """Return the least delta such that, by the conversion, rho-zCDP is (epsilon, delta)-DP.
+    """Return the least delta for which the conversion turns rho-zCDP into (epsilon, delta)-DP.
 
     Parameters
     ----------
     rho
         The zCDP parameter.
     epsilon
-        The epsilon to be promised, 0 or more.
+        The epsilon to promise, at least 0.
 
     Returns
     -------
@@ -122,7 +126,8 @@ def zcdp_to_delta(rho: Number, epsilon: Number) -> float:
 
     Examples
     --------
-    >>> 9e-7 < zcdp_to_delta(0.0243, 1.0) < 1e-6
+    >>> import dp_polars as dp
+    >>> 9e-7 < dp.theory.zcdp_to_delta(0.0243, 1.0) < 1e-6
     True
     """
     price, loss = float(positive(rho, "rho")), nonnegative(epsilon, "epsilon")
@@ -131,74 +136,76 @@ def zcdp_to_delta(rho: Number, epsilon: Number) -> float:
         u = math.exp(log_u)
         return (2.0 * u + 1.0) * price - loss - math.log1p(1.0 / u), 2.0 * u * price + 1.0 / (1.0 + u)
 
-    # Above this u, 2uρ alone outweighs ε + ln(1+1/u).
+    # For any larger u, 2uρ alone outweighs ε + ln(1+1/u).
     highest = max(0.0, math.log((loss + 1.0) / price))
-    u = math.exp(increasing_root(slope, -700.0, highest))
+    u = math.exp(_increasing_root(slope, -700.0, highest))
     terms = (u * (u + 1.0) * price, u * loss, u * math.log1p(1.0 / u), math.log1p(u))
     log_delta = terms[0] - terms[1] - terms[2] - terms[3] + SLACK + _TERM_ERROR * sum(terms)
-    # A delta too small for a float is still not 0.
+    # A delta that is too small for a float must still not become 0.
     return min(1.0, math.nextafter(math.exp(min(log_delta, 0.0)), 2.0))
 
 
 def zcdp_to_epsilon(rho: Number, delta: Number) -> float:
-    """Return the least epsilon such that, by the conversion, rho-zCDP is (epsilon, delta)-DP.
+    """Return the least epsilon for which the conversion turns rho-zCDP into (epsilon, delta)-DP.
 
     Parameters
     ----------
     rho
         The zCDP parameter.
     delta
-        The delta to be promised.
+        The delta to promise.
 
     Returns
     -------
     float
-        The epsilon, rounded up; 0 when delta alone covers everything.
+        The epsilon, rounded up. It is 0 if delta alone covers everything.
 
     Examples
     --------
-    >>> round(zcdp_to_epsilon(0.02, 1e-6), 3)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.zcdp_to_epsilon(0.02, 1e-6), 3)
     0.9
     """
     price = float(positive(rho, "rho"))
     failure = _log_inverse(delta)
 
-    # ε is least where ρu² + ln(1+u) = ln(1/δ).
+    # Epsilon is smallest where ρu² + ln(1+u) = ln(1/δ).
     def condition(log_u: float) -> tuple[float, float]:
         u = math.exp(log_u)
         return price * u * u + math.log1p(u) - failure, 2.0 * price * u * u + u / (1.0 + u)
 
     highest = min(0.5 * math.log(failure / price), math.log(math.expm1(failure)))
-    u = math.exp(increasing_root(condition, -700.0, highest))
+    u = math.exp(_increasing_root(condition, -700.0, highest))
     terms = (u * (u + 1.0) * price, failure, u * math.log1p(1.0 / u), math.log1p(u))
     scaled = terms[0] + terms[1] - terms[2] - terms[3] + 2.0 * _TERM_ERROR * sum(terms)
     return max(0.0, scaled / u)
 
 
 def approximate_to_zcdp(epsilon: Number, delta: Number) -> float:
-    """Return the largest rho such that, by the conversion, rho-zCDP is (epsilon, delta)-DP.
+    """Return the largest rho for which the conversion turns rho-zCDP into (epsilon, delta)-DP.
 
-    It is what a session of (epsilon, delta) may spend.
+    It is the rho that a session with this epsilon and delta may spend.
 
     Parameters
     ----------
     epsilon, delta
-        The guarantee to be kept.
+        The guarantee to keep.
 
     Returns
     -------
     float
-        The allowance rho, rounded down: ``zcdp_to_delta(rho, epsilon) <= delta``.
+        The allowed rho, rounded down, so that ``zcdp_to_delta(rho, epsilon) <= delta``.
 
     Examples
     --------
-    >>> round(approximate_to_zcdp(1.0, 1e-6), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.approximate_to_zcdp(1.0, 1e-6), 4)
     0.0244
     """
     loss = float(epsilon_of(epsilon))
     failure = _log_inverse(delta)
 
-    # ρ is largest where u²(ε + ln(1+1/u))/(2u+1) + ln(1+u) = ln(1/δ); the left side increases in u.
+    # Rho is largest where u²(ε + ln(1+1/u))/(2u+1) + ln(1+u) = ln(1/δ), whose left side increases in u.
     def condition(log_u: float) -> tuple[float, float]:
         u = math.exp(log_u)
         gain = loss + math.log1p(1.0 / u)
@@ -207,9 +214,9 @@ def approximate_to_zcdp(epsilon: Number, delta: Number) -> float:
 
     furthest = (failure + math.sqrt(failure * (failure + loss))) / loss
     highest = min(math.log(furthest), math.log(math.expm1(failure)))
-    u = math.exp(increasing_root(condition, -700.0, highest))
+    u = math.exp(_increasing_root(condition, -700.0, highest))
     terms = (u * loss, u * math.log1p(1.0 / u), math.log1p(u), failure)
-    # The largest term of ln δ at the result is no larger than these together.
+    # At the result, no term of ln δ is larger than the sum of these four.
     scaled = terms[0] + terms[1] + terms[2] - terms[3] - 4.0 * _TERM_ERROR * sum(terms)
     return max(0.0, scaled / (u * (u + 1.0)))
 
@@ -217,16 +224,16 @@ def approximate_to_zcdp(epsilon: Number, delta: Number) -> float:
 def gaussian_delta(epsilon: Number, *, sensitivity: Number = 1, sigma: Number) -> float:
     """Return the exact delta of continuous Gaussian noise (Balle and Wang 2018, Theorem 8).
 
-    Φ(Δ/(2σ) − εσ/Δ) − e^ε·Φ(−Δ/(2σ) − εσ/Δ). The discrete Gaussian's delta is slightly larger.
+    It is Φ(Δ/(2σ) − εσ/Δ) − e^ε·Φ(−Δ/(2σ) − εσ/Δ). The delta of the discrete Gaussian is slightly larger.
 
     Parameters
     ----------
     epsilon
-        The epsilon to be promised, 0 or more.
+        The epsilon to promise, at least 0.
     sensitivity
         The Euclidean sensitivity.
     sigma
-        The noise's standard deviation.
+        The standard deviation of the noise.
 
     Returns
     -------
@@ -235,7 +242,8 @@ def gaussian_delta(epsilon: Number, *, sensitivity: Number = 1, sigma: Number) -
 
     Examples
     --------
-    >>> round(gaussian_delta(1.0, sigma=1.0), 4)
+    >>> import dp_polars as dp
+    >>> round(dp.theory.gaussian_delta(1.0, sigma=1.0), 4)
     0.1269
     """
     loss = nonnegative(epsilon, "epsilon")
@@ -246,5 +254,29 @@ def gaussian_delta(epsilon: Number, *, sensitivity: Number = 1, sigma: Number) -
 
 
 def _log_inverse(delta: Number) -> float:
-    """Return ln(1/δ) plus twice the slack that `zcdp_to_delta` adds, so that round trips hold."""
+    """Return ln(1/δ) plus twice the slack that `zcdp_to_delta` adds, so that a round trip stays within delta."""
     return -math.log(float(delta_of(delta))) + 2.0 * SLACK
+
+
+def _increasing_root(function: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
+    """Return a point near the zero of an increasing function, by Newton's method kept inside a bracket.
+
+    `function` returns its value and its derivative. The result may lie on either side of the zero, which is fine here
+    because every order gives a valid bound. Pricing solves for an order in its inner loop, and Newton's method needs
+    about ten evaluations where bisection would need sixty.
+    """
+    point = high
+    for _ in range(200):
+        value, slope = function(point)
+        if value > 0.0:
+            high = point
+        else:
+            low = point
+        step = value / slope if slope > 0.0 else math.inf
+        following = point - step
+        if not low <= following <= high:
+            following = 0.5 * (low + high)
+        if abs(following - point) <= 1e-10:
+            return following
+        point = following
+    return point

@@ -1,67 +1,67 @@
-"""The privacy loss ln(P(o)/Q(o)), o drawn from P: mean, tail, exact (ε, δ) curve and sums.
+"""The distribution of the privacy loss ln(P(o)/Q(o)) for outputs o drawn from P.
 
-One `PrivacyLoss` is one direction, P against Q; a guarantee needs both (P, Q) and (Q, P), the
-larger of the two. Its composition is exact or pessimistic for releases whose mechanisms and
-parameters are all fixed in advance. It is NOT valid when the next parameter depends on earlier
-answers: sessions use filters, and may charge the (ε, δ) of a fixed batch once. Never sees data.
+A `PrivacyLoss` has a mean, tails, an exact (ε, δ) curve, and a sum with other losses. It covers one direction, P
+against Q; a guarantee needs both directions and is the larger of the two. Its composition is exact or pessimistic for
+releases whose mechanisms and parameters are all fixed in advance. It is NOT valid if a parameter depends on earlier
+answers: sessions use filters, and may charge the (ε, δ) of a fixed batch once. Nothing here sees data.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, positive
+from dp_polars._numbers import Number, boundary, count_of, delta_of, epsilon_of, positive
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory._convolution import MAX_ATOMS, Atoms, convolve, merged
-from dp_polars.theory._distributions import Distribution, log_ratios, paired
-from dp_polars.theory._floats import (
+from dp_polars.theory._normal import gaussian_excess, upper_tail
+from dp_polars.theory._rounding import (
     SLACK,
     UNIT_ROUNDOFF,
-    decreasing_root,
     nonnegative,
     real,
     upward,
 )
-from dp_polars.theory._normal import gaussian_excess, upper_tail
+from dp_polars.theory.divergence import Distribution, log_ratios, paired
 
 Array = NDArray[np.float64]
 
-# What products of probabilities may have lost to underflow; far below any delta (at least 1e-100).
+# Bound on what products of probabilities may have lost to underflow. Every delta is far larger (at least 1e-100).
 _UNDERFLOW = 1e-300
-# What a constructor's few operations may have lost of each probability.
+# Bound on the relative rounding error of each probability after the few operations of a constructor.
 _INITIAL_ROUNDING = 8.0 * UNIT_ROUNDOFF
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PrivacyLoss:
-    """The distribution of a privacy loss: atoms, an independent Gaussian, a mass at infinity.
+    """The distribution of a privacy loss: atoms, an independent Gaussian part and a mass at infinity.
 
-    Usually built by `of`, `gaussian`, `randomized_response` or `discrete_laplace`.
+    Build one with `of`, `gaussian`, `randomized_response` or `discrete_laplace`.
 
     Parameters
     ----------
     losses
         The finite losses, in increasing order.
     probabilities
-        Their probabilities under P; with `infinite` they sum to 1.
+        The probabilities of the losses under P. Together with `infinite` they sum to 1.
     mu
-        The Gaussian part is N(μ²/2, μ²); 0 if there is none. Its loss adds to that of every atom.
+        The Gaussian part is N(μ²/2, μ²) and adds to the loss of every atom. It is 0 if there is no Gaussian part.
     infinite
-        The probability under P of outcomes that Q excludes.
+        The probability under P of outcomes that are impossible under Q.
     rounding
-        A bound on what floats may have lost of each probability, relative to it; every delta is
-        enlarged by it.
+        A bound on the relative rounding error of each probability. Every delta is enlarged by it.
 
     Examples
     --------
-    >>> loss = PrivacyLoss.randomized_response(0.01).self_compose(1000)
+    >>> import dp_polars as dp
+    >>> loss = dp.theory.PrivacyLoss.randomized_response(0.01).self_compose(1000)
     >>> round(loss.epsilon(1e-6), 3)
     1.365
-    >>> both = loss.compose(PrivacyLoss.gaussian(sigma=50))
+    >>> both = loss.compose(dp.theory.PrivacyLoss.gaussian(sigma=50))
     >>> both.delta(1.4) > loss.delta(1.4)
     True
     """
@@ -97,9 +97,15 @@ class PrivacyLoss:
     def of(cls, p: Distribution, q: Distribution) -> PrivacyLoss:
         """Return the privacy loss of P against Q, two discrete distributions.
 
+        Parameters
+        ----------
+        p, q
+            Probabilities of the same outcomes: two arrays, or two dicts from outcome to probability.
+
         Examples
         --------
-        >>> loss = PrivacyLoss.of({"a": 0.5, "b": 0.4, "c": 0.1}, {"a": 0.5, "b": 0.5})
+        >>> import dp_polars as dp
+        >>> loss = dp.theory.PrivacyLoss.of({"a": 0.5, "b": 0.4, "c": 0.1}, {"a": 0.5, "b": 0.5})
         >>> loss.infinite
         0.1
         """
@@ -111,11 +117,19 @@ class PrivacyLoss:
 
     @classmethod
     def gaussian(cls, sigma: Number, sensitivity: Number = 1) -> PrivacyLoss:
-        """Return the privacy loss of continuous Gaussian noise; both directions are alike.
+        """Return the privacy loss of continuous Gaussian noise, which is the same in both directions.
+
+        Parameters
+        ----------
+        sigma
+            The standard deviation of the noise.
+        sensitivity
+            The Euclidean sensitivity.
 
         Examples
         --------
-        >>> round(PrivacyLoss.gaussian(50).self_compose(100).epsilon(1e-6), 3)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.gaussian(50).self_compose(100).epsilon(1e-6), 3)
         0.834
         """
         ratio = float(positive(sensitivity, "sensitivity") / positive(sigma, "sigma"))
@@ -125,9 +139,15 @@ class PrivacyLoss:
     def randomized_response(cls, epsilon: Number) -> PrivacyLoss:
         """Return the privacy loss of randomized response, the worst epsilon-DP mechanism.
 
+        Parameters
+        ----------
+        epsilon
+            The pure guarantee.
+
         Examples
         --------
-        >>> PrivacyLoss.randomized_response(0.5).delta(0.5)
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.randomized_response(0.5).delta(0.5)
         0.0
         """
         loss = float(epsilon_of(epsilon))
@@ -137,42 +157,51 @@ class PrivacyLoss:
 
     @classmethod
     def discrete_laplace(cls, scale: Number, sensitivity: int = 1) -> PrivacyLoss:
-        """Return the privacy loss of discrete Laplace noise on integers; both directions are alike.
+        """Return the privacy loss of discrete Laplace noise on integers, which is the same in both directions.
 
-        Losses lie between −sensitivity/scale and sensitivity/scale, and each tail of the noise is
-        one atom. At sensitivity 1 nothing lies between: it is randomized response.
+        The losses lie between −sensitivity/scale and sensitivity/scale, and each tail of the noise is one atom. At
+        sensitivity 1 there is nothing between the tails, and the loss is that of randomized response.
+
+        Parameters
+        ----------
+        scale
+            The scale b of the noise.
+        sensitivity
+            The absolute sensitivity, a whole number.
 
         Examples
         --------
-        >>> PrivacyLoss.discrete_laplace(scale=2, sensitivity=2).losses.tolist()
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.discrete_laplace(scale=2, sensitivity=2).losses.tolist()
         [-1.0, 0.0, 1.0]
         """
         width = positive(scale, "scale")
         shift = count_of(sensitivity, "sensitivity")
         if shift >= MAX_ATOMS:
             raise InvalidParameterError(
-                f"sensitivity={sensitivity} makes too many atoms (at most {MAX_ATOMS - 1}); "
-                "randomized_response(sensitivity / scale) is an upper bound."
+                f"sensitivity={sensitivity} makes too many atoms (it may be at most {MAX_ATOMS - 1}). Use "
+                "randomized_response(sensitivity / scale), which is an upper bound."
             )
         rate = 1.0 / float(width)
         ratio = math.exp(-rate)
-        # x ≤ 0, then x = 1 ... Δ−1, then x ≥ Δ: the loss (|x−Δ| − |x|)/b decreases.
+        # The loss (|x−Δ| − |x|)/b decreases over x ≤ 0, then x = 1 ... Δ−1, then x ≥ Δ.
         inner = np.arange(1, shift, dtype=np.float64)
         middle = -math.expm1(-rate) / (1.0 + ratio) * np.exp(-inner * rate)
         ends = 1.0 / (1.0 + ratio), math.exp(-shift * rate) / (1.0 + ratio)
         masses = np.concatenate(([ends[0]], middle, [ends[1]]))
         losses = (shift - 2.0 * np.arange(shift + 1, dtype=np.float64)) / float(width)
-        # The exponents are rounded before they are exponentiated.
+        # The exponents were rounded before exp was applied to them.
         rounding = _INITIAL_ROUNDING * (1.0 + shift * rate)
         return cls(losses[::-1], masses[::-1], rounding=rounding)
 
     @property
     def mean(self) -> float:
-        """The mean loss, which is the Kullback-Leibler divergence; infinite once some mass is.
+        """The mean loss, which is the Kullback-Leibler divergence. It is infinite if any mass is at infinity.
 
         Examples
         --------
-        >>> PrivacyLoss.gaussian(sigma=1).mean
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.gaussian(sigma=1).mean
         0.5...
         """
         if self.infinite > 0.0:
@@ -180,14 +209,25 @@ class PrivacyLoss:
         return math.fsum(self.losses * self.probabilities) + 0.5 * self.mu * self.mu
 
     def tail(self, epsilon: Number) -> float:
-        """Return P(loss > epsilon).
+        """Return the probability that the loss exceeds epsilon.
 
-        If it is at most δ, then (ε, δ)-DP holds in this direction (Dwork and Roth 2014, Lemma
-        3.17); the converse fails.
+        If it is at most δ, then (ε, δ)-DP holds in this direction (Dwork and Roth 2014, Lemma 3.17). The converse does
+        not hold.
+
+        Parameters
+        ----------
+        epsilon
+            Any number.
+
+        Returns
+        -------
+        float
+            The probability, rounded up.
 
         Examples
         --------
-        >>> round(PrivacyLoss.randomized_response(1.0).tail(0.5), 4)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.randomized_response(1.0).tail(0.5), 4)
         0.7311
         """
         threshold = real(epsilon, "epsilon")
@@ -200,11 +240,22 @@ class PrivacyLoss:
         return self._enlarged(finite)
 
     def delta(self, epsilon: Number) -> float:
-        """Return the exact delta in this direction, the hockey-stick divergence, rounded up.
+        """Return the exact delta in this direction, which is the hockey-stick divergence, rounded up.
+
+        Parameters
+        ----------
+        epsilon
+            Any number.
+
+        Returns
+        -------
+        float
+            The least delta at this epsilon.
 
         Examples
         --------
-        >>> round(PrivacyLoss.gaussian(sigma=1).delta(1.0), 4)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.gaussian(sigma=1).delta(1.0), 4)
         0.1269
         """
         return self._delta(real(epsilon, "epsilon"))
@@ -220,13 +271,24 @@ class PrivacyLoss:
         return self._enlarged(float(np.sum(kept)) + _UNDERFLOW)
 
     def epsilon(self, delta: Number) -> float:
-        """Return the least epsilon, 0 or more, for a delta in this direction, rounded up.
+        """Return the least epsilon of at least 0 for a delta in this direction, rounded up.
 
-        Infinite when delta is below the mass at infinity, or is 0 and there is a Gaussian part.
+        It is infinite if delta is below the mass at infinity, or if delta is 0 and there is a Gaussian part.
+
+        Parameters
+        ----------
+        delta
+            The delta to promise; it may be 0.
+
+        Returns
+        -------
+        float
+            The least epsilon at this delta.
 
         Examples
         --------
-        >>> PrivacyLoss.randomized_response(0.5).epsilon(0)
+        >>> import dp_polars as dp
+        >>> dp.theory.PrivacyLoss.randomized_response(0.5).epsilon(0)
         0.5
         """
         target = float(delta_of(delta, zero=True))
@@ -245,25 +307,21 @@ class PrivacyLoss:
         high = max(self.mu, float(self.losses[-1]) + self.mu * self.mu) if self.losses.size else 1.0
         while surplus(high) > 0.0:
             high *= 2.0
-        return decreasing_root(surplus, 0.0, high)
+        return _decreasing_root(surplus, 0.0, high)
 
     def _epsilon_of_atoms(self, target: float) -> float:
-        """Solve the curve, linear in e^ε between losses, on the segment that crosses the target."""
+        """Solve the curve, which is linear in e^ε between losses, on the segment that crosses the target."""
         first = int(np.searchsorted(self.losses, 0.0, side="right"))
-        low, high = first, self.losses.size - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._delta(float(self.losses[middle])) <= target:
-                high = middle
-            else:
-                low = middle + 1
+        low = boundary(
+            lambda i: self._delta(float(self.losses[i])) <= target, inside=self.losses.size - 1, outside=first - 1
+        )
         end = float(self.losses[low])
         masses = self.probabilities[low:]
         attenuated = float(np.sum(masses * np.exp(end - self.losses[low:])))
         wanted = (target - self.infinite - _UNDERFLOW) / (1.0 + SLACK + self.rounding)
         excess = float(np.sum(masses)) - wanted
         guess = end + math.log(excess / attenuated) if 0.0 < excess < attenuated else end
-        # The closed form may fall short by some ulps; the end of the segment is safe in any case.
+        # The closed form may fall short by a few ulps. The end of the segment is safe in any case.
         for step in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11):
             candidate = max(guess, 0.0) + step * max(end, attenuated)
             if candidate < end and self._delta(candidate) <= target:
@@ -271,20 +329,26 @@ class PrivacyLoss:
         return end
 
     def compose(self, other: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss of two independent releases: the sum of both.
+        """Return the loss of two independent releases, which is the sum of their losses.
 
-        Losses that agree to 1e-12 merge, upward. Exact up to 2^18 atoms; beyond, outcomes are split
-        onto an even grid, pessimistically, and a tail of probability 1e-40 counts as infinite.
+        Losses that agree to 1e-12 are merged into the larger one. The result is exact up to 2^18 atoms. Beyond that,
+        outcomes are split pessimistically onto an even grid, and a tail of probability 1e-40 counts as infinite.
+
+        Parameters
+        ----------
+        other
+            The loss of the other release.
 
         Examples
         --------
-        >>> once = PrivacyLoss.randomized_response(0.5)
+        >>> import dp_polars as dp
+        >>> once = dp.theory.PrivacyLoss.randomized_response(0.5)
         >>> [round(loss, 6) for loss in once.compose(once).losses.tolist()]
         [-1.0, 0.0, 1.0]
         """
         if not isinstance(other, PrivacyLoss):
             raise InvalidParameterError(
-                f"compose needs another PrivacyLoss, got {type(other).__name__}; build one with PrivacyLoss.of(p, q)."
+                f"compose needs another PrivacyLoss, got {type(other).__name__}. Build one with PrivacyLoss.of(p, q)."
             )
         mine: Atoms = (self.losses, self.probabilities)
         atoms, my_cut, their_cut, error = convolve(mine, (other.losses, other.probabilities))
@@ -300,11 +364,17 @@ class PrivacyLoss:
         )
 
     def self_compose(self, count: int) -> PrivacyLoss:
-        """Return the loss of `count` independent releases of this kind, by repeated squaring.
+        """Return the loss of `count` independent releases of this kind, computed by repeated squaring.
+
+        Parameters
+        ----------
+        count
+            The number of releases, at least 1.
 
         Examples
         --------
-        >>> round(PrivacyLoss.randomized_response(0.01).self_compose(100).epsilon(1e-6), 3)
+        >>> import dp_polars as dp
+        >>> round(dp.theory.PrivacyLoss.randomized_response(0.01).self_compose(100).epsilon(1e-6), 3)
         0.392
         """
         times = count_of(count, "count")
@@ -316,3 +386,32 @@ class PrivacyLoss:
 
     def _enlarged(self, finite: float) -> float:
         return min(1.0, self.infinite + finite * (1.0 + SLACK + self.rounding))
+
+
+def _decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the upper end of a tight bracket around the zero of a decreasing function.
+
+    `function(low) > 0 >= function(high)` must hold. The function is never positive at the returned point. This is the
+    Illinois variant of false position: one evaluation may sum over 2^18 atoms, so the fewer the better.
+    """
+    at_low, at_high = function(low), function(high)
+    side = 0
+    for iteration in range(200):
+        width = high - low
+        if width <= 1e-13 * max(abs(high), 1e-300):
+            break
+        point = low + width * at_low / (at_low - at_high) if iteration % 4 else 0.5 * (low + high)
+        # Keep away from both ends, because a point next to one would hardly shrink the bracket.
+        point = min(max(point, low + 1e-3 * width), high - 1e-3 * width)
+        if not low < point < high:  # there is no float in between
+            break
+        value = function(point)
+        if value > 0.0:
+            low, at_low = point, value
+            at_high = 0.5 * at_high if side == 1 else at_high
+            side = 1
+        else:
+            high, at_high = point, value
+            at_low = 0.5 * at_low if side == -1 else at_low
+            side = -1
+    return high

@@ -13,7 +13,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._cli import main, output
-from dp_polars._display.escaping import escaped, escaped_frame
+from dp_polars._display.text import escaped, escaped_frame
 from dp_polars._session.releases import to_ipc
 
 KEYS = ["\x1b[2J\x1b]0;owned\x07", "two\nlines\r", "\x9b31m", "\u202egnp.exe", "<b>bold</b>", "plain é 👨‍👩‍👧"]

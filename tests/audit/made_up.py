@@ -1,4 +1,4 @@
-"""Made-up data and sessions for audits, and faults that an audit must see."""
+"""Made-up data and sessions for audits, and faults that an audit must find."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without(rows, *units):
 
 
 def seed(patch, number=1):
-    """Make audits of one query repeatable: the bits of the noise and the salts of the caps."""
+    """Make audits of one query repeatable by fixing the bits of the noise and the salts of the caps."""
     bits = SeededBits(number)
     for module in (copies, run, selection):
         patch.setattr(module, "SYSTEM_BITS", bits)
@@ -40,7 +40,7 @@ def seed(patch, number=1):
 
 
 def too_little_noise(patch, part=Fraction(9, 10)):
-    """Put a fault into the library: deviations of Laplace and Gaussian noise, and of a choice, are a part of theirs."""
+    """Put a fault into the library: the scales of Laplace and Gaussian noise, and of a choice, become smaller."""
     laplace, gaussian, peel = noise.discrete_laplace, noise.discrete_gaussian, selection.peel
     patch.setattr(noise, "discrete_laplace", lambda scale, *given: laplace(scale * part, *given))
     patch.setattr(noise, "discrete_gaussian", lambda variance, *given: gaussian(variance * part**2, *given))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._audit.neighbours import check_neighbours
+from dp_polars._audit.audit import check_neighbours
 from dp_polars._audit.samples import Names, samples_of
 from dp_polars._release import rehearsal
 from tests.audit.made_up import CROWD, frame_of
@@ -31,15 +31,15 @@ def audited(question=count, first=FIRST, second=SECOND, **words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"made_up": None}, "say made_up=True; never pass real rows"),
+        ({"made_up": None}, "say made_up=True, and never pass real rows"),
         ({"made_up": 1}, "made_up=True"),
         ({"first": FIRST.lazy()}, "pl.DataFrame, made up in memory"),
         ({"question": FIRST.dp.preview}, "a function of a frame"),
-        ({"session": None}, "session= says the terms"),
+        ({"session": None}, "session= must define the terms"),
         ({"confidence": 1.5}, "confidence"),
         ({"runs": 10}, "runs"),
         ({"second": FIRST}, "the same rows"),
-        ({"second": SECOND[1:]}, "no neighbours"),
+        ({"second": SECOND[1:]}, "are not neighbours"),
         ({"second": SECOND.cast({"value": pl.Float64})}, "different columns or types"),
     ],
 )
@@ -55,7 +55,7 @@ def test_all_problems_of_a_call_are_said_at_once():
 
 def test_a_session_with_a_ledger_is_refused(tmp_path):
     session = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")
-    with pytest.raises(dp.InvalidParameterError, match="may guard real data"):
+    with pytest.raises(dp.InvalidParameterError, match="may protect real data"):
         audited(session=session)
     session.close()
 
@@ -66,7 +66,7 @@ def test_answers_that_can_not_be_compared_are_refused():
 
 
 def test_a_question_that_asks_nothing_is_refused():
-    with pytest.raises(dp.InvalidParameterError, match="charged to no session of the audit"):
+    with pytest.raises(dp.InvalidParameterError, match="charged nothing to the session of the audit"):
         audited(lambda frame: frame.height)
 
 
@@ -147,7 +147,7 @@ def test_neighbours_differ_as_the_session_says(terms, second, fits):
         assert neighbours(BASE, second, **terms)
         assert neighbours(second, BASE, **terms)
     else:
-        with pytest.raises(dp.InvalidParameterError, match="no neighbours"):
+        with pytest.raises(dp.InvalidParameterError, match="are not neighbours"):
             neighbours(BASE, second, **terms)
 
 
@@ -156,7 +156,7 @@ def test_a_unit_of_another_name_is_not_checked_and_the_result_says_so():
     question = lambda frame: dp.private(frame, unit={"person": "user"}).count(epsilon=1.0)  # noqa: E731
     found = audited(question, session=session)
     assert not found.checked
-    assert "taken for neighbours" in str(found)
+    assert "assumed to be neighbours" in str(found)
 
 
 # ---------------------------------------------------------------- what it says
@@ -165,7 +165,7 @@ def test_a_unit_of_another_name_is_not_checked_and_the_result_says_so():
 def test_the_result_reads_as_a_table_and_says_what_it_can_not_prove():
     found = audited(epsilon=3)
     assert str(found) == repr(found)
-    assert "can refute a guarantee, never prove it" in str(found)
+    assert "can refute a guarantee, but never prove it" in str(found)
     assert "epsilon 3" in found.claimed
     html = found._repr_html_()
     assert "Audit: no violation found" in html

@@ -1,6 +1,6 @@
-"""A million runs tell noise that is 10 % too small from noise that is right, and never flag the latter.
+"""A million runs tell noise that is 10 % too small from noise that is right, and never flag the right one.
 
-Measured over 200 audits of each kind with new bits: all faults were found at 99 % confidence.
+In 200 audits of each kind with new bits, all faults were found at 99 % confidence.
 """
 
 import polars as pl
@@ -37,7 +37,7 @@ def test_a_million_runs_do_not_flag_what_is_right_and_come_close(case):
     assert found.reads == 1
     if found.rho is None:
         assert found.epsilon == 1
-        assert 0.94 < found.epsilon_lower_bound <= 1  # six deviations of the bound are about 0.02
+        assert 0.94 < found.epsilon_lower_bound <= 1  # six standard deviations of the bound are about 0.02
     else:
         assert 0.6 * found.rho < found.rho_lower_bound <= found.rho
 
@@ -53,7 +53,7 @@ def test_a_million_runs_catch_noise_that_is_a_tenth_too_small(case, monkeypatch)
 
 @pytest.mark.parametrize("sigma", [0.6, 1.0, 3.0])
 def test_gaussian_noise_of_few_steps_is_not_flagged(sigma):
-    """Discrete noise of a small deviation has not quite the curve of a Gaussian; the claim allows for that."""
+    """The curve of narrow discrete noise is not quite that of a Gaussian, and the claim allows for that."""
     session = dp.Session(rho=10.0, delta=1e-6, unit=dp.ROW)
     rho = 1 / (2 * sigma**2)
     found = dp.audit(

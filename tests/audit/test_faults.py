@@ -1,4 +1,4 @@
-"""Faults put into the library are seen by an audit of ordinary questions. Bits and salts are fixed in these tests."""
+"""An audit of ordinary queries finds faults that are put into the library. Bits and salts are fixed in these tests."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -91,7 +91,7 @@ def test_a_sensitivity_that_forgets_the_groups_is_caught(monkeypatch):
 
 
 def test_noise_that_is_shared_between_groups_is_caught(monkeypatch):
-    """Each count is right by itself; their difference has no noise."""
+    """Each count is right by itself, but their difference has no noise."""
     honest = noise._noisy
     monkeypatch.setattr(
         noise,
@@ -123,7 +123,7 @@ def test_half_of_the_noise_is_caught_in_sql_and_by_key(monkeypatch):
 
 
 def test_a_null_key_that_escapes_the_cap_is_caught(monkeypatch):
-    """A group for null that every unit may have on top of its others."""
+    """Every unit may have a group for null in addition to its others."""
 
     def escaping(block: Block, most):
         kept = block.group == 0
@@ -141,7 +141,7 @@ def test_a_null_key_that_escapes_the_cap_is_caught(monkeypatch):
 
 
 def moved_crowd(confidence=0.99):
-    """Audit a count of discovered keys: a unit has a key of its own, where everyone keeps one of two groups."""
+    """Audit a count of discovered keys, where one unit has its own key and everyone keeps one of two groups."""
     crowd = [(unit, key, 0) for unit in range(100, 400) for key in ("b", "c")]
     with pytest.warns(dp.DPWarning, match="delta"):
         session = dp.Session(epsilon=1.0, delta=0.01, unit="user", max_groups=1, max_rows_per_group=1)
@@ -157,7 +157,7 @@ def test_an_honest_choice_of_groups_gives_nobody_away():
 
 
 def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
-    """Groups kept by their number among all groups: one unit with a new key shifts everyone's choice."""
+    """If groups are kept by their number among all groups, one unit with a new key shifts everyone's choice."""
 
     def order_by_number(batch, *_):
         # An odd number of keys keeps the first, an even number the last.
@@ -169,12 +169,12 @@ def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
 
 
 def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
-    """A salt that is not fresh but follows from the rows: one more row and everyone chooses anew, together."""
+    """If the salt follows from the rows instead of being fresh, one more row makes everyone choose anew, together."""
     honest = engine.order_of
 
     def verdict(factor):
         def salted_by_size(batch, units, keys):
-            # A salt that all units share decides for all alike; the size of the frame chooses it.
+            # A salt that all units share decides the same for all; the size of the frame chooses it.
             salt = pl.Series(keys[0], batch["key0_value"].hash(seed=batch.height * factor))
             return honest(batch.with_columns(salt, **{units[0]: pl.lit(0, dtype=pl.UInt64)}), units, keys)
 
@@ -185,7 +185,7 @@ def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
 
 
 def test_every_release_has_a_salt_of_its_own(monkeypatch):
-    """Reused, it would drop the same groups of the same units in every release, so that averaging never helps."""
+    """A reused salt would drop the same groups of the same units in every release, so averaging would never help."""
     salts = []
     randbits = engine.secrets.randbits
     monkeypatch.setattr(engine.secrets, "randbits", lambda bits: salts.append((bits, randbits(bits))) or salts[-1][1])
@@ -193,7 +193,7 @@ def test_every_release_has_a_salt_of_its_own(monkeypatch):
     asked = request_of(plan_of(query("count_units", keys=("k",), max_groups=2), terms_of(1, 0.01)))
     tables = [run_bounded(frame.lazy(), asked).groups["units"].to_list() for _ in range(3)]
     assert {bits for bits, _ in salts} == {64}
-    assert len(salts) == 3 * 3  # for the unit, the key and the choice of rows, each of its own
+    assert len(salts) == 3 * 3  # one each for the unit, the key and the choice of rows
     assert len({salt for _, salt in salts}) == len(salts)
     assert tables[0] != tables[1] != tables[2]
 

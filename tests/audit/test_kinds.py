@@ -7,11 +7,11 @@ import dp_polars as dp
 from tests.audit.made_up import ALMOST_SURE, CROWD, KEYS, frame_of
 
 FULL = [(1, key, 10) for key in ("a", "b") for _ in range(2)]
-"""The rows of a unit that fill the caps below, and no more: nothing random happens before the noise."""
+"""The rows of a unit that just fill the caps below, so that nothing random happens before the noise."""
 ONCE = [(1, "a", 10)] * 2
 """The same for questions without keys, which have one group."""
 VOTERS = [(1000 + voter, "a", 0) for voter in range(14)]
-"""So many that it is open whether a candidate is shown."""
+"""So many units that a candidate may or may not be shown."""
 HEAVY = [(1, key, 10) for key in KEYS for _ in range(10)]
 CAPS = {"unit": "user", "max_groups": 2, "max_rows_per_group": 2}
 PURE = dp.Session(epsilon=1.0, **CAPS)
@@ -52,7 +52,7 @@ def several(frame):
     return frame.dp.group_by("key").agg(n=dp.count(), mean=dp.mean("value", bounds=(0, 10)), keys=KEYS, epsilon=1.0)
 
 
-# The session, the question, how much of its epsilon the attack finds at least.
+# The session, the question, and the least share of its epsilon that the attack finds.
 AT_ONCE = {
     "sql": (PURE, sql, 0.85),
     "sql by key": (PURE, sql_by_key, 0.8),
@@ -110,7 +110,7 @@ def test_caps_that_choose_are_read_again_and_again(kind):
 
 
 def test_a_choice_by_a_score_of_columns_with_the_names_of_the_engine_is_read_again():
-    """A column of the user called unit1 tells rows apart; the cap is on the rows of a unit."""
+    """A user's column called unit1 identifies rows, but the cap is on the rows of a unit."""
     rows = frame_of([(1, "a", 10), (1, "a", 0), (1, "a", 5)])
     first, second = (
         pl.concat(both).with_columns(unit1="value") for both in ((frame_of(CROWD), rows), (frame_of(CROWD),))

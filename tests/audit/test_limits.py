@@ -1,4 +1,4 @@
-"""Confidence limits: right where they are known, and never wrong more often than they say."""
+"""Confidence limits agree with known values and are never wrong more often than they say."""
 
 import math
 
@@ -55,7 +55,7 @@ def test_the_incomplete_beta_function_at_its_ends_and_its_middle():
 
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_bet_on_batches_misses_no_more_often_than_it_says(size):
-    """Batches of 0, 1/2 or 1 with a skewed law: all outcomes are enumerated, for several numbers that made the bet."""
+    """All outcomes of batches of 0, 1/2 or 1 with a skewed law are enumerated, for several bets."""
     values, chances, miss = np.array([0.0, 0.5, 1.0]), np.array([0.7, 0.1, 0.2]), 0.05
     mean = float(values @ chances)
     for likely in (np.array([0.2, 0.3]), np.array([0.9, 0.9]), np.array([0.25, 0.25]), np.array([0.0, 0.0])):
@@ -72,7 +72,7 @@ def test_a_bet_on_batches_misses_no_more_often_than_it_says(size):
 
 
 def test_a_bet_on_batches_that_are_alike_is_sharp():
-    """A batch in ln(1/miss) of the batches may be different, no more can be excluded."""
+    """About ln(1/miss) of the batches may differ without being noticed; no more can be excluded."""
     alike = np.full(1000, 0.4)
     slack = math.log(1 / 0.01) / 1000
     assert mean_lower(alike, 0.01, alike[:100]) == pytest.approx(0.4 * (1 - slack), rel=2e-3)

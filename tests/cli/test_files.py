@@ -10,7 +10,7 @@ import pytest
 
 from dp_polars._cli.arguments import SessionArguments
 from dp_polars._cli.output import encoded, show
-from dp_polars._display.escaping import escaped
+from dp_polars._display.text import escaped
 from tests.cli.files import COUNT, REGIONS, TERMS, VISITS, in_a_new_process, put
 
 HUGE = ["--unit", "user_id", "--epsilon", "1e6", "--spend", "1e5", "--max-rows-per-group", "9", "--format", "csv"]

@@ -1,4 +1,4 @@
-"""A page in a real browser: headless Chromium, which measures the page itself and prints what it found."""
+"""A page in a real browser: headless Chromium runs the measurements in the page and prints the results."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _FLAGS = (
     "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
 
-# What the page measures: boxes wider than the page, and the contrast of every text with what it stands on.
+# The page measures boxes that are wider than the page, and the contrast of every text with its background.
 _MEASURE = r"""
 const luminance = c => {
   const [r, g, b] = c.map(v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
@@ -57,7 +57,7 @@ document.body.innerHTML = "<pre id='found'></pre>";
 document.getElementById("found").textContent = JSON.stringify(found);
 """
 
-# The rules by which JupyterLab styles what cells show, in short.
+# The rules by which JupyterLab styles the output of cells, shortened.
 JUPYTER = """
 .jp table{border-collapse:collapse;border:none;table-layout:fixed;margin-left:auto;color:#111;font-size:12px}
 .jp td,.jp th{text-align:right;padding:.5em;white-space:normal;max-width:none}
@@ -66,7 +66,7 @@ JUPYTER = """
 
 
 def page_of(view: str, *, width: int = 600, theme: str = "", styles: str = "", measured: bool = True) -> str:
-    """Return a page that holds a view, `width` pixels wide, under a notebook's theme (an attribute of the body)."""
+    """Return a page with a view, `width` pixels wide, under the theme of a notebook (an attribute of the body)."""
     script = f"<script>{_MEASURE}</script>" if measured else ""
     return (
         f"<!doctype html><html><head><meta charset='utf-8'><style>body{{margin:0}}{styles}</style></head><body {theme}>"
@@ -75,13 +75,13 @@ def page_of(view: str, *, width: int = 600, theme: str = "", styles: str = "", m
 
 
 def run(page: str, *arguments: str, dark: bool = False) -> str:
-    """Open a page in a new browser and return what that prints."""
+    """Open a page in a new browser and return what it prints."""
     if BROWSER is None:
         raise RuntimeError("no browser")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "page.html")
         place.write_text(page, encoding="utf-8")
-        # Headless, the only switch that makes the system's scheme dark is this setting of the renderer (0: dark).
+        # In headless mode only this setting of the renderer makes the system's colour scheme dark (0 means dark).
         scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
         command = [BROWSER, *_FLAGS, scheme, f"--user-data-dir={folder}/profile", *arguments, place.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -89,7 +89,7 @@ def run(page: str, *arguments: str, dark: bool = False) -> str:
 
 
 def measure(view: str, *, dark: bool = False, **words) -> dict:
-    """Return what a page measures of itself."""
+    """Return the measurements of a page."""
     shown = run(page_of(view, **words), "--dump-dom", dark=dark)
     found = re.search(r"<pre id=\"found\">(.*?)</pre>", shown, re.DOTALL)
     assert found, shown[:2000]

@@ -1,4 +1,4 @@
-"""Charts: they serialise, encode what they should, and hold released values and nothing else."""
+"""Charts can be serialised, encode the right columns, and contain released values and nothing else."""
 
 import datetime as dt
 import importlib
@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._display.charts.worst_case_loss import loss_of
+from dp_polars._display.charts.privacy_loss import loss_of
 from tests.display.views import HOSTILE, REGIONS, VISITS, a_session, busy_session
 
 pytest.importorskip("altair", reason="charts need the extra `plot`")
@@ -19,14 +19,14 @@ BOTH = pl.DataFrame({"day": DAYS}).join(pl.DataFrame({"region": REGIONS}), how="
 
 
 def rows_of(chart):
-    """Return all rows that a chart holds."""
+    """Return all data rows of a chart."""
     shown = chart.to_dict()
     json.dumps(shown, allow_nan=False)
     return [row for rows in shown["datasets"].values() for row in rows]
 
 
 def marks(shown):
-    """Return the kinds of marks of a chart and of the charts in it."""
+    """Return the mark types of a chart and of the charts in it."""
     inner = [*shown.get("layer", []), *shown.get("vconcat", []), *([shown["spec"]] if "spec" in shown else [])]
     own = [shown["mark"]["type"]] if "mark" in shown else []
     return own + [kind for one in inner for kind in marks(one)]
@@ -58,7 +58,7 @@ def test_bars_for_names_with_the_interval_of_the_noise():
     assert (ends["y"]["field"], ends["y2"]["field"]) == ("low", "high")
     assert [one["title"] for one in bars["tooltip"]] == ["region", "count", "low", "high"]
     assert text_of(chart) == ("count by region, unit user", "with the interval of the privacy noise of 90% of answers")
-    # The frame alone says as much, but for its question.
+    # The frame alone says as much, except for the query.
     assert rows_of(dp.plot(release.frame)) == expected
     assert text_of(dp.plot(release.frame)) == ("count by region", "with the interval of the privacy noise")
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_drawn_says_what_to_do():
 
 
 def test_charts_of_a_release_hold_nothing_but_the_release():
-    """Every number and name in the data of a chart stands in the released frame, or is made of it and the plan."""
+    """Every number and name in the data of a chart is in the released frame, or is computed from it and the plan."""
     secret = VISITS.with_columns(
         secret=pl.lit("SECRET"), region=pl.when(user=7).then(pl.lit("ODD")).otherwise("region")
     )
@@ -283,7 +283,7 @@ def test_the_tradeoff_refuses_what_would_spend():
         with pytest.raises(dp.InvalidParameterError, match="must not spend anything"):
             dp.plot.tradeoff(lambda epsilon: VISITS.dp.count(epsilon=epsilon), epsilons=[0.1, 0.2])
         assert session.releases == ()
-        with pytest.raises(dp.InvalidParameterError, match="tradeoff takes"):
+        with pytest.raises(dp.InvalidParameterError, match="tradeoff needs"):
             dp.plot.tradeoff(VISITS.dp.preview.count(epsilon=0.1))
         with pytest.raises(dp.InvalidParameterError, match="empty"):
             dp.plot.tradeoff(VISITS.dp.preview.count, epsilons=[])
@@ -348,7 +348,7 @@ def test_a_loss_that_is_not_known_says_so():
             dp.plot.privacy_loss(plan)
         with session.reserve(dp.pure_cost(0.1), label="own") as reservation:
             release = reservation.commit(pl.DataFrame({"n": [1]}))
-        with pytest.raises(dp.InvalidParameterError, match="plan is not known"):
+        with pytest.raises(dp.InvalidParameterError, match="plan of this release is not known"):
             dp.plot.privacy_loss(release)
         with pytest.raises(dp.InvalidParameterError, match="got int"):
             dp.plot.privacy_loss(3)

@@ -1,4 +1,4 @@
-"""What a notebook offers after a dot: questions and steps, nothing of the inside."""
+"""Completion after a dot offers queries and steps, and nothing internal."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""`session.releases[-1]` is what was just released, whichever way it was asked for."""
+"""`session.releases[-1]` is what was just released, however it was requested."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""What a terminal and a notebook show of sessions, plans and releases."""
+"""What a terminal and a notebook show for sessions, plans and releases."""
 
 import re
 from html.parser import HTMLParser
@@ -46,7 +46,7 @@ def wide():
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
-    """All at once in one page, each in a frame of its own; opened plans too."""
+    """All views are in one page, each in a frame of its own, with plans unfolded."""
     together = "".join(views(session).values())
     found = measure(together, dark=dark)
     assert found["page"] == [600, 600]
@@ -171,7 +171,7 @@ def test_bars_and_headers_say_what_they_are(session):
 
 
 def shown(html):
-    """Return a view as text, line by line: what a reader gets of it."""
+    """Return the text that a reader sees in a view, line by line."""
     html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(r"</tr>|</div>|</summary>", "\n", html)
     html = re.sub(r"<br>", ", ", html)
@@ -192,17 +192,17 @@ def test_the_session_reads(session):
     assert lines[:14] == [
         "Privacy budget: 42.0 % used",
         "approximate session, epsilon 1, delta 1e-07; protects user, added or removed; in memory",
-        "CLOSED since TIME UTC by charge 6 (failed): stored releases only",
-        'the owner of the data can go on with session.reopen(reason="...")',
+        "CLOSED since TIME UTC by charge 6 (failed): only stored releases can be read",
+        'the data owner can reopen it with session.reopen(reason="...")',
         "budget",
         "42.0 % used, 58.0 % left",
         "epsilon",
         "spent 0.42, left 0.58 (counts)",
         "rho",
-        "spent 0.0240953, left 0 (beyond; the other counts)",
+        "spent 0.0240953, left 0 (over its limit; the other counts)",
         "delta for keys",
         "spent 6.51383e-11, left 2.49349e-08",
-        "Two accounts, of which the better one counts.",
+        "The session keeps two accounts, and the better one counts.",
         "Releases so far",
     ]
     assert lines[14:17] == [
@@ -239,7 +239,7 @@ def test_the_release_reads(session):
         "query | count by region",
     ]
     assert shown(session.releases[-1]._repr_html_())[1] == (
-        "Nothing was released: it is failed. The charge stays in any case."
+        "Nothing was released, because this release is failed. Its charge stays."
     )
 
 
@@ -264,13 +264,13 @@ def test_a_session_in_a_terminal(session):
 
 
 def test_a_measure_without_a_bound_is_full():
-    """Of a Gaussian that is too much for the basic account only the rho counts."""
+    """If a Gaussian exceeds the account in epsilon, only its rho counts."""
     session = a_session()
     with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
         release = reservation.commit(pl.DataFrame({"n": [1]}))
     text = session.describe()
     assert re.search(
-        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(beyond; the other counts\)\n", text
+        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(over its limit; the other counts\)\n", text
     )
     assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
     assert "spent inf, left 0" in session._repr_html_()
@@ -294,7 +294,7 @@ def test_a_release_in_a_terminal(session):
     assert "price                    epsilon 0.1, rho 0.00249948 (10.0 % of the session)" in text
     assert "expected error of n      within 899 for 95 % of answers (privacy noise)" in text
     assert "expected error of total  within " in text
-    assert str(session.releases[-1]).startswith("Nothing was released: it is failed.")
+    assert str(session.releases[-1]).startswith("Nothing was released, because this release is failed.")
     assert "\n" not in repr(release)
 
 

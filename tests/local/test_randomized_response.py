@@ -15,7 +15,7 @@ from dp_polars._engines.polars import engine as snapshots
 from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._local.methods import response_question
 from dp_polars._local.release import permutation, responses_of, run_responses
-from dp_polars.mechanisms.channel import Channel
+from dp_polars.mechanisms.randomized_response import Channel
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
 
@@ -445,7 +445,7 @@ def test_steps_that_keep_all_rows_are_fine(rich):
         ("vote", {"epsilon": 1, "categories": ["yes"]}, "at least two different"),
         ("vote", {"epsilon": 1, "categories": ["yes", "yes"]}, "at least two different"),
         ("vote", {"epsilon": 1, "categories": [1, 2]}, "values of the type String"),
-        ("vote", {"epsilon": 1, "categories": "yes"}, "as a list"),
+        ("vote", {"epsilon": 1, "categories": "yes"}, "a list of values of the type"),
         ("flag", {"epsilon": 1, "categories": [0, 1]}, "values of the type Boolean"),
         ("color", {"epsilon": 1, "categories": ["red", "pink"]}, "values of the type Enum"),
         ("age", {"epsilon": 1, "categories": [0, 1.5]}, "values of the type Int64"),

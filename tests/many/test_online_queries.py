@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._audit.audit import judged
+from dp_polars._audit.events import judged
 from dp_polars._audit.samples import Samples
 from dp_polars._many import histogram
 from dp_polars._many import online_release as online
@@ -21,7 +21,7 @@ from dp_polars._many.domain import parse_domain
 from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
 from dp_polars._many.online_release import OnlineStream
 from dp_polars._plan.query import Spend
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis
+from dp_polars.mechanisms._multiplicative_weights import Hypothesis
 from tests.bits import SeededBits
 from tests.many.frames import domain, histograms, neighbours, random_rows
 

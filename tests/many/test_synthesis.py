@@ -16,7 +16,7 @@ from dp_polars._many.methods import synthesis_question
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
 from dp_polars._session.prices import pure_cost
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
+from dp_polars.mechanisms._multiplicative_weights import Hypothesis, Partition
 from examples.flights import flights
 from tests.bits import SeededBits
 from tests.many.frames import WORDS, histograms, neighbours, random_rows

@@ -1,6 +1,6 @@
-"""The stated errors are those of the noise that is added: exact for whole numbers, to the step of the grid for floats.
+"""Stated errors are those of the noise that is added: exact for whole numbers, and to one step of the grid for floats.
 
-Every probability is summed here from the definition of the distribution, never taken from the module.
+Every probability is summed here from the definition of the distribution and never taken from the module.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ COUNTS = [1, 2, 10, 1000]
 
 
 def within_laplace(scale, m):
-    """P(|X| <= m) of the discrete Laplace, summed."""
+    """Return P(|X| <= m) of the discrete Laplace by summation."""
     q = math.exp(-1 / scale)
     return math.fsum([(1 - q) / (1 + q) * q ** abs(x) for x in range(-m, m + 1)])
 
 
 def gaussian_cdf(sigma):
-    """P(|X| <= m) for m = 0, 1, ... of the discrete Gaussian, summed."""
+    """Return P(|X| <= m) of the discrete Gaussian for m = 0, 1, ... by summation."""
     x = np.arange(0, math.ceil(40 * sigma) + 2, dtype=float)
     weights = np.exp(-x * x / (2 * sigma**2))
     weights[1:] *= 2
@@ -72,7 +72,7 @@ def test_the_gaussian_error_of_whole_numbers_is_the_least_that_holds(sigma):
 
 
 def test_wide_gaussian_noise_is_off_by_at_most_one_step():
-    """Above a sigma of 4,096 the tail is a bound; the error it gives is still the least, or the next."""
+    """Above a sigma of 4,096 the tail is a bound, and the error it gives is the least one or the next."""
     for sigma, confidence, count in itertools.product([4097, 10_000, 50_000], CONFIDENCES, COUNTS):
         within = gaussian_cdf(sigma)
         error = gaussian_error(sensitivity=sigma, rho=0.5, confidence=confidence, count=count)
@@ -91,7 +91,7 @@ def test_errors_scale_with_the_ratio_of_sensitivity_and_spend_only():
 
 @contextlib.contextmanager
 def watched():
-    """The scale and the step that a call takes."""
+    """Return the scale and the step that a call uses."""
     seen = {}
 
     def sampler(scale, size, source):
@@ -113,7 +113,7 @@ FLOAT_CASES = list(itertools.product([1e-6, 1, 300], [0.01, 1, 7], [0.5, 0.95, 0
 
 
 def test_the_laplace_error_of_floats_is_that_of_the_very_noise_and_grid():
-    """Error = (m + 1/2) steps, with m the least that holds for the scale which the mechanism hands to its sampler."""
+    """The error is m + 1/2 steps, with the least m that holds for the scale the mechanism passes to its sampler."""
     for sensitivity, epsilon, confidence, count in FLOAT_CASES:
         with watched() as seen:
             laplace(np.zeros(count), sensitivity=sensitivity, epsilon=epsilon)
@@ -138,7 +138,7 @@ def test_the_gaussian_error_of_floats_is_that_of_the_very_noise_and_grid():
         error = gaussian_error(sensitivity=sensitivity, rho=rho, confidence=confidence, count=count, integers=False)
         m = Fraction(error) / seen["step"] - Fraction(1, 2)
         assert m.denominator == 1
-        # On such fine grids the sum is the integral to 1e-9 of itself.
+        # On such fine grids the sum equals the integral to a relative 1e-9.
         sigma = math.sqrt(seen["scale"])
         assert sigma > 10_000
         quantile = stats.norm.isf(-math.expm1(math.log(confidence) / count) / 2) * sigma
@@ -148,7 +148,7 @@ def test_the_gaussian_error_of_floats_is_that_of_the_very_noise_and_grid():
 @pytest.mark.parametrize("rho", [1e-18, 1e-12, 1e-6, 0.3, 40.5, 1e6, 1e18])
 @pytest.mark.parametrize("count", [1, 30, 10**5])
 def test_error_and_mechanism_take_the_same_grid(rho, count):
-    """Also where the noise is so wide against the values that the grid must be coarser."""
+    """This includes noise so wide compared with the values that the grid must be coarser."""
     with watched() as seen:
         gaussian(np.zeros(count), sensitivity=0.7, rho=rho)
     error = gaussian_error(sensitivity=0.7, rho=rho, count=count, integers=False)
@@ -191,7 +191,7 @@ def test_errors_of_floats_follow_the_continuous_laws():
 @pytest.mark.parametrize("integers", [True, False])
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_simulated_answers_stay_within_the_error_as_often_as_stated(integers, count, monkeypatch):
-    """Batches of `count` answers, fixed bits. Whole numbers stay within at least as often, as errors jump by one."""
+    """Draw batches of `count` answers from fixed bits. Whole numbers may stay within more often."""
     monkeypatch.setattr(additive, "SYSTEM_BITS", SeededBits(count + integers))
     trials = 20_000
     values = np.random.default_rng(1).uniform(-1e3, 1e3, (trials, count))
@@ -257,7 +257,7 @@ def test_the_laplace_tail_is_the_sum(scale):
 
 
 def upper_sums(sigma, points):
-    """P(X >= m) for each m in points, summed from the far end; beyond 40 sigma lies nothing."""
+    """Return P(X >= m) for each m in `points`, summed from the far end; nothing lies beyond 40 sigma."""
     x = np.arange(0, math.ceil(40 * sigma) + 2, dtype=float)
     weights = np.exp(-x * x / (2 * sigma**2))
     sums = np.cumsum(weights[::-1])[::-1]
@@ -308,7 +308,7 @@ def exponential_probabilities(scores, rate):
 
 
 def permute_and_flip_probabilities(scores, rate):
-    """The winner is uniform among the heads: p_i times the integral over t of the product of 1 - p_j + p_j t."""
+    """The winner is uniform among the heads, so its law is p_i times the integral of the product of 1 - p_j + p_j t."""
     heads = np.exp(rate * (scores - scores.max()))
 
     def integrand(t, i):
@@ -347,7 +347,7 @@ def test_the_regret_holds_by_enumeration(monotone):
 def test_a_thousand_candidates_at_half_an_epsilon_stay_within_46():
     regret = exponential_regret(candidates=1000, sensitivity=1, epsilon=0.5, confidence=0.99)
     assert regret == pytest.approx(46.05, abs=0.005)
-    # All others just beyond the bound: the choice is one of them with less than one percent.
+    # With all others just beyond the bound, one of them is chosen with probability below one percent.
     scores = np.append(0.0, np.full(999, -regret - 1e-9))
     assert exponential_probabilities(scores, 0.25)[1:].sum() < 0.01
     assert exponential_probabilities(np.append(0.0, np.full(999, -regret + 0.2)), 0.25)[1:].sum() > 0.01
@@ -359,7 +359,7 @@ def test_regret_falls_with_the_number_of_best_candidates():
     assert np.diff(regrets) == pytest.approx([-2 * math.log(10)] * 2)
 
 
-# ---------------------------------------------------------------- parameters without meaning
+# ---------------------------------------------------------------- invalid parameters
 
 BAD_NUMBERS = [
     0, -1, -0.5, math.nan, math.inf, -math.inf, 1e-30, 1e30, 10**400, True, np.True_, "1", None, [1], 1j,
@@ -436,7 +436,7 @@ def test_an_error_larger_than_any_float_is_no_crash():
 @pytest.mark.parametrize("terms", [2, 3])
 @pytest.mark.parametrize("miss", [1e-2, 1e-6, 1e-9])
 def test_a_sum_of_laplace_noises_reaches_its_threshold_no_more_often_than_said(scale, terms, miss):
-    """Against the exact law of the sum, by convolution; and the threshold is not much larger than need be."""
+    """Compare with the exact law of the sum, by convolution. The threshold is not much larger than necessary."""
     reach = int(60 * scale) + 60
     weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / float(scale))
     law = one = weights / weights.sum()

@@ -1,8 +1,8 @@
-"""Laplace and Gaussian noise: the scale is the closed form, the grid hides nothing, and no sum wraps.
+"""Laplace and Gaussian noise: the scale has its closed form, the grid is accounted for, and no sum wraps around.
 
-Privacy of floats rests on one inequality, shown here in exact fractions: two inputs within the sensitivity lie, on the
-grid, within the sensitivity that the noise was calibrated to. The rest is the privacy of noise on whole numbers, by
-enumeration.
+The privacy of floats rests on one inequality, checked here in exact fractions: two inputs within the sensitivity lie,
+on the grid, within the sensitivity that the noise was calibrated to. The rest is the privacy of noise on whole numbers,
+which is checked by enumeration.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from scipy import stats
 from dp_polars._sampling import discrete_gaussian, discrete_laplace
 from dp_polars.errors import DPError, InvalidParameterError
 from dp_polars.mechanisms import additive, gaussian, laplace
-from dp_polars.mechanisms.grid import add_saturating, from_grid, sqrt_above, to_grid
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._grid import add_saturating, from_grid, sqrt_above, to_grid
+from dp_polars.mechanisms._numeric_input import read_numbers
 from dp_polars.theory import approximate_to_zcdp, pure_to_zcdp
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
@@ -37,7 +37,7 @@ class NoBits:
 
 
 class Watch:
-    """What a call handed to its sampler and its grid, and what they gave back."""
+    """What a call passed to its sampler and its grid, and what they returned."""
 
     def __init__(self):
         self.scale = self.noise = self.exponent = self.points = self.size = None
@@ -49,7 +49,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watched(noise=None, seed=None):
-    """Replace the samplers by given noise (none at all by default), or with a seed only listen to them."""
+    """Replace the samplers by given noise (zeros by default), or with a seed only record their calls."""
     watch = Watch()
 
     def sampler(real):
@@ -91,7 +91,7 @@ WHOLE = {
     "Series": pl.Series("n", [5, 6]),
     "list": [5, 6],
 }
-# (as written, as it is meant): 0.3 / 0.1 is 3, though not in floats.
+# (as written, as meant): 0.3 / 0.1 is 3, though not in floats.
 WRITTEN = [
     (1, Fraction(1)),
     (0.1, Fraction(1, 10)),
@@ -156,14 +156,14 @@ any_float = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
 
 
 def exponent_of(sensitivity, count, **spend):
-    """The grid that a call takes, as seen with zeros in place of data."""
+    """Return the grid that a call uses, observed with zeros instead of data."""
     with watched() as watch:
         (laplace if "epsilon" in spend else gaussian)(np.zeros(count), sensitivity=sensitivity, **spend)
     return watch.exponent
 
 
 def neighbour(values, wishes, budget, power):
-    """Move each value towards its wish as long as the exact sum of |change|**power stays within budget**power."""
+    """Move each value towards its target as long as the exact sum of |change|**power stays within budget**power."""
     left = budget**power
     moved = []
     for value, wish in zip(values, wishes, strict=True):
@@ -178,7 +178,7 @@ def neighbour(values, wishes, budget, power):
 
 @st.composite
 def neighbours(draw, power):
-    """(sensitivity, spend, a, b) with a, b within the sensitivity, many of them on both sides of a rounding."""
+    """Yield (sensitivity, spend, a, b) with a and b within the sensitivity, often on both sides of a rounding."""
     sensitivity, spend, count = draw(widths), draw(spends), draw(st.integers(1, 50))
     exponent = exponent_of(sensitivity, count, **({"epsilon": spend} if power == 1 else {"rho": spend}))
     halves = st.integers(-9, 9).map(lambda k: math.nextafter(math.ldexp(k + 0.5, exponent), -math.inf))
@@ -217,7 +217,7 @@ def test_floats_within_the_second_norm_stay_within_it_on_the_grid(case):
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_the_rounding_can_cost_one_step_per_value_so_less_would_not_do(count):
-    """Values just below and just above the middle of two points: the rounding adds a whole step to each change."""
+    """For values just below and above the middle of two points, rounding adds a whole step to each change."""
     step = Fraction(1, 2**16)
     whole = 2**16 + 3
     below = [math.nextafter(math.ldexp(k + 0.5, -16), -math.inf) for k in range(count)]
@@ -282,7 +282,7 @@ def test_what_the_grid_adds_to_the_noise_is_below_a_ten_thousandth(log_sensitivi
         with watched() as watch:
             laplace(values, sensitivity=sensitivity, epsilon=spend)
         assert 1 < watch.scale * watch.step / (width / exactly) < 1 + Fraction(1, 10**4)
-        # The step is far below the noise: what comes out looks continuous.
+        # The step is far smaller than the noise, so the result looks continuous.
         assert watch.scale > 1000
         with watched() as watch:
             gaussian(values, sensitivity=sensitivity, rho=spend)
@@ -329,7 +329,7 @@ def test_a_grid_point_is_the_nearest_one_and_ties_go_to_even(values, exponent):
         off = abs(Fraction(value) - point * step)
         assert off <= step / 2
         assert off < step / 2 or point % 2 == 0
-        # Alone or beside a value that needs large integers: the same point.
+        # The point is the same, alone or beside a value that needs large integers.
         assert int(to_grid(np.array([value]), exponent)[0]) == point
 
 
@@ -360,7 +360,7 @@ def test_a_noisy_float_is_the_grid_point_plus_the_noise_and_nothing_else(mechani
 
 
 def test_a_noisy_float_does_not_show_whether_others_were_large():
-    """Beside a huge value sums are Python integers; a sum must not be cut in one case and kept in the other."""
+    """Beside a huge value, sums are Python integers. A sum must not be cut in one case and kept in the other."""
     noise = [INT64.max, INT64.min]
     answers = []
     for companion in (0.0, 1e300):
@@ -464,7 +464,7 @@ def test_every_kind_of_value_comes_back_as_its_kind(mechanism, monkeypatch):
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
 def test_every_cell_has_noise_of_its_own(dtype, monkeypatch):
-    """The chance that two of nine samples of scale 1e9 agree is below 1e-7; and the bits are fixed."""
+    """Two of nine samples of scale 1e9 agree with probability below 1e-7, and the bits are fixed."""
     monkeypatch.setattr(additive, "SYSTEM_BITS", SeededBits(2))
     large = dtype == np.uint64  # at 2**63 every second answer saturates, and the others still differ
     cells = np.full((3, 3), 2**63 if large else 0, dtype)
@@ -495,7 +495,7 @@ def test_the_values_handed_in_stay_as_they_were(monkeypatch):
 
 
 def laplace_pmf(scale, reach):
-    """P(x) = (1 - q) / (1 + q) * q**|x|, q = exp(-1/scale)."""
+    """Return P(x) = (1 - q) / (1 + q) * q**|x| with q = exp(-1/scale)."""
     q = math.exp(-1 / scale)
     return {x: (1 - q) / (1 + q) * q ** abs(x) for x in range(-reach, reach + 1)}
 
@@ -516,7 +516,7 @@ def test_noisy_whole_numbers_fit_the_discrete_gaussian():
 
 @pytest.mark.parametrize("single", [True, False])
 def test_noisy_floats_fit_the_continuous_laws(single, monkeypatch):
-    """Forty equally likely parts; the grid shifts their edges by less than 1e-4 of the noise."""
+    """Use forty equally likely parts. The grid shifts their edges by less than 1e-4 of the noise."""
     monkeypatch.setattr(additive, "SYSTEM_BITS", SeededBits(6 + single))
     n = 800 if single else 100_000
     values = np.linspace(-1e6, 1e6, n)
@@ -560,7 +560,7 @@ def test_the_largest_privacy_loss_of_a_laplace_answer_is_exactly_epsilon(sensiti
 @pytest.mark.parametrize("epsilon", [0.3, 1, 4])
 @pytest.mark.parametrize("sensitivity", [1, 2, 3])
 def test_several_laplace_answers_share_the_sensitivity(sensitivity, epsilon):
-    """Three coordinates, every whole shift with a first norm within the sensitivity."""
+    """Try every whole shift of three coordinates whose L1 norm is within the sensitivity."""
     scale = scale_used(sensitivity, epsilon, count=3)
     x = np.arange(-30, 31)
     largest = 0.0
@@ -600,7 +600,7 @@ def test_laplace_at_sensitivity_one_is_randomized_response(epsilon):
         assert renyi <= order * pure_to_zcdp(epsilon) + 1e-12
 
 
-# ---------------------------------------------------------------- parameters without meaning
+# ---------------------------------------------------------------- invalid parameters
 
 BAD_NUMBERS = [
     0, -1, -0.5, math.nan, math.inf, -math.inf, 1e-30, 1e30, 10**400, True, np.True_, "1", None, [1], 1j,
@@ -639,7 +639,7 @@ def test_bad_numbers_are_refused_before_a_bit_is_drawn(number, value, no_bits):
 
 @pytest.mark.parametrize("number", range(len(BAD_DELTAS)))
 def test_bad_deltas_are_refused_before_a_bit_is_drawn(number, no_bits):
-    if BAD_DELTAS[number] not in (1e-30,):  # a delta that small is a delta
+    if BAD_DELTAS[number] not in (1e-30,):  # such a small delta is still valid
         refused(gaussian, 987654321, sensitivity=1, epsilon=1, delta=BAD_DELTAS[number], match="delta")
 
 
@@ -674,7 +674,13 @@ def test_a_gaussian_has_one_spend(spend, no_bits):
 def test_classic_is_refused_above_its_proof(epsilon, no_bits):
     for value in (987654321, 987654321.5, np.zeros(5)):
         refused(
-            gaussian, value, sensitivity=1, epsilon=epsilon, delta=1e-6, calibration="classic", match="up to 1 only"
+            gaussian,
+            value,
+            sensitivity=1,
+            epsilon=epsilon,
+            delta=1e-6,
+            calibration="classic",
+            match="only for epsilon up to 1",
         )
 
 

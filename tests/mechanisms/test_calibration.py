@@ -1,4 +1,4 @@
-"""Gaussian noise of an (epsilon, delta): enough by direct summation for every shift, and hardly more than enough.
+"""Gaussian noise for an (epsilon, delta): direct summation shows that it suffices for every shift, and only just.
 
 The reference is the definition: delta is the sum over outputs of max(0, P(x) - exp(epsilon) * P(x + shift)), in floats
 (good to 1e-9 here) or, without any tolerance, in decimals of 60 digits. The noise is symmetric, so a shift and its
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms import _calibration as calibration_module
 from dp_polars.mechanisms import additive, gaussian
-from dp_polars.mechanisms import calibration as calibration_module
-from dp_polars.mechanisms.calibration import (
+from dp_polars.mechanisms._calibration import (
     continuous_bound,
     discrete_gaussian_delta,
     gaussian_variance,
@@ -41,7 +41,7 @@ def variance_of(sensitivity, epsilon, delta, single=True, calibration="exact"):
 
 
 def pmf(sigma, spare=0):
-    """The discrete Gaussian on -reach, ..., reach; beyond 14 sigma lie less than 1e-40."""
+    """Return the discrete Gaussian on -reach, ..., reach; less than 1e-40 lies beyond 14 sigma."""
     reach = math.ceil(14 * sigma) + spare + 1
     x = np.arange(-reach, reach + 1, dtype=float)
     weights = np.exp(-x * x / (2 * sigma**2))
@@ -49,7 +49,7 @@ def pmf(sigma, spare=0):
 
 
 def summed(probabilities, shift, epsilon):
-    """The hockey-stick divergence by its definition; what is shifted out of the window counts in full."""
+    """Return the hockey-stick divergence by its definition; what is shifted out of the window counts in full."""
     inside = np.maximum(probabilities[:-shift] - math.exp(epsilon) * probabilities[shift:], 0).sum()
     return float(inside + probabilities[-shift:].sum())
 
@@ -68,13 +68,13 @@ def test_no_shift_of_one_value_exceeds_delta_and_less_noise_would(sensitivity, e
     for delta in DELTAS:
         sigma = math.sqrt(variance_of(sensitivity, epsilon, delta))
         assert worst_delta(sensitivity, sigma, epsilon) <= delta * (1 + FLOAT)
-        # Where delta is summed (sensitivity below 32) one percent less noise breaks it; elsewhere two percent.
+        # Where delta is summed (sensitivity below 32), one percent less noise is too little; elsewhere two percent.
         less = 0.99 if sensitivity < 32 else 0.98
         assert worst_delta(sensitivity, less * sigma, epsilon) > delta
 
 
 def exact_delta(variance, shift, epsilon, digits=60):
-    """An upper bound of delta in decimals; what is left out is below 1e-50 of it."""
+    """Return an upper bound on delta in decimals; what is left out is below 1e-50 of it."""
     with localcontext() as context:
         context.prec = digits
         halved = Decimal(variance.denominator) / (2 * Decimal(variance.numerator))
@@ -104,7 +104,7 @@ def test_a_sensitivity_between_whole_numbers_covers_the_whole_shifts_below():
 
 
 def test_more_noise_is_not_always_more_private_so_the_search_may_not_assume_it():
-    """At epsilon 10 the discrete Gaussian's delta rises again beyond sigma = 0.2236 (where a loss drops to 10)."""
+    """At epsilon 10 the delta of the discrete Gaussian rises again above sigma = 0.2236, where a loss drops to 10."""
     assert worst_delta(1, 0.30, 10) > 50 * worst_delta(1, 0.2237, 10)
     for epsilon in np.linspace(4, 24, 11).round(2).tolist():
         for delta in np.geomspace(1e-10, 0.3, 25).tolist():
@@ -113,7 +113,7 @@ def test_more_noise_is_not_always_more_private_so_the_search_may_not_assume_it()
 
 
 def test_noise_for_the_continuous_gaussian_is_too_little_for_the_discrete_one():
-    """Why the sum has a calibration of its own: Balle and Wang's sigma misses delta by a fifth here."""
+    """This is why discrete noise has its own calibration: the sigma of Balle and Wang misses delta by a fifth here."""
     low, high = 1.0, 2.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -123,7 +123,7 @@ def test_noise_for_the_continuous_gaussian_is_too_little_for_the_discrete_one():
 
 
 def test_one_float_is_calibrated_to_its_grid(monkeypatch):
-    """The noise of a float, on its own grid of some 10**5 points per sigma, summed for shifts up to the reach."""
+    """Sum the noise of a float, on its own grid of about 10**5 points per sigma, for shifts up to the reach."""
     seen = {}
 
     def sampler(variance, size, source):
@@ -162,7 +162,7 @@ def test_the_bound_lies_above_the_sum_for_every_shift(sensitivity):
 
 
 def test_the_bound_is_near_for_wide_noise():
-    """It exceeds delta by a share of about z / (e * sigma), with z the point, in sigmas, where the loss is epsilon."""
+    """It exceeds delta by a share of about z / (e * sigma), with z the point, in sigmas, whose loss is epsilon."""
     for sensitivity, epsilon in itertools.product([1, 10, 50], [0.1, 1, 4]):
         for z in (1.0, 2.5, 4.0, 6.0):
             ratio = -z + math.sqrt(z * z + 2 * epsilon)  # sensitivity / sigma
@@ -174,7 +174,7 @@ def test_the_bound_is_near_for_wide_noise():
 
 
 def test_the_bound_holds_where_the_far_tail_leaves_the_floats():
-    """Near exp(-745) a tail has few bits left; taken at face value it made delta up to 39 percent too small."""
+    """Near exp(-745) a tail has few bits left. Taken at face value it made delta up to 39 percent too small."""
     for epsilon in np.linspace(480, 745, 120).tolist():
         for far in np.linspace(37.4, 38.6, 30).tolist():  # (x0 + shift) / sigma
             if far**2 < 2 * epsilon:
@@ -199,7 +199,7 @@ def test_extreme_spends_are_solved_and_kept(single):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-9), (0.1, 1e-6), (0.3, 1e-6), (1, 1e-9)])
 def test_calibrating_takes_no_noticeable_time(epsilon, delta, monkeypatch):
-    """31 shifts once took ten seconds. Counted in summed points (some 10**8 a second): machines differ."""
+    """31 shifts once took ten seconds. The test counts summed points (about 10**8 a second), as machines differ."""
     points = 0
     summed_delta = calibration_module._summed_delta
 
@@ -217,7 +217,7 @@ def test_calibrating_takes_no_noticeable_time(epsilon, delta, monkeypatch):
 
 
 def lattice_delta(sigma, shift, epsilon):
-    """Delta of a shift vector by enumeration of the lattice."""
+    """Return the delta of a shift vector by enumeration of the lattice."""
     spare = max(map(abs, shift))
     one = pmf(sigma, spare)
     joint, moved = np.ones(1), np.ones(1)
@@ -229,7 +229,7 @@ def lattice_delta(sigma, shift, epsilon):
 
 
 def shifts_within(sensitivity, count):
-    """Whole vectors of at most this length; sorted and non-negative, as order and signs do not matter."""
+    """Return whole vectors of at most this length, sorted and non-negative, as order and signs do not matter."""
     largest = math.floor(sensitivity)
     vectors = itertools.combinations_with_replacement(range(largest, -1, -1), count)
     return [v for v in vectors if 0 < sum(d * d for d in v) <= Fraction(str(sensitivity)) ** 2]
@@ -266,11 +266,11 @@ def test_order_and_signs_of_a_shift_do_not_matter():
 
 
 def test_several_numbers_need_more_than_the_calibration_of_one():
-    """From the length sqrt(2) on a shift can spread over coordinates: the noise for one number is then too little."""
+    """A shift of length sqrt(2) or more can spread over coordinates, and then needs more noise than one number."""
     one = math.sqrt(variance_of(1.4143, 1, 1e-3, single=True))
     assert lattice_delta(one, (1, 0), 1.0) <= 1e-3 * (1 + FLOAT)
     assert lattice_delta(one, (1, 1), 1.0) > 2e-3
-    # Well below sqrt(2) it is one number again, and gets its smaller noise; a rounded sqrt(2) means two.
+    # Well below sqrt(2) it is one number again and gets its smaller noise; a rounded sqrt(2) means two.
     assert variance_of(1.3, 1, 1e-3, single=False) == variance_of(1.3, 1, 1e-3, single=True)
     for rounded in (1.41, 1.4142, float(np.float32(math.sqrt(2)))):
         assert variance_of(rounded, 1, 1e-3, single=False) > 1.5 * variance_of(rounded, 1, 1e-3, single=True)
@@ -283,7 +283,7 @@ def test_several_numbers_need_more_than_the_calibration_of_one():
 @pytest.mark.parametrize("variance", [0.05, 0.3, 1, 2.5, 40, 3000])
 @pytest.mark.parametrize("shift", [1, 2, 5])
 def test_the_renyi_divergence_of_the_discrete_gaussian_is_at_most_alpha_rho(variance, shift):
-    """Canonne, Kamath, Steinke 2020, theorem 4; with equality where (alpha - 1) * shift is whole."""
+    """Canonne, Kamath and Steinke 2020, theorem 4, with equality if (alpha - 1) * shift is whole."""
     rho = shift**2 / (2 * variance)
     reach = math.ceil(40 * math.sqrt(variance)) + 3
     normaliser = math.log(np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * variance)).sum())
@@ -336,12 +336,12 @@ def test_classic_is_the_textbook_sigma_and_holds_up_to_epsilon_one():
 
 @pytest.mark.parametrize("epsilon", [1 + 1e-9, 1.5, 8, 1e6])
 def test_classic_is_refused_above_one(epsilon):
-    with pytest.raises(InvalidParameterError, match="up to 1 only"):
+    with pytest.raises(InvalidParameterError, match="only for epsilon up to 1"):
         variance_of(1, epsilon, 1e-6, calibration="classic")
 
 
 def test_the_textbook_formula_is_false_for_large_epsilon():
-    """The exact delta of the continuous Gaussian at the textbook sigma; from where on depends on delta."""
+    """Use the exact delta of the continuous Gaussian at the textbook sigma. Where it fails depends on delta."""
     for epsilon, delta in [(8, 0.1), (8, 1e-2), (8, 1e-3), (10, 1e-5), (10, 1e-9), (20, 1e-12), (20, 1e-60)]:
         sigma = textbook(epsilon, delta)
         assert gaussian_delta(epsilon, sigma=sigma) > 1.2 * delta

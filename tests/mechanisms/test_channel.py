@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dp_polars._sampling.lazy import enclose_fraction
+from dp_polars._sampling.bernoulli import enclose_fraction
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import randomized_response
-from dp_polars.mechanisms.channel import (
+from dp_polars.mechanisms.randomized_response import (
     Channel,
     categories_of,
     channel_of,
@@ -31,7 +31,7 @@ RESAMPLES = [Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 3), Fra
 
 
 class EveryWord:
-    """One word for every coin, and all bytes in turn for every uniform choice."""
+    """Bits with one word for every coin, and all bytes in turn for every uniform choice."""
 
     def __init__(self, coin: int) -> None:
         self.coin = coin
@@ -41,8 +41,8 @@ class EveryWord:
 
 
 def chances(channel: Channel, code: int, coin: int, respond=Channel.respond) -> list[Fraction]:
-    """Return how often each code comes out when the coin has fallen and the uniform choice is any of its bytes."""
-    # So many that the accepted bytes (those below the bound, from the next power of two) are each there once.
+    """Return how often each code results for this coin when the uniform choice takes each of its bytes."""
+    # Enough for each accepted byte (below the bound, from the next power of two) to occur once.
     bound = channel.size if channel.resample is not None or code < 0 else channel.size - 1
     number = 256 * bound // (1 << (bound - 1).bit_length())
     out = respond(channel, np.full(number, code), EveryWord(coin))
@@ -50,7 +50,7 @@ def chances(channel: Channel, code: int, coin: int, respond=Channel.respond) -> 
 
 
 def classroom_matrix(size: int, resample: Fraction) -> list[list[Fraction]]:
-    """The channel's matrix from the code itself: what each side of the coin gives, weighted by its exact chance."""
+    """Return the matrix of the channel from the code itself: the result of each side of the coin, weighted exactly."""
     channel = channel_of(size, None, resample)
     rows = []
     for code in range(size):
@@ -65,7 +65,7 @@ def classroom_matrix(size: int, resample: Fraction) -> list[list[Fraction]]:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("resample", RESAMPLES, ids=str)
 def test_the_classroom_channel_is_enumerated(size, resample):
-    """Its coin is the exact fraction (the enclosure says so at any number of bits), and its matrix the formula's."""
+    """The coin has the exact fraction, as the enclosure shows at any precision, and the matrix is the formula's."""
     for bits in (32, 100):
         low, high = enclose_fraction(resample)(bits)
         assert Fraction(low, 2**bits) <= resample <= Fraction(high, 2**bits)
@@ -96,7 +96,7 @@ def test_the_classroom_epsilon_is_the_largest_ratio_rounded_up(size, resample):
 
 
 def test_the_values_of_the_formula():
-    """With resample 1/e: ln(2 e - 1) of two categories, ln(1 + k (e - 1)) of k."""
+    """With resample 1/e, epsilon is ln(2 e - 1) for two categories and ln(1 + k (e - 1)) for k."""
     for e in (Fraction(3, 2), Fraction(2), Fraction(10)):
         assert float(epsilon_of_resampling(2, 1 / e)) == pytest.approx(math.log(2 * e - 1), rel=1e-14)
         for size in (3, 5, 100):
@@ -137,7 +137,7 @@ def test_a_value_outside_is_answered_uniformly_whatever_the_coin(size, law):
         if not law.get("resample") and coin:
             continue  # a lie is one of the others: below
         assert chances(channel, -1, coin, Channel.respond_to_any) == [Fraction(1, size)] * size
-    # A lie adds a step that is independent of the uniform code, so the sum is uniform: for every step on its own.
+    # A lie adds a step that is independent of the uniform code, so the sum is uniform for every single step.
     for step in range(1, size):
         assert sorted((code + step) % size for code in range(size)) == list(range(size))
 
@@ -145,7 +145,7 @@ def test_a_value_outside_is_answered_uniformly_whatever_the_coin(size, law):
 @pytest.mark.parametrize("size", [2, 3, 5, 17])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10**9), Fraction(1, 10), Fraction(1), Fraction(5)], ids=float)
 def test_the_uniform_row_is_within_epsilon_of_every_row(size, epsilon):
-    """Exactly: the rows are enclosed in 1200 bits, the uniform row is 1 / size."""
+    """The check is exact: the rows are enclosed in 1200 bits, and the uniform row is 1 / size."""
     e_high = enclosed_e(epsilon)[1]
     keep_low, keep_high = (Fraction(side, 2**1200) for side in enclose_truth(size, epsilon, 1200))
     lie_low, lie_high = (1 - keep_high) / (size - 1), (1 - keep_low) / (size - 1)

@@ -12,7 +12,7 @@ from scipy import optimize
 
 import dp_polars as dp
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms.channel import channel_of
+from dp_polars.mechanisms.randomized_response import channel_of
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits
 
@@ -20,7 +20,7 @@ from tests.statistics import binomial_fits
 @pytest.mark.parametrize("resample", [Fraction(1, 4), Fraction(2, 3)], ids=str)
 @pytest.mark.parametrize(("size", "true_codes"), [(2, [0, 1, 1, 1]), (3, [0, 0, 2]), (5, [4, 1])])
 def test_the_classroom_estimate_is_unbiased_exactly(size, true_codes, resample):
-    """Over all possible responses with their exact chances; the variance is that of independent coins."""
+    """Enumerate all possible responses with their exact probabilities; the variance is that of independent coins."""
     laws = [[resample / size + (1 - resample) * (y == x) for y in range(size)] for x in true_codes]
     mean, square = np.zeros(size), np.zeros(size)
     for codes in itertools.product(range(size), repeat=len(true_codes)):
@@ -37,13 +37,13 @@ def test_the_classroom_estimate_is_unbiased_exactly(size, true_codes, resample):
 
 @pytest.mark.parametrize("law", [{"epsilon": 1}, {"resample": Fraction(1, 2)}], ids=str)
 def test_estimates_are_within_their_errors(law):
-    """Three z-scores beyond 5.5: 1e-7; the seed is fixed."""
+    """Three z-scores exceed 5.5 with probability 1e-7, and the seed is fixed."""
     codes = np.repeat([0, 1, 2], [100_000, 60_000, 40_000])
     out = channel_of(3, law.get("epsilon"), law.get("resample")).respond(codes, SeededBits(2))
     estimate = dp.estimate_frequencies(out, categories=[0, 1, 2], **law)
     z = (estimate["frequency"].to_numpy() - [0.5, 0.3, 0.2]) / estimate["standard_error"].to_numpy()
     assert np.abs(z).max() < 5.5
-    # A wrong law is noticed: the estimates of the other form are off by many errors.
+    # A wrong law is noticed, because the estimates of the other form are off by many standard errors.
     wrong = dp.estimate_frequencies(out, categories=[0, 1, 2], epsilon=0.5)
     assert (np.abs(wrong["frequency"].to_numpy() - [0.5, 0.3, 0.2]) / wrong["standard_error"].to_numpy()).max() > 10
 
@@ -104,7 +104,7 @@ def test_frames_and_series_of_bools_count_null_as_a_category_and_arrays_do_not()
 
 @pytest.mark.parametrize("counts", [[0, 0, 10], [1, 9, 0], [3, 3, 4], [100, 0, 0, 1, 0], [1, 1]])
 def test_nonnegative_is_the_nearest_point_of_the_simplex(counts):
-    """Against scipy's least squares on the simplex."""
+    """Compare with scipy's least squares on the simplex."""
     responses, words = np.repeat(np.arange(len(counts)), counts), {"epsilon": 0.5, "categories": range(len(counts))}
     plain = dp.estimate_frequencies(responses, confidence=0.95, **words)
     shown = dp.estimate_frequencies(responses, confidence=0.95, nonnegative=True, **words)
@@ -131,12 +131,12 @@ FRAME = pl.DataFrame({"vote": ["a", "b"], "category": [1, 2], "region": ["x", "y
 @pytest.mark.parametrize(
     ("responses", "column", "words", "message"),
     [
-        (FRAME, None, {}, "Which column"),
+        (FRAME, None, {}, "Say which column"),
         (FRAME, "nope", {}, "no column nope"),
         (FRAME, "vote", {"by": "nope"}, "no column nope"),
-        (FRAME, "vote", {"by": ["region", "region"]}, "twice"),
-        (FRAME, "vote", {"by": "vote"}, "twice"),
-        (FRAME, "vote", {"by": "category"}, "rename it"),
+        (FRAME, "vote", {"by": ["region", "region"]}, "each column once"),
+        (FRAME, "vote", {"by": "vote"}, "each column once"),
+        (FRAME, "vote", {"by": "category"}, "Rename it"),
         (FRAME["vote"], "vote", {}, "columns of a frame"),
         (FRAME["vote"], None, {"by": "region"}, "columns of a frame"),
         (FRAME, "vote", {"confidence": 1.5}, "confidence"),

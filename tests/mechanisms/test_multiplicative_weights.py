@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition, over
+from dp_polars.mechanisms._multiplicative_weights import Hypothesis, Partition, over
 
 
 @pytest.mark.parametrize("dims", [(4,), (2, 3, 4), (2, 1, 3, 2, 2, 3)])

@@ -1,8 +1,8 @@
-"""Which groups are shown: the chances satisfy the guarantee exactly, and the groups that are shown follow the chances.
+"""Which groups are shown: the probabilities satisfy the guarantee exactly, and the groups that are shown follow them.
 
-Privacy is checked where the mechanism ends, on the vectors of shown and hidden groups: every way in which one unit
-can change the counts of its groups, every outcome, both directions. The chances of one group come from the table in
-whole numbers, or from the enumerated noise.
+Privacy is checked on the final result, the vectors of shown and hidden groups, for every way in which one unit can
+change the counts of its groups, every outcome and both directions. The probabilities of one group come from the table
+in whole numbers or from the enumerated noise.
 """
 
 import bisect
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import select_partitions
-from dp_polars.mechanisms.calibration import continuous_bound
+from dp_polars.mechanisms._calibration import continuous_bound
 from dp_polars.mechanisms.partitions import apply_rule, partition_rule
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits
@@ -36,13 +36,13 @@ def rule_of(epsilon, delta, max_groups=1, strategy="auto", adjacency="add_remove
 
 
 def below_e(epsilon: Fraction) -> Fraction:
-    """A number below e**epsilon by less than 1e-100 of it: decimal's exp is correctly rounded."""
+    """Return a number below e**epsilon by less than 1e-100 of it; decimal's exp is correctly rounded."""
     scaled = DIGITS.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     return Fraction(DIGITS.exp(scaled)) * (1 - Fraction(1, 10**110) * (1 + epsilon))
 
 
 def laplace_at_least(scale: Fraction, m: int) -> float:
-    """P(X >= m), summed from the definition by geometric series."""
+    """Return P(X >= m), summed from the definition by geometric series."""
     q = math.exp(-1 / float(scale))
     return q**m / (1 + q) if m >= 1 else 1 - q ** (1 - m) / (1 + q)
 
@@ -62,9 +62,9 @@ def gaussian_at_least(variance: Fraction, m: int) -> float:
 
 
 def chances(rule, n: int, min_units: int = 1) -> tuple[float, float]:
-    """The probabilities with which a group of n units is shown and hidden, from the documented rule.
+    """Return the probabilities with which a group of n units is shown and hidden, from the documented rule.
 
-    Each is computed on its own, so that both have all their digits.
+    Each is computed separately, so that both are accurate to all digits.
     """
     if n == 0:
         return 0.0, 1.0
@@ -98,12 +98,12 @@ SPENDS = [
 
 
 def table_of(epsilon: Fraction, delta: Fraction, max_groups: int = 1) -> list[int]:
-    """2**64 times the chances of 0, 1, 2, ... units, until a group is surely shown."""
+    """Return 2**64 times the probabilities for 0, 1, 2, ... units, until a group is certainly shown."""
     return [0, *rule_of(epsilon, delta, max_groups, "optimal").table.tolist(), WORD, WORD]
 
 
 def guarantee_holds(chances: list[int], epsilon: Fraction, delta: Fraction) -> bool:
-    """Both outcomes, both directions, for each number of units and one more: exactly."""
+    """Check both outcomes and both directions exactly, for each number of units and one more."""
     e = below_e(epsilon)
     numerator, denominator = e.numerator, e.denominator
     allowed = delta * WORD
@@ -130,7 +130,7 @@ def test_the_table_satisfies_the_guarantee_for_any_spend(epsilon, exponent):
 
 
 def test_the_exact_check_notices_one_unit_too_much():
-    """The first chance is floor(2**64 delta) less at most a few units: raising any entry to its limit plus 1 fails."""
+    """The first entry is floor(2**64 delta) minus at most a few units. Raising any entry to its limit plus 1 fails."""
     epsilon, delta = Fraction(1), Fraction(1, 10**5)
     chances = table_of(epsilon, delta)
     e = below_e(epsilon)
@@ -139,14 +139,14 @@ def test_the_exact_check_notices_one_unit_too_much():
         closing = math.floor(WORD - (WORD - chances[n - 1] - delta * WORD) / e)
         raised = [*chances[:n], min(growth, closing) + 1, *chances[n + 1 :]]
         assert not guarantee_holds(raised, epsilon, delta)
-        # And the table leaves at most a hair of it: 64 units in the last place of delta, grown by e.
+        # And the table leaves very little of it unused: 64 units in the last place of delta, multiplied by e.
         assert min(growth, closing) - chances[n] <= 4 + 70 * float(delta) * 2**-53 * WORD
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SPENDS)
 @pytest.mark.parametrize("max_groups", [1, 3])
 def test_the_table_is_the_published_recursion_rounded_down(epsilon, delta, max_groups):
-    """Desfontaines, Voss, Gipson, Mandayam 2022, theorem 1, in 120 digits, with the spend of one of several groups."""
+    """Desfontaines, Voss, Gipson and Mandayam 2022, theorem 1, in 120 digits, with the spend of one group."""
     with decimal.localcontext(DIGITS):
         loss = Decimal(epsilon.numerator) / Decimal(epsilon.denominator) / max_groups
         spare = Decimal(delta.numerator) / Decimal(delta.denominator)
@@ -157,7 +157,7 @@ def test_the_table_is_the_published_recursion_rounded_down(epsilon, delta, max_g
             real = min(e * real + spare, 1 - (1 - real - spare) / e, Decimal(1))
             expected.append(real)
     found = [Fraction(x, WORD) for x in table_of(epsilon, delta, max_groups)[1:]]
-    # Rounding delta down to 2**-64 (and 2**-47 of itself) changes every chance by about that part of it.
+    # Rounding delta down to 2**-64 (and by a relative 2**-47) changes every probability by about as much.
     tolerance = 1e-12 + 4 * 2.0**-64 * max_groups / float(delta)
     *before, last = (float(p - Fraction(q)) for p, q in zip(found, expected, strict=False))
     assert all(-tolerance <= difference <= 0 for difference in before)
@@ -178,7 +178,7 @@ def test_the_chances_never_fall_and_a_lone_unit_has_less_than_delta():
 
 
 def units_for_even_chance(rule) -> int:
-    """The least number of units with at least an even chance; the chances never fall."""
+    """Return the least number of units with a probability of at least one half; probabilities never fall."""
     high = 1
     while chance(rule, high) < 0.5:
         high *= 2
@@ -190,7 +190,7 @@ FIGURES = {1: (12, 12, 18), 4: (44, 50, 38), 16: (174, 219, 78), 64: (693, 960, 
 
 @pytest.mark.parametrize("max_groups", FIGURES)
 def test_the_units_for_an_even_chance_are_the_published_ones(max_groups):
-    """At epsilon = 1, delta = 1e-5 (MATH.md, section 5)."""
+    """The figures are for epsilon = 1 and delta = 1e-5."""
     delta = Fraction(1, 10**5)
     needed = {}
     for strategy, figure in zip(STRATEGIES, FIGURES[max_groups], strict=True):
@@ -222,7 +222,7 @@ Chances = tuple[float, float]
 
 
 def hockey_stick(first: list[Chances], second: list[Chances], epsilon: float) -> float:
-    """Sum over all outcome vectors of (P - e**epsilon Q)+ for independent groups that are (shown, hidden) so often."""
+    """Return the sum over all outcomes of max(0, P - e**epsilon Q), given (shown, hidden) of independent groups."""
     p = q = np.ones(1)
     for one, two in zip(first, second, strict=True):
         p = np.concatenate([p * one[0], p * one[1]])
@@ -231,14 +231,14 @@ def hockey_stick(first: list[Chances], second: list[Chances], epsilon: float) ->
 
 
 def some_counts(rule, min_units: int = 1) -> list[int]:
-    """Counts before a unit enters: none, one, few, and around the steep part and the end of the curve."""
+    """Return counts before a unit enters: none, one, few, and around the steep part and the end of the curve."""
     middle = int(rule.even_chance) + min_units - 1
     top = len(rule.table) + min_units - 2 if rule.strategy == "optimal" else 2 * middle
     return sorted({0, 1, 2, min_units - 1, min_units, middle // 2, middle - 1, middle, max(top, 0)})
 
 
 def worst_delta(rule, epsilon, entered: int, left: int, min_units: int = 1) -> float:
-    """The largest hockey-stick divergence over how a unit enters and leaves this many groups."""
+    """Return the largest hockey-stick divergence over all ways to enter and leave this many groups."""
     counts = some_counts(rule, min_units)
     both = {n: (chances(rule, n, min_units), chances(rule, n + 1, min_units)) for n in counts}
     worst = 0.0
@@ -263,9 +263,9 @@ def test_a_unit_that_enters_or_leaves_changes_the_outcome_by_epsilon_and_delta(
     rule = rule_of(Fraction(repr(epsilon)), Fraction(repr(delta)), max_groups, strategy)
     found = [worst_delta(rule, epsilon, touched, 0, min_units) for touched in range(1, max_groups + 1)]
     assert max(found) <= delta + ROUNDING
-    if strategy == "optimal":  # not a spare hair: all of delta is used
+    if strategy == "optimal":  # all of delta is used
         assert max(found) >= delta * (1 - 1e-9) - ROUNDING
-    if strategy == "laplace" and min_units == 1:  # the threshold is a whole number: at most one step too high
+    if strategy == "laplace" and min_units == 1:  # the threshold is a whole number, so at most one step too high
         assert max(found) >= delta * math.exp(-epsilon / max_groups) * (1 - 1e-6)
 
 
@@ -273,7 +273,7 @@ def test_a_unit_that_enters_or_leaves_changes_the_outcome_by_epsilon_and_delta(
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVACY_SPENDS)
 @pytest.mark.parametrize("max_groups", [1, 2])
 def test_a_replaced_unit_changes_the_outcome_by_epsilon_and_delta(strategy, epsilon, delta, max_groups):
-    """It leaves up to max_groups groups and enters as many others."""
+    """A replaced unit leaves up to max_groups groups and enters as many others."""
     rule = rule_of(Fraction(repr(epsilon)), Fraction(repr(delta)), max_groups, strategy, "replace")
     for entered, left in itertools.product(range(max_groups + 1), repeat=2):
         assert worst_delta(rule, epsilon, entered, left) <= delta + ROUNDING
@@ -281,7 +281,7 @@ def test_a_replaced_unit_changes_the_outcome_by_epsilon_and_delta(strategy, epsi
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_replaced_unit_of_three_groups(strategy):
-    """Three left and three entered, at the counts where each rule is most exposed."""
+    """A unit leaves three groups and enters three, at the counts where each rule is most exposed."""
     rule = rule_of(1, Fraction(1, 10**5), 3, strategy, "replace")
     counts = [0, 1, int(rule.even_chance) - 1, int(rule.even_chance)]
     both = {n: (chances(rule, n), chances(rule, n + 1)) for n in counts}
@@ -294,7 +294,7 @@ def test_a_replaced_unit_of_three_groups(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_enumeration_notices_a_rule_for_fewer_groups(strategy):
-    """The rule for one group, used by a unit in three, or under replacement, breaks the guarantee."""
+    """The rule for one group breaks the guarantee if a unit is in three, or under replacement."""
     rule = rule_of(1, Fraction(1, 10**5), 1, strategy)
     assert worst_delta(rule, 1, 3, 0) > 1e-5
     assert worst_delta(rule_of(1, Fraction(1, 10**5), 1, "optimal"), 1, 1, 1) > 1e-5
@@ -304,7 +304,7 @@ def test_the_enumeration_notices_a_rule_for_fewer_groups(strategy):
 
 
 def lattice_delta(variance: float, shift: tuple[int, ...], epsilon: float) -> float:
-    """The hockey-stick divergence of releasing the noisy counts themselves: summed over every point of the lattice."""
+    """Return the hockey-stick divergence of the noisy counts themselves, summed over every point of the lattice."""
     reach = math.ceil(14 * math.sqrt(variance)) + 3
     x = np.arange(-reach, reach + 1)
     p = q = np.ones(())
@@ -327,14 +327,14 @@ def test_the_noisy_counts_themselves_cost_half_of_delta(epsilon, delta, max_grou
     }
     found = {shift: lattice_delta(variance, shift, epsilon) for shift in shifts}
     assert max(found.values()) <= delta / 2 * (1 + 1e-9)
-    # More counts that move are worse, so the bound for all of them covers fewer.
+    # The more counts move, the worse, so the bound for all of them covers fewer.
     assert max(found.values()) == max(worst for shift, worst in found.items() if all(shift))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2, 1e-5), (4, 1e-6), (8, 1e-9)])
 @pytest.mark.parametrize("max_groups", [2, 3])
 def test_the_bound_for_several_counts_is_not_far_from_the_truth(epsilon, delta, max_groups):
-    """A tenth less variance and the enumerated delta is above its half: the noise is needed."""
+    """With a tenth less variance the enumerated delta exceeds its half, so the noise is needed."""
     variance = float(rule_of(epsilon, Fraction(repr(delta)), max_groups, "gaussian").noise)
     assert lattice_delta(0.9 * variance, (1,) * max_groups, epsilon) > delta / 2
 
@@ -342,7 +342,7 @@ def test_the_bound_for_several_counts_is_not_far_from_the_truth(epsilon, delta, 
 @pytest.mark.parametrize("count", [2, 3, 10, 100])
 @pytest.mark.parametrize("epsilon", [0.1, 1, 10, 100])
 def test_the_bound_grows_with_the_number_of_counts_that_move(count, epsilon):
-    """From epsilon * variance - L / 2 > L / e on, as the rule demands: so the bound for L counts covers fewer."""
+    """This holds if epsilon * variance - L / 2 > L / e, as the rule demands, so the bound for L counts covers fewer."""
     least = (count / 2 + count / math.e) / epsilon
     for variance in (1.0001 * least, 1.2 * least, 2 * least, 10 * least):
         bounds = [continuous_bound(j, math.sqrt(j * variance), epsilon) for j in range(1, count + 1)]
@@ -353,7 +353,7 @@ def test_the_bound_grows_with_the_number_of_counts_that_move(count, epsilon):
     ("count", "variance"), [(2, 0.35), (2, 0.45), (3, 0.45), (3, 0.55), (4, 0.6), (7, 0.7), (7, 1.0), (20, 0.9)]
 )
 def test_a_sum_of_discrete_gaussians_is_nearly_one(count, variance):
-    """The claim behind the bound, for the least variances it is used with: pmf ratio within (1 + eta) / (1 - eta)."""
+    """For the least variances in use, probability ratios are within (1 + eta) / (1 - eta), as the bound claims."""
     eta = (1 + 2 * sum(math.exp(-2 * math.pi**2 * variance * (k - 0.5) ** 2) for k in range(1, 50))) ** count - 1
     assert 0 < eta < 1
     reach = math.ceil(12 * math.sqrt(variance)) + 2

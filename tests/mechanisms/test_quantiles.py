@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dp_polars._sampling.lazy import enclose_exp
-from dp_polars.mechanisms import quantiles
-from dp_polars.mechanisms.quantiles import Target, choose_points
+from dp_polars._sampling.bernoulli import enclose_exp
+from dp_polars.mechanisms import _quantiles as quantiles
+from dp_polars.mechanisms._quantiles import Target, choose_points
 from tests.bits import SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
 
@@ -41,7 +41,7 @@ def score_of(point, cells, target):
 
 
 def law_of(cells, low, high, target, rate):
-    """The probability of each candidate, from the definition."""
+    """Return the probability of each candidate, from the definition."""
     scores = {point: score_of(point, cells, target) for point in range(low, high + 1)}
     best = max(scores.values())
     weights = {point: math.exp(float(rate * (score - best))) for point, score in scores.items()}
@@ -50,7 +50,7 @@ def law_of(cells, low, high, target, rate):
 
 
 def fits(points, law, false_alarm=1e-10):
-    """Chi-square; where one candidate has nearly all the mass, how often it comes up."""
+    """Test by chi-square, or by frequency if one candidate has nearly all the mass."""
     top = max(law, key=law.get)
     if law[top] * len(points) > len(points) - 10:
         return binomial_fits(int((points == top).sum()), len(points), min(law[top], 1.0), false_alarm)
@@ -58,9 +58,9 @@ def fits(points, law, false_alarm=1e-10):
 
 
 def choose_many(cases, repeats, target, rate, source):
-    """Choose for each case `repeats` times in one call; returns one row of points per case."""
+    """Choose for each case `repeats` times in one call, and return one row of points per case."""
     values, counts, begin, end = [999], [7], [], []
-    for cells, _, _ in cases:  # cells of nobody lie between the slices
+    for cells, _, _ in cases:  # cells that belong to no group lie between the slices
         begin.append(len(values))
         values += [value for value, _ in cells]
         counts += [count for _, count in cells]
@@ -89,7 +89,7 @@ BY_HAND = [
     ([(5, 4)], 5, 9),
     ([(9, 4)], 5, 9),
     ([(5, 2), (9, 2)], 5, 9),
-    ([(6, 2), (7, 2)], 5, 9),  # the best place lies in a gap without points
+    ([(6, 2), (7, 2)], 5, 9),  # the best rank lies in a gap without points
     ([(v, 1) for v in range(8)], 0, 7),
     ([(0, 3), (1, 1), (2, 3)], -3, 6),
 ]
@@ -137,7 +137,7 @@ def test_chunks_cover_every_group_once(monkeypatch):
 
 @pytest.mark.parametrize(("bits", "excess"), [(62, 0.9), (6, 0.3), (8, 2.0**-38)])
 def test_envelopes_that_are_far_too_large_give_the_same_law(bits, excess, monkeypatch):
-    """So much of what is drawn is refused that groups draw again and again, from running sums with few steps."""
+    """So many draws are rejected that groups draw again and again, from running sums with few steps."""
     monkeypatch.setattr(quantiles, "_SUM_BITS", bits)
     monkeypatch.setattr(quantiles, "_EXCESS", excess)
     monkeypatch.setattr(quantiles, "_CHUNK", 100)
@@ -150,7 +150,7 @@ def test_envelopes_that_are_far_too_large_give_the_same_law(bits, excess, monkey
 
 
 def test_groups_are_independent():
-    """Two groups alike: the pair of points has the product law."""
+    """The points of two equal groups have the product law."""
     cells, low, high = [(1, 1)], 0, 2
     law = law_of(cells, low, high, MEDIAN, Fraction(1))
     drawn = choose_many([(cells, low, high)], 20_000, MEDIAN, Fraction(1), SeededBits(6))[0]
@@ -169,7 +169,7 @@ def test_a_gap_of_nearly_2_to_the_62_points_is_uniform_at_both_ends_of_int64():
 
 @pytest.mark.parametrize("low", [-(2**63), 2**63 - 2**62])
 def test_values_at_the_ends_of_int64(low):
-    """One point with the best score against nearly 2**62 points that together weigh about as much."""
+    """One point has the best score, and nearly 2**62 other points together weigh about as much."""
     high = low + 2**62 - 1
     cells = [(low, 1), (low + 1, 10**6), (high, 1)]
     points = choose_many([(cells, low, high)], 4000, MEDIAN, Fraction(1, 23_000), SeededBits(8))[0]
@@ -179,7 +179,7 @@ def test_values_at_the_ends_of_int64(low):
 
 
 def test_a_long_gap_far_from_the_target_has_its_share():
-    """Two points with a score of 0 against 2**40 points with -60, at half a point each."""
+    """Two points have a score of 0 and 2**40 points have -60, at a rate of one half."""
     cells = [(0, 30), (1, 30)]
     points = choose_many([(cells, 0, 2**40 + 1)], 5000, MEDIAN, Fraction(1, 2), SeededBits(9))[0]
     near = 2 / (2 + 2**40 * math.exp(-30))
@@ -208,7 +208,7 @@ def test_twenty_thousand_groups_in_one_call():
     points = choose_points(values, counts, begin, end, low, low + 70, MEDIAN, Fraction(1), SeededBits(13))
     assert ((low <= points) & (points <= low + 70)).all()
     inner = points[sizes > 0] - low[sizes > 0] - 7
-    assert ((inner >= 0) & (inner <= 10 * (sizes[sizes > 0] - 1))).all()  # some 100 rows would be on one side outside
+    assert ((inner >= 0) & (inner <= 10 * (sizes[sizes > 0] - 1))).all()  # outside, about 100 rows would be on one side
 
 
 def test_no_group_and_no_cell():
@@ -222,7 +222,7 @@ def test_no_group_and_no_cell():
 
 
 def random_coins(size):
-    """Pieces with envelopes such as the sampler makes, and words half of which lie at the edge of the chance."""
+    """Return pieces with envelopes as the sampler makes them, and words of which half lie near the probability."""
     generator = np.random.default_rng(14)
     lengths = generator.integers(1, 1 << generator.integers(1, 62, size))
     distances = generator.integers(0, 1 << generator.integers(1, 20, size))
@@ -240,7 +240,7 @@ def random_coins(size):
 
 
 def exact_coin(word, length, distance, envelope, scale, rate):
-    """What integers say of a 32-bit word: True, False, or None when 32 bits do not decide."""
+    """Return what integers decide for a 32-bit word: True, False, or None if 32 bits are not enough."""
     factor = Fraction(2) ** (scale - 200) * length / envelope
     low, high = enclose_exp(rate * distance, 200)
     if Fraction(word + 1, 2**32) <= low * factor:
@@ -256,7 +256,7 @@ def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words(
         expected = exact_coin(word, *piece, rate)
         undecided += expected is None
         assert expected is None or expected == coin
-    assert undecided > 100  # the words that need more bits were really there
+    assert undecided > 100  # words that need more bits did occur
     assert 0.1 < coins.mean() < 0.9
 
 
@@ -279,19 +279,19 @@ def test_the_forced_fall_back_gives_the_same_points(monkeypatch):
 
 
 def test_the_words_at_the_edge_of_a_chance_read_on():
-    """Distance 0, length 1, scale 0, envelope 3: a third lies strictly inside one word."""
+    """With distance 0, length 1, scale 0 and envelope 3, the probability of a third lies strictly inside one word."""
     third = (1 << 32) // 3
     words = np.array([third - 1, third + 1], np.uint32)
     ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
     assert quantiles._keep(words, ones, zeros, 3 * ones, zeros, Fraction(1), SeededBits(1)).tolist() == [True, False]
     words, ones, zeros = (np.repeat(numbers[:1], 3000) for numbers in (words + np.uint32(1), ones, zeros))
     kept = quantiles._keep(words, ones, zeros, 3 * ones, zeros, Fraction(1), SeededBits(20))
-    assert binomial_fits(int(kept.sum()), 3000, 1 / 3)  # what is left of 2**32 / 3 is a third again
+    assert binomial_fits(int(kept.sum()), 3000, 1 / 3)  # the fractional part of 2**32 / 3 is a third again
 
 
 @pytest.mark.parametrize("distance", [60, 800, 2**40, 2**61])
 def test_the_smallest_word_does_not_keep_a_piece_that_weighs_nothing(distance):
-    """Its 32 bits are all zero, the chance is positive: more bits decide, quickly also for a huge exponent."""
+    """All 32 bits are zero and the probability is positive, so more bits decide, quickly even for a huge exponent."""
     words = np.zeros(3, np.uint32)
     piece = np.ones(3, np.int64)
     scales = np.zeros(3, np.int64)
@@ -315,7 +315,7 @@ def test_the_chance_of_a_light_piece_is_enclosed_to_every_number_of_bits():
 
 
 def random_pieces(generator, groups, cells, reach):
-    """Pieces with lengths and distances of every size; the best piece of each group has points."""
+    """Return pieces with lengths and distances of every size; the best piece of each group has points."""
     sizes = np.full(groups, cells)
     first = np.arange(groups) * cells
     last = first + cells - 1
@@ -342,7 +342,7 @@ def test_envelopes_are_above_the_weights(groups, cells, reach, rate):
             (int(i not in pieces.last), int(pieces.cell_distance[i]), int(of_cells[i])),
         ):
             _, high = enclose_exp(rate * distance, 200)
-            weight = Fraction(2) ** (scale - 200) * high * length  # at least the true one
+            weight = Fraction(2) ** (scale - 200) * high * length  # at least the true weight
             assert envelope > weight or (envelope == length == 0)
             assert envelope <= 1 + weight * (1 + Fraction(1, 2**36))  # and hardly more than needed
 
@@ -357,7 +357,7 @@ def test_the_running_sum_fits_for_many_groups_and_nearly_every_draw_is_kept():
 
 
 def test_a_first_draw_is_nearly_always_enough():
-    """Bits: one word for the piece (twice at the worst on average), one coin, one point."""
+    """A group needs one word for the piece (two at worst on average), one coin and one point."""
     cells = [(v, 1 + v % 3) for v in range(0, 200, 2)]
     source = SeededBits(24)
     choose_many([(cells, 0, 250)], 2000, MEDIAN, Fraction(1, 10), source)
@@ -383,7 +383,7 @@ def test_one_row_more_changes_no_log_probability_by_more_than_two_weights(target
 
 
 def test_scores_are_those_of_the_definition():
-    """Distances of all pieces, point by point, against the definition; also with more than one group."""
+    """Compare the distances of all pieces, point by point, with the definition, also for more than one group."""
     generator = np.random.default_rng(26)
     for target in TARGETS:
         cases = [random_case(generator) for _ in range(15)]
@@ -404,7 +404,7 @@ def test_scores_are_those_of_the_definition():
             assert found == {r: max(scores.values()) - score for r, score in scores.items()}
 
 
-# ---------------------------------------------------------------- input without meaning
+# ---------------------------------------------------------------- invalid input
 
 
 class NoBits:

@@ -1,6 +1,6 @@
-"""Randomized response: the coin is exact, the distribution has the ratio e**epsilon, nothing else tells the truth.
+"""Randomized response: the coin is exact, the ratio is e**epsilon, and nothing else reveals the truth.
 
-The probabilities are checked against decimal arithmetic of 400 digits, the way from random words to codes by feeding
+Probabilities are checked against decimal arithmetic with 400 digits, the mapping from random words to codes by feeding
 every word, whole samples by chi-square, and the estimator by enumerating all possible responses.
 """
 
@@ -20,9 +20,14 @@ from hypothesis import strategies as st
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import estimate_frequencies, randomized_response
 from dp_polars.mechanisms import randomized_response as public
-from dp_polars.mechanisms.randomized_response import enclose_truth, respond
+from dp_polars.mechanisms.randomized_response import Channel, enclose_truth
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits, chi_square_fits
+
+
+def respond(codes, categories, epsilon, source):
+    return Channel(size=categories, epsilon=epsilon).respond(codes, source)
+
 
 SIZES = [2, 3, 10, 1000]
 EPSILONS = [Fraction(1, 10**9), Fraction(1, 10), Fraction(1), Fraction(math.log(3)), Fraction(5), Fraction(40)]
@@ -30,7 +35,7 @@ DIGITS = decimal.Context(prec=400, Emin=-(10**9), Emax=10**9)
 
 
 def enclosed_e(epsilon: Fraction) -> tuple[Fraction, Fraction]:
-    """Bounds of e**epsilon that differ by about 1e-390 of it: decimal's exp is correctly rounded."""
+    """Return bounds of e**epsilon that differ by a relative 1e-390; decimal's exp is correctly rounded."""
     scaled = DIGITS.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     nearest = Fraction(DIGITS.exp(scaled))
     error = Fraction(1, 10**390) * (1 + epsilon)
@@ -58,7 +63,7 @@ def test_the_probability_of_the_truth_is_enclosed_tightly(size, epsilon, bits):
     # e / (e + k - 1) grows with e.
     assert Fraction(low, 2**bits) <= e_low / (e_low + size - 1)
     assert e_high / (e_high + size - 1) <= Fraction(high, 2**bits)
-    # A gap that stays small makes the lazy comparison end.
+    # The gap stays small, so the lazy comparison ends.
     assert high - low <= 2
 
 
@@ -80,7 +85,7 @@ def test_the_enclosure_holds_everywhere(size, epsilon, bits):
 
 
 def answers_to_all_words(code: int, size: int, epsilon: Fraction) -> tuple[list[int], list[int]]:
-    """The codes for a coin that surely says truth, and for one that surely says lie with every step in turn."""
+    """Return the codes for a coin that says truth, and for one that says lie with every step in turn."""
     steps = size - 1  # a power of two, so that every word is a step
     words = [] if steps == 1 else [np.arange(steps) * (256 // steps)]
     codes = np.full(steps, code)
@@ -92,7 +97,7 @@ def answers_to_all_words(code: int, size: int, epsilon: Fraction) -> tuple[list[
 @pytest.mark.parametrize("size", [2, 3, 5, 17])
 @pytest.mark.parametrize("epsilon", EPSILONS[:-1], ids=float)
 def test_any_two_inputs_differ_by_exactly_e_to_epsilon(size, epsilon):
-    """Every step leads to another wrong code, so the lies are uniform; with the enclosed coin the ratio follows."""
+    """Every step leads to a different wrong code, so lies are uniform. With the enclosed coin the ratio follows."""
     e_low, e_high = enclosed_e(epsilon)
     bits = 1200
     keep_low, keep_high = (Fraction(side, 2**bits) for side in enclose_truth(size, epsilon, bits))
@@ -114,7 +119,7 @@ def test_any_two_inputs_differ_by_exactly_e_to_epsilon(size, epsilon):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(4), Fraction(6)], ids=float)
 def test_responses_fit_the_distribution_for_each_true_code(size, epsilon):
-    """76 chi-square tests at 1e-7 each: less than 1e-5 of all seeds would fail one; this seed is fixed."""
+    """There are 76 chi-square tests at 1e-7 each, so less than 1e-5 of all seeds would fail one; the seed is fixed."""
     for code in range(size) if size <= 10 else (0, 1, 499, 999):
         out = respond(np.full(60_000, code), size, epsilon, SeededBits(1000 * size + code))
         assert out.min() >= 0
@@ -137,7 +142,7 @@ def test_the_draws_do_not_depend_on_the_values(size):
     sources = [SeededBits(7) for _ in inputs]
     outs = [respond(codes, size, Fraction(1), source) for codes, source in zip(inputs, sources, strict=True)]
     assert len({source.served for source in sources}) == 1
-    # Nor does what is added to the code.
+    # Nor does the step that is added to the code.
     assert len({tuple((out - codes) % size) for out, codes in zip(outs, inputs, strict=True)}) == 1
 
 
@@ -221,7 +226,7 @@ def test_series_keep_their_name_and_type(series, categories):
     assert out.name == "x"
     assert out.dtype == series.dtype
     assert len(out) == len(many)
-    # Null is a category of a Series where none are given: whether there are nulls is private too.
+    # Null is a category of a Series if none are given, because whether there are nulls is private too.
     possible = categories or ([False, True, None] if series.dtype == pl.Boolean else ["a", "b", "c", None])
     assert set(out.to_list()) == set(possible)
     same = randomized_response(many, epsilon=500, categories=categories)
@@ -243,7 +248,7 @@ def test_no_values_give_no_responses(empty):
 @pytest.mark.parametrize("values", [["no"], ["yes"], ["no", "yes"]])
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_the_width_of_a_text_array_does_not_give_the_truth_away(values, kind):
-    """numpy cuts text to the longest value of the array: "no" alone has two letters, and "yes" would become "ye"."""
+    """numpy cuts text to the longest value of the array. "no" alone has two letters, and "yes" would become "ye"."""
     categories = ["no", "yes", "maybe"] if kind == "U" else [b"no", b"yes", b"maybe"]
     out = randomized_response(np.array(values * 100, dtype=kind), epsilon=0.01, categories=categories)
     assert out.dtype == np.array(categories).dtype
@@ -280,7 +285,7 @@ def test_categories_must_be_given_where_only_the_data_would_tell(values):
 
 @pytest.mark.parametrize("categories", [None, ["yes", "no"]])
 def test_a_categorical_is_refused_because_its_codes_follow_the_data(categories):
-    """The code of the first category that appears is 0: it would tell the first person's true answer."""
+    """The first category that appears has code 0, which would reveal the true answer of the first person."""
     values = pl.Series(["yes", "no"], dtype=pl.Categorical)
     for refused in (randomized_response, estimate_frequencies):
         with pytest.raises(InvalidDataError, match=r"Cast it to String"):
@@ -340,7 +345,7 @@ def test_categories_without_meaning_are_refused(categories):
     ],
 )
 def test_categories_of_another_type_are_refused(values, categories):
-    with pytest.raises(InvalidParameterError, match="categories must be values of the type"):
+    with pytest.raises(InvalidParameterError, match="categories must be a list of values of the type"):
         randomized_response(values, epsilon=1, categories=categories)
 
 
@@ -377,7 +382,7 @@ def test_an_epsilon_without_meaning_is_refused(epsilon):
 
 
 def all_estimates(true_codes: list[int], size: int, epsilon: Fraction):
-    """Every vector of responses: its exact probability and what is estimated from it."""
+    """Yield the exact probability of every vector of responses, and the estimate from it."""
     laws = [response_law(code, size, epsilon) for code in true_codes]
     for codes in itertools.product(range(size), repeat=len(true_codes)):
         chance = math.prod(law[code] for law, code in zip(laws, codes, strict=True))
@@ -397,7 +402,7 @@ def test_the_estimate_is_unbiased_exactly(size, true_codes, epsilon):
     share = np.bincount(true_codes, minlength=size) / len(true_codes)
     assert total == pytest.approx(1, abs=1e-12)
     assert mean == pytest.approx(share, abs=1e-10)
-    # The variance that a textbook gives for independent coins, as a check of the enumeration itself.
+    # The textbook variance for independent coins checks the enumeration itself.
     keep = truth(size, epsilon)
     other = (1 - keep) / (size - 1)
     variance = (share * keep * (1 - keep) + (1 - share) * other * (1 - other)) / len(true_codes) / (keep - other) ** 2
@@ -427,7 +432,7 @@ def test_the_standard_error_is_the_true_deviation_at_the_true_frequencies(ratio,
     estimate = estimate_frequencies(responses, epsilon=epsilon, categories=list(range(size)))
     assert estimate["frequency"].to_list() == pytest.approx([count / n for count in true_counts], abs=1e-12)
     for category, count in enumerate(true_counts):
-        # The exact law of the number of responses with this category: n coins, one after another.
+        # The exact law of the number of responses with this category comes from n coins, one after another.
         law = [Fraction(1)]
         for coin in [keep] * count + [other] * (n - count):
             law = [a * (1 - coin) + b * coin for a, b in zip([*law, 0], [0, *law], strict=True)]
@@ -470,7 +475,7 @@ def test_responses_of_the_mechanism_are_estimated_within_their_errors():
     epsilon=st.floats(0.001, 100),
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
-@pytest.mark.filterwarnings("ignore::dp_polars.errors.DPWarning")  # such responses nobody has made
+@pytest.mark.filterwarnings("ignore::dp_polars.errors.DPWarning")  # nobody has made such responses
 def test_frequencies_sum_to_one(counts, epsilon):
     size = len(counts)
     estimate = estimate_frequencies(np.repeat(np.arange(size), counts), epsilon=epsilon, categories=range(size))

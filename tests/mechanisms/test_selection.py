@@ -1,8 +1,8 @@
 """Choosing one candidate: exact probabilities, exact privacy, exact gaps.
 
-Three layers. What each public function hands to its sampler is watched, so the constants below are its own. The output
-distribution for these constants is enumerated from the definition, and its ratio over all neighbouring score vectors
-is at most exp(epsilon). And the samplers fit the enumerated distributions on fixed bits.
+The tests have three layers. What each public function passes to its sampler is recorded, so the constants below are its
+own. The output distribution for these constants is enumerated from the definition, and its ratio over all neighbouring
+score vectors is at most exp(epsilon). Finally, the samplers fit the enumerated distributions on fixed bits.
 """
 
 import itertools
@@ -19,16 +19,21 @@ from scipy import integrate
 
 from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import additive, exponential, permute_and_flip, report_noisy_max, selection
-from dp_polars.mechanisms.randomized_response import respond
+from dp_polars.mechanisms._numeric_input import read_numbers
+from dp_polars.mechanisms.randomized_response import Channel
 from dp_polars.mechanisms.selection import (
     choose_exponential,
     choose_noisy_max,
     choose_permute_and_flip,
     read_scores,
 )
-from dp_polars.mechanisms.values import read_numbers
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
+
+
+def respond(codes, categories, epsilon, source):
+    return Channel(size=categories, epsilon=epsilon).respond(codes, source)
+
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=100)
 
@@ -47,7 +52,7 @@ def exponential_law(scores, rate):
 
 
 def permute_and_flip_law(scores, rate):
-    """McKenna and Sheldon's algorithm over every order of the candidates."""
+    """Enumerate the algorithm of McKenna and Sheldon over every order of the candidates."""
     heads = [math.exp(rate * (s - max(scores))) for s in scores]
     chances = np.zeros(len(scores))
     orders = list(itertools.permutations(range(len(scores))))
@@ -60,13 +65,13 @@ def permute_and_flip_law(scores, rate):
 
 
 def exponential_noise_law(scores, rate):
-    """The largest of score + one-sided exponential noise, integrated."""
+    """Return the law of the largest score plus one-sided exponential noise, by integration."""
 
     def density(x, i):
         others = [1 - math.exp(-rate * max(x - s, 0)) for j, s in enumerate(scores) if j != i]
         return rate * math.exp(-rate * (x - scores[i])) * math.prod(others)
 
-    # Nobody wins below the best score: the best candidate itself lies above it.
+    # Nobody wins below the best score, because the best candidate itself lies above it.
     top = max(scores)
     return np.array(
         [integrate.quad(density, top, top + 60 / rate, args=(i,), limit=200)[0] for i in range(len(scores))]
@@ -77,9 +82,9 @@ _NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(8)[0] + 1) / 2, np.polynomia
 
 
 def laplace_noise_law(scores, rate, reach=None):
-    """The largest of score + discrete Laplace noise of scale 1 / rate, ties broken uniformly.
+    """Return the law of the largest score plus discrete Laplace noise of scale 1 / rate, ties broken uniformly.
 
-    With k others level, a share of 1 / (1 + k) is the integral of t**k: a polynomial, exact by eight nodes.
+    With k others level, the share 1 / (1 + k) is the integral of t**k, a polynomial that eight nodes integrate exactly.
     """
     scores = np.asarray(scores)
     reach = math.ceil(45 / rate) if reach is None else reach  # exp(-45) lies beyond
@@ -98,7 +103,7 @@ def laplace_noise_law(scores, rate, reach=None):
 
 
 def test_the_law_with_laplace_noise_is_the_plain_enumeration_of_all_noise():
-    """Three candidates, 121**3 triples of noise; less than 1e-12 lies beyond."""
+    """Enumerate 121**3 triples of noise for three candidates; less than 1e-12 lies beyond."""
     rate, scores = 0.5, (2, 0, 1)
     q = math.exp(-rate)
     x = np.arange(-60, 61)
@@ -124,7 +129,7 @@ def test_permute_and_flip_is_report_noisy_max_with_exponential_noise(scores, rat
 @pytest.mark.parametrize("scores", SMALL, ids=str)
 @pytest.mark.parametrize("rate", [0.1, 0.7, 2])
 def test_gumbel_noise_is_the_exponential_mechanism(scores, rate):
-    """P(score_i + Gumbel is largest), integrated over the density of the winner."""
+    """Return P(score_i + Gumbel is largest), integrated over the density of the winner."""
 
     def density(x, i):
         z = rate * (x - scores[i])
@@ -167,7 +172,7 @@ BASES = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (5, 5, 0), (0, 4, 8), (0, 12, 12), (30
 
 
 def rate_of(mechanism, sensitivity, epsilon, monotone):
-    """The rate that a public function hands to its sampler."""
+    """Return the rate that a public function passes to its sampler."""
     function, options, sampler, _ = MECHANISMS[mechanism]
     seen = []
     with pytest.MonkeyPatch.context() as patch:
@@ -180,7 +185,7 @@ def rate_of(mechanism, sensitivity, epsilon, monotone):
 
 
 def largest_loss(law, rate, moves, bases=BASES):
-    """The largest |log ratio| over score vectors and their neighbours."""
+    """Return the largest |log ratio| over score vectors and their neighbours."""
     largest = 0.0
     for base in bases:
         here = law(base, rate)
@@ -220,7 +225,7 @@ def test_the_noise_is_not_more_than_needed(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_monotone_is_wrong_for_a_histogram_whose_rows_are_replaced(mechanism):
-    """One count up and another down: with `monotone=True` the loss is nearly twice epsilon; the factor 2 is needed."""
+    """If one count rises and another falls, `monotone=True` loses nearly twice epsilon: the factor 2 is needed."""
     law = MECHANISMS[mechanism][3]
     replaced = list(itertools.permutations((1, -1, 0)))
     rate = float(rate_of(mechanism, 1, 1, monotone=True))
@@ -243,7 +248,7 @@ def test_rates_are_exact_fractions(mechanism):
 
 
 def test_the_exponential_mechanism_has_a_bounded_range():
-    """Its losses towards one neighbour span epsilon, not 2 epsilon: that is what its rho of epsilon**2 / 8 rests on.
+    """Its losses towards one neighbour span epsilon, not 2 epsilon, which its rho of epsilon**2 / 8 rests on.
 
     Permute-and-flip spans more, so it has no such rho.
     """
@@ -279,7 +284,7 @@ def test_choices_fit_the_enumerated_distribution(sampler, scores):
 
 @pytest.mark.parametrize(("function", "options", "law"), [(f, o, law) for f, o, _, law in MECHANISMS.values()])
 def test_public_functions_fit_the_enumerated_distribution(function, options, law, monkeypatch):
-    """Sensitivity 2, epsilon 2: a rate of 1/2; monotone scores: 1. As lists, arrays, Series, whole or not."""
+    """With sensitivity 2 and epsilon 2 the rate is 1/2, or 1 for monotone scores, whatever type the scores have."""
     monkeypatch.setattr(selection, "SYSTEM_BITS", SeededBits(3))
     scores = [1, 4, 2]
     kinds = [scores, tuple(scores), np.array(scores, np.uint8), pl.Series("s", scores), np.array(scores, np.float32)]
@@ -288,13 +293,13 @@ def test_public_functions_fit_the_enumerated_distribution(function, options, law
             function(kinds[i % len(kinds)], sensitivity=2, epsilon=2, monotone=monotone, **options) for i in range(1200)
         ]
         assert {type(c) for c in choices} == {int}
-        if options == {"noise": "laplace"}:  # floats have finer noise than whole numbers: one law each
+        if options == {"noise": "laplace"}:  # floats have finer noise than whole numbers, so each has its own law
             choices = [c for i, c in enumerate(choices) if i % len(kinds) != 4]
         assert chi_square_fits(choices, dict(enumerate(law(scores, rate))))
 
 
 def test_noisy_max_of_floats_has_the_law_of_continuous_noise():
-    """Its grid is fine: the largest of score + continuous Laplace noise, integrated."""
+    """The grid is so fine that the law is that of continuous Laplace noise, by integration."""
     scores, rate = [0.0, 0.75, 2.5], 0.5
 
     def cdf(x):
@@ -336,7 +341,7 @@ def test_noisy_max_of_floats_is_calibrated_to_its_grid(monkeypatch):
             assert covered == width / seen["step"] + 1
             assert covered * seen["step"] < width * Fraction(10001, 10000)
         for _ in range(20):
-            # Just below the middle of two points, then moved by nearly the sensitivity.
+            # Scores just below the middle of two points are moved by nearly the sensitivity.
             a = [math.nextafter(float((k + Fraction(1, 2)) * seen["step"]), -9) for k in generator.integers(-99, 99, 5)]
             b = [x + float(width) * u for x, u in zip(a, generator.uniform(-1, 1, 5), strict=True)]
             b = [y if abs(Fraction(x) - Fraction(y)) <= width else x for x, y in zip(a, b, strict=True)]
@@ -345,7 +350,7 @@ def test_noisy_max_of_floats_is_calibrated_to_its_grid(monkeypatch):
 
 
 def test_ties_are_broken_evenly():
-    """Also at extreme scores, where each candidate must be exactly as good as the others."""
+    """This holds also at extreme scores, where each candidate must be exactly as good as the others."""
     source = SeededBits(5)
     for scores in (np.zeros(4), np.full(4, 2**63 - 1), np.full(4, -(2**63)), np.full(4, 1.7e308), np.full(4, 5e-324)):
         for choices in (
@@ -372,7 +377,7 @@ rates = st.fractions(Fraction(1, 10**9), 10**6).filter(lambda r: r > 0) | st.sam
     ("dtype", "elements"), [(np.int64, whole64), (np.uint64, unsigned64), (np.float64, any_float)], ids=str
 )
 def test_gaps_are_exact_on_request_and_near_enough_as_floats(dtype, elements):
-    """The coins need a relative error below 2**-45 or an absolute one below 2**-41; infinity stands for beyond."""
+    """The coins need a relative error below 2**-45 or an absolute one below 2**-41. Infinity stands for an overflow."""
 
     @REPEATABLE
     @given(st.lists(elements, min_size=1, max_size=6), rates)
@@ -403,7 +408,7 @@ EXTREME = [
 
 @pytest.mark.parametrize("scores", EXTREME, ids=str)
 def test_the_far_better_candidate_wins_at_the_limits(scores):
-    """A gap of 10**6 at rate 1: the worse one would win with exp(-10**6). Wrapped differences would make it win."""
+    """With a gap of 10**6 at rate 1 the worse one wins with exp(-10**6). Wrapped differences would make it win."""
     for order in (scores, scores[::-1]):
         best = int(np.argmax(order))
         source = SeededBits(6)
@@ -424,7 +429,7 @@ def test_the_far_better_candidate_wins_at_the_limits(scores):
     ids=str,
 )
 def test_a_gap_of_one_counts_also_beyond_the_floats(scores):
-    """As floats these scores are equal; the law is still that of 0 and 1."""
+    """As floats these scores are equal, but the law is still that of 0 and 1."""
     source = SeededBits(7)
     rate = Fraction(2)
     choices = [choose_exponential(scores, rate, source) for _ in range(1000)]
@@ -436,7 +441,7 @@ def test_a_gap_of_one_counts_also_beyond_the_floats(scores):
 
 
 def test_every_coin_can_ask_for_its_own_gap(monkeypatch):
-    """Floats decide nearly every coin; the exact gap behind each must be that of its candidate, in every chunk."""
+    """Floats decide nearly every coin. The exact gap behind each must be that of its candidate, in every chunk."""
     monkeypatch.setattr(selection, "_CHUNK", 3)
     scores, rate = np.array([5, 0, 2, 7, 1, 3, 6, 4]), Fraction(1, 3)
     coins = selection.bernoulli_exp_each
@@ -457,7 +462,7 @@ def test_every_coin_can_ask_for_its_own_gap(monkeypatch):
 
 
 def test_subnormal_scores_at_a_rate_that_tells_them_apart():
-    """Gaps of 5e-324 count for nothing at any legal rate: a fair choice."""
+    """Gaps of 5e-324 count for nothing at any legal rate, so the choice is fair."""
     source = SeededBits(8)
     scores = np.array([0.0, 5e-324])
     for choose in (choose_exponential, choose_permute_and_flip):
@@ -500,7 +505,7 @@ def test_a_million_candidates():
 
 
 def test_chunks_of_candidates_have_the_same_law(monkeypatch):
-    """Permute-and-flip throws its coins in chunks: with chunks of two the law is the same."""
+    """Permute-and-flip throws its coins in chunks, and with chunks of two the law is the same."""
     monkeypatch.setattr(selection, "_CHUNK", 2)
     source = SeededBits(11)
     scores = (0, 1, 2, 3, 4)
@@ -513,8 +518,8 @@ def test_chunks_of_candidates_have_the_same_law(monkeypatch):
 
 @pytest.mark.parametrize("categories", [2, 5])
 def test_randomized_response_is_an_instance_of_the_exponential_mechanism(categories):
-    """Score 1 for the true category, 0 for the others. All inputs have the same normaliser, so the factor 2 is spare:
-    the exponential mechanism at twice epsilon is randomized response at epsilon, whose loss is epsilon.
+    """The score is 1 for the true category and 0 for the others. All inputs have the same normaliser, so no factor 2 is
+    needed: the exponential mechanism at twice epsilon is randomized response at epsilon, whose loss is epsilon.
     """
     epsilon = 1.2
     rate = float(rate_of("exponential", 1, 2 * epsilon, monotone=False))
@@ -525,7 +530,7 @@ def test_randomized_response_is_an_instance_of_the_exponential_mechanism(categor
         assert np.delete(law, truth) == pytest.approx((1 - keep) / (categories - 1), rel=1e-12)
     loss = max(np.abs(np.log(a) - np.log(b)).max() for a, b in itertools.combinations(laws, 2))
     assert loss == pytest.approx(epsilon, rel=1e-12)
-    # And the two samplers agree with the one law.
+    # Both samplers agree with the same law.
     pmf = dict(enumerate(laws[1]))
     responses = respond(np.full(20_000, 1), categories, Fraction("1.2"), SeededBits(12))
     assert chi_square_fits(responses, pmf)
@@ -534,8 +539,8 @@ def test_randomized_response_is_an_instance_of_the_exponential_mechanism(categor
 
 
 def test_the_laplace_mechanism_is_an_instance_of_the_exponential_mechanism():
-    """Candidates are the answers, scores minus the distance to the true one. On all integers the normaliser is the
-    same for every input: again the exponential mechanism at twice epsilon is the Laplace mechanism at epsilon.
+    """Candidates are the answers, and the score is minus the distance to the true one. Over all integers the normaliser
+    is the same for every input, so the exponential mechanism at twice epsilon is the Laplace mechanism at epsilon.
     """
     epsilon, truth = 0.8, 3
     rate = float(rate_of("exponential", 1, 2 * epsilon, monotone=False))
@@ -553,7 +558,7 @@ def test_the_laplace_mechanism_is_an_instance_of_the_exponential_mechanism():
     assert chi_square_fits(answers[chosen], pmf)
 
 
-# ---------------------------------------------------------------- parameters without meaning
+# ---------------------------------------------------------------- invalid parameters
 
 BAD_NUMBERS = [
     0, -1, -0.5, math.nan, math.inf, -math.inf, 1e-30, 1e30, 10**400, True, np.True_, "1", None, [1], 1j,
@@ -584,7 +589,7 @@ def test_bad_parameters_are_refused_before_a_bit_is_drawn(mechanism, no_bits):
         refused(function, "epsilon", epsilon=bad, **options)
     for bad in (1e-10, 1e7):
         refused(function, "epsilon", epsilon=bad, **options)
-    # A text such as "False" counts as true, and would halve the noise.
+    # A text such as "False" counts as true and would halve the noise.
     for bad in ("False", "no", None, 1, 0, 2.0, [False]):
         refused(function, "monotone", monotone=bad, **options)
 

@@ -1,4 +1,4 @@
-"""The small database: every multiset once, the whole law of the choice, and its privacy by enumeration."""
+"""The small database mechanism: every multiset comes once, and the law and the privacy of the choice are enumerated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._many.synthesis_release import small_queries
 from dp_polars.mechanisms import small_database
-from dp_polars.mechanisms.small_database import choose_small_database, multisets, number_of_multisets
+from dp_polars.mechanisms._small_database import choose_small_database, multisets, number_of_multisets
 from tests.bits import SeededBits
 from tests.many.test_synthesis import plan_of
 from tests.statistics import chi_square_fits
@@ -32,7 +32,7 @@ def test_every_multiset_comes_once(cells, elements):
 
 
 def law(histogram, plan, size: int) -> np.ndarray:
-    """The probability of every candidate for a noisy size, from the definition: slowly, one by one."""
+    """Return the probability of every candidate for a noisy size, from the definition and one by one."""
     epsilon = plan.granted(1)[1].epsilon
     rate = float(epsilon) / (2 * plan.elements * plan.max_rows * plan.terms.group_size)
     counts, queries = small_queries(histogram, plan)
@@ -49,7 +49,7 @@ def law(histogram, plan, size: int) -> np.ndarray:
 
 
 def moves(histogram, adjacency: str, reach: int):
-    """All histograms that one protected change can make of one, a row at a time in any cells."""
+    """Return all histograms that one protected change can make of a histogram, one row at a time."""
     cells = histogram.size
     steps = [
         step
@@ -64,7 +64,7 @@ def moves(histogram, adjacency: str, reach: int):
 
 
 def worst_loss(adjacency: str, together: int, rate: int = 1) -> float:
-    """The largest loss of size and choice together, by what is charged, over all outcomes and neighbours."""
+    """Return the largest loss of size and choice together over all outcomes and neighbours, relative to the charge."""
     session = dp.Session(epsilon=2, unit="user", adjacency=adjacency, group_size=together)
     rows = 2 if together == 1 else 1
     plan = plan_of(["x", "y"], session=session, frame=FRAME, method="small_database", alpha=0.7, rows=rows)

@@ -1,9 +1,12 @@
 """The sparse vector technique: exact output probabilities, and with them the guarantee, for every neighbouring stream.
 
-`chance_of` evaluates a stream's outputs from the definition alone: it sums over the threshold's noise, under which
-the comparisons are independent. The mechanism's own outputs must fit it, and by it any two streams that one unit can
-turn into each other must lie within epsilon. A witness stream comes so near to epsilon that 3 % less noise fails.
+`chance_of` evaluates the outputs of a stream from the definition alone: it sums over the noise of the threshold, given
+which the comparisons are independent. The outputs of the mechanism must fit it, and it shows that any two streams that
+one unit can turn into each other lie within epsilon. A witness stream comes so close to epsilon that 3 % less noise
+fails. The errors promised for a stream hold for whole streams and are not much larger than needed.
 """
+
+from __future__ import annotations
 
 import copy
 import itertools
@@ -18,11 +21,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from dp_polars._sampling import discrete_laplace
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-from dp_polars.mechanisms import above_threshold, numeric_sparse, sparse, sparse_vector
-from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector, _Ahead, sparse_scales
+from dp_polars.mechanisms import above_threshold, numeric_sparse, sparse, sparse_error, sparse_vector
+from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector, _NoiseBuffer, sparse_scales
 from dp_polars.theory import advanced, optimal
 from tests.bits import SeededBits
 from tests.statistics import chi_square_fits
@@ -36,7 +40,7 @@ def scales_of(epsilon, hits, *, monotone=False, constants="lyu-su-li", numeric=F
 
 
 def scaled(scales: SparseScales, factor) -> SparseScales:
-    """The same scales in other units: grid points, or as much noise as a wrong constant would give."""
+    """Return the same scales in other units: grid points, or as much noise as a wrong constant would give."""
     value = None if scales.value is None else scales.value * factor
     return SparseScales(scales.hits, scales.threshold * factor, scales.query * factor, value, scales.renew)
 
@@ -56,7 +60,7 @@ def pmf(x, scale: float):
 
 
 def all_outputs(length: int, hits: int) -> list[tuple[bool, ...]]:
-    """Every output of a stream of this length: it ends with the last hit, or with the answers."""
+    """Yield every output of a stream of this length, which ends with the last hit or with the answers."""
     ended = [
         (*head, True)
         for size in range(hits - 1, length)
@@ -67,7 +71,7 @@ def all_outputs(length: int, hits: int) -> list[tuple[bool, ...]]:
 
 
 def chances(answers, scales: SparseScales, *, base: int = 0, reach: int = 80) -> dict[tuple[bool, ...], float]:
-    """The probability of every output for whole answers, up to 2 exp(-reach) for the threshold's noise left out."""
+    """Return the probability of every output for whole answers, up to 2 exp(-reach) of the noise of the threshold."""
     if not scales.renew:
         return _one_threshold(tuple(answers), scales.hits, scales, base, reach)
     return _renewed(tuple(answers), scales.hits, scales, base, reach)
@@ -105,7 +109,7 @@ def _one_threshold(answers, hits, scales, base, reach):
 
 
 def chance_table(output, values, scales: SparseScales) -> np.ndarray:
-    """The probability of one output for all streams over `values`; entry [i, j, ...] is for values[i], values[j]..."""
+    """Return the probability of one output for all streams over `values`; entry [i, j] is for values[i], values[j]."""
     wide = math.ceil(80 * scales.threshold)
     noise = np.arange(-wide, wide + 1, dtype=float)
     gap = noise - np.asarray(values, dtype=float)[:, None]
@@ -128,11 +132,11 @@ def chance_table(output, values, scales: SparseScales) -> np.ndarray:
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_evaluator_agrees_with_the_sum_over_all_noises(renew):
-    """Tiny scales: the threshold's two noises and each query's one by one."""
+    """Enumerate every noise of the threshold and of each query one by one, for tiny scales."""
     scales = SparseScales(2, Fraction(1, 2), Fraction(2, 3), None, renew)
     answers, x = (0, 1, -1), range(-14, 15)
     single = {scale: [float(pmf(k, scale)) for k in x] for scale in (1 / 2, 2 / 3)}
-    # For one threshold T: the law of each comparison, summed over the query's noise.
+    # For one threshold T, the law of each comparison is summed over the noise of the query.
     above = {t: [sum(p for k, p in zip(x, single[2 / 3], strict=True) if a + k >= t) for a in answers] for t in x}
     expected = dict.fromkeys(all_outputs(3, 2), 0.0)
     for (t, p), (u, q) in itertools.product(zip(x, single[1 / 2], strict=True), repeat=2):
@@ -164,7 +168,7 @@ def test_both_evaluators_agree_and_their_chances_sum_to_one(constants):
 
 
 class Pool:
-    """Hands out samples of the real sampler, drawn in large batches: the core is fast, the sampler tested elsewhere."""
+    """Hands out samples of the real sampler, drawn in large batches for speed; the sampler is tested elsewhere."""
 
     def __init__(self) -> None:
         self.left: dict[Fraction, list[int]] = {}
@@ -215,7 +219,7 @@ def test_outputs_fit_the_exact_chances(monkeypatch, constants, hits, monotone, e
 
 
 def test_outputs_fit_without_the_pool():
-    """End to end with the samplers as they are called in earnest."""
+    """Test end to end with the samplers as they are really called."""
     scales, source = scales_of(2, 1), SeededBits(2)
     lengths = []
     for _ in range(1500):
@@ -230,7 +234,7 @@ def test_outputs_fit_without_the_pool():
 
 @pytest.mark.parametrize(("constants", "hits"), [("lyu-su-li", 2), ("dwork-roth", 2)])
 def test_values_fit_and_are_independent_of_the_comparisons(monkeypatch, constants, hits):
-    """Each hit's value falls into one of four parts of its own Laplace law, whatever the output was."""
+    """The value of each hit falls into one of four parts of its own Laplace law, whatever the output was."""
     scales, source = scales_of(6, hits, constants=constants, numeric=True), SeededBits(3)
     monkeypatch.setattr(sparse_vector, "discrete_laplace", Pool())
     answers, outputs = [0.5, -0.25, 0.25], all_outputs(3, hits)
@@ -270,7 +274,7 @@ def test_values_fit_and_are_independent_of_the_comparisons(monkeypatch, constant
 def test_every_noise_is_as_wide_as_its_scale_times_the_steps_a_unit_can_move(
     monkeypatch, constants, sensitivity, epsilon
 ):
-    """Exactly, not by statistics: the scales that reach the sampler, for the grid that is in use."""
+    """Check exactly, not by statistics, the scales that reach the sampler for the grid that is in use."""
     scales = scales_of(epsilon, 3, constants=constants, numeric=True)
     asked: list[Fraction] = []
 
@@ -285,17 +289,17 @@ def test_every_noise_is_as_wide_as_its_scale_times_the_steps_a_unit_can_move(
     assert asked.count(scales.threshold * steps) == (3 if scales.renew else 1)
     assert asked.count(scales.value * steps) == 3
     assert set(asked) == {scales.threshold * steps, scales.query * steps, scales.value * steps}
-    # The grid costs next to nothing: the noise is less than 1/10,000 wider than without it.
+    # The grid costs next to nothing: with it the noise is wider by less than 1/10,000.
     assert steps * Fraction(2) ** vector._exponent < sensitivity * Fraction(10_001, 10_000)
 
 
 def test_noise_drawn_ahead_has_the_law_across_all_batches():
-    ahead = _Ahead(Fraction(5, 2), SeededBits(4))
+    ahead = _NoiseBuffer(Fraction(5, 2), SeededBits(4))
     samples = [ahead.next() for _ in range(8000)]
     assert chi_square_fits(samples, {x: float(pmf(x, 2.5)) for x in range(-90, 91)})
     early = []
     for seed in range(1500):  # the first few come one by one, the next from a table
-        ahead = _Ahead(Fraction(5, 2), SeededBits(seed))
+        ahead = _NoiseBuffer(Fraction(5, 2), SeededBits(seed))
         early.append([ahead.next() for _ in range(6)])
     for column in np.array(early).T:
         assert chi_square_fits(column, {x: float(pmf(x, 2.5)) for x in range(-90, 91)})
@@ -305,10 +309,10 @@ def test_noise_drawn_ahead_has_the_law_across_all_batches():
 
 
 def worst_loss(scales: SparseScales, *, length: int, sensitivity: int = 1, one_way: bool) -> float:
-    """The largest |log-ratio| over all outputs and all pairs of neighbouring streams.
+    """Return the largest |log-ratio| over all outputs and all pairs of neighbouring streams.
 
-    Streams over answers far below, at and far above the threshold; each answer moves by up to `sensitivity`, and
-    `one_way` all in the same direction. With released values each hit adds the largest log-ratio of its value.
+    Answers lie far below, at and far above the threshold. Each moves by up to `sensitivity`, and with `one_way` all
+    move in the same direction. With released values each hit adds the largest log-ratio of its value.
     """
     scales = scaled(scales, sensitivity)
     far = math.ceil(4 * max(scales.threshold, scales.query))
@@ -330,7 +334,7 @@ def worst_loss(scales: SparseScales, *, length: int, sensitivity: int = 1, one_w
 
 
 def value_loss_of(scales: SparseScales, here: int, there: int) -> float:
-    """The largest |log-ratio| of a released value over a window of whole numbers around both answers."""
+    """Return the largest |log-ratio| of a released value over a window of whole numbers around both answers."""
     if scales.value is None:
         return 0.0
     window = np.arange(min(here, there) - 20, max(here, there) + 21)
@@ -363,10 +367,10 @@ def test_neighbouring_streams_with_values_stay_within_epsilon(constants, monoton
 
 
 def witness_loss(scales: SparseScales, *, hit_moves: int) -> float:
-    """The log-ratio of one output of one long pair of streams, near the worst.
+    """Return the log-ratio of one output for one long pair of streams that is close to the worst.
 
-    Answers far above the threshold that are nonetheless below it push the threshold up; they rise by one step. The
-    hits, far below, move by `hit_moves`: against them (-1), or not at all (0, which monotone answers allow).
+    Answers far above the threshold that are reported below it push the noisy threshold up, and they rise by one step.
+    The hits, far below, move by `hit_moves`: against them (-1), or not at all (0, which monotone answers allow).
     """
     pushes = math.ceil(scales.query / scales.threshold) + scales.hits + 6
     far = math.ceil(10 * max(scales.threshold, scales.query))
@@ -432,7 +436,7 @@ def test_values_with_half_the_noise_break_dwork_and_roths_split(hits):
 
 
 def price(scales: SparseScales, *, monotone: bool) -> Fraction:
-    """What the proofs charge: the threshold once (or per hit where renewed), each hit's comparison, each value."""
+    """Return what the proofs charge: the threshold once (or per hit if renewed), each hit's comparison, each value."""
     rounds = scales.hits if scales.renew else 1
     test = rounds / scales.threshold + scales.hits * (1 if monotone else 2) / scales.query
     return test + (scales.hits / scales.value if scales.value else 0)
@@ -455,7 +459,7 @@ def test_the_parts_sum_to_epsilon_exactly(constants, monotone, numeric, hits, ep
 @pytest.mark.parametrize("numeric", [False, True])
 @pytest.mark.parametrize("hits", [1, 3, 10, 500])
 def test_lyu_su_li_split_the_test_so_that_its_noise_is_least(monotone, numeric, hits):
-    """epsilon_1 : epsilon_2 = 1 : (2c)**(2/3), monotone 1 : c**(2/3) (Lyu, Su, Li 2017, section 4.2)."""
+    """The split is 1 : (2c)**(2/3), or 1 : c**(2/3) if monotone (Lyu, Su and Li 2017, section 4.2)."""
     scales = scales_of(1, hits, monotone=monotone, numeric=numeric)
     moved = hits if monotone else 2 * hits
     first, second = 1 / scales.threshold, moved / scales.query
@@ -470,7 +474,7 @@ def test_lyu_su_li_split_the_test_so_that_its_noise_is_least(monotone, numeric, 
 
 def test_lyu_su_li_compare_with_about_half_of_dwork_and_roths_noise():
     def deviation(constants: str) -> float:
-        """Of threshold's and query's noise together; a Laplace number of scale b has the variance 2 b**2."""
+        """Return the variance of the threshold's and the query's noise together; Laplace of scale b has 2 b**2."""
         scales = scales_of(1, 10, constants=constants)
         return math.sqrt(2 * scales.threshold**2 + 2 * scales.query**2)
 
@@ -479,7 +483,7 @@ def test_lyu_su_li_compare_with_about_half_of_dwork_and_roths_noise():
 
 @pytest.mark.parametrize("hits", [1, 4])
 def test_dwork_and_roths_constants(hits):
-    """Algorithms 1 to 3 of Dwork and Roth 2014, with sigma = 2c / epsilon."""
+    """Compare with algorithms 1 to 3 of Dwork and Roth 2014, where sigma = 2c / epsilon."""
     plain = scales_of(Fraction(1, 2), hits, constants="dwork-roth")
     assert (plain.threshold, plain.query) == (4 * hits, 8 * hits)
     with_values = scales_of(Fraction(1, 2), hits, constants="dwork-roth", numeric=True)
@@ -492,7 +496,7 @@ def test_dwork_and_roths_constants(hits):
 
 
 def composed(scales: SparseScales, *, monotone: bool, slack: float, theorem) -> float:
-    """Advanced composition of the rounds and, apart, of the values: each part may miss with `slack`."""
+    """Return the advanced composition of the rounds and, separately, of the values; each may fail with `slack`."""
     each = 1 / scales.threshold + (1 if monotone else 2) / scales.query
     total = theorem(each, scales.hits, slack=slack).epsilon
     return total + (theorem(1 / scales.value, scales.hits, slack=slack).epsilon if scales.value else 0)
@@ -523,7 +527,7 @@ def test_with_delta_the_noise_is_never_larger_and_always_covered(numeric, monoto
             noise / (epsilon * root / (root + 1) if numeric else epsilon), rel=1e-9
         )
         assert not numeric or float(wide.value) == pytest.approx(noise / (epsilon * 2 / (root + 1)), rel=1e-9)
-    # It is used wherever the theorem covers it, which it does not for a large epsilon.
+    # It is used wherever the theorem covers it, which is not the case for a large epsilon.
     assert used >= (1 if epsilon <= 5 else 0)
 
 
@@ -586,7 +590,7 @@ NUMBERS = st.one_of(
 )
 @settings(max_examples=120, deadline=None, derandomize=True)
 def test_answers_within_the_sensitivity_lie_within_the_steps(answer, part, sensitivity, epsilon, seed):
-    """Two streams on the same random words: their values differ by the distance of the answers on the grid.
+    """The values of two streams on the same random words differ by the distance of their answers on the grid.
 
     Answers and noise stay below 2**53 grid points here, so that the released floats are exact.
     """
@@ -600,7 +604,7 @@ def test_answers_within_the_sensitivity_lie_within_the_steps(answer, part, sensi
     two, _ = released(Fraction(answer) + part * sensitivity)
     moved = (two - one) / Fraction(2) ** vector._exponent
     assert moved.denominator == 1
-    assert 0 <= moved <= vector._steps  # a larger answer never lands lower: monotone answers stay monotone
+    assert 0 <= moved <= vector._steps  # a larger answer never lands lower, so monotone answers stay monotone
     assert abs(moved - part * sensitivity / Fraction(2) ** vector._exponent) <= 1
 
 
@@ -665,7 +669,7 @@ def test_the_stream_is_read_one_answer_at_a_time():
 
 
 def test_answers_may_depend_on_earlier_results():
-    """A search for the largest threshold that a count exceeds: each answer is chosen by the result before."""
+    """Search for the largest threshold that a count exceeds; each answer is chosen by the previous result."""
     secret, low, high = 613_000, 0, 1 << 20
     state = {"low": low, "high": high}
 
@@ -801,7 +805,7 @@ def test_parameters_without_meaning_are_refused_before_any_draw(monkeypatch, fun
         ({"delta": 0, "constants": "dwork-roth"}, "delta"),
         ({"delta": 1, "constants": "dwork-roth"}, "delta"),
         ({"delta": math.nan, "constants": "dwork-roth"}, "delta"),
-        ({"hits": 10**7, "epsilon": 1e-9}, "64 bits: use a larger epsilon or fewer hits"),
+        ({"hits": 10**7, "epsilon": 1e-9}, "64 bits. Use a larger epsilon or fewer hits"),
         ({"hits": 10**7, "epsilon": 1e-9, "constants": "dwork-roth"}, "64 bits"),
     ],
 )
@@ -819,7 +823,7 @@ def test_the_widest_noise_that_fits_is_drawn():
 
 
 def test_noise_is_drawn_when_the_stream_opens_not_when_it_is_first_read(monkeypatch):
-    """A stream that is opened has its threshold: nothing the answers do can choose it."""
+    """A stream draws its threshold when it is opened, so the answers cannot influence it."""
     source = SeededBits(1)
     monkeypatch.setattr(sparse_vector, "SYSTEM_BITS", source)
     open_stream(sparse, iter([LOW]))
@@ -827,7 +831,7 @@ def test_noise_is_drawn_when_the_stream_opens_not_when_it_is_first_read(monkeypa
 
 
 def test_a_stream_cannot_be_copied():
-    """Two copies share the threshold's noise and would give twice the hits for one price."""
+    """Two copies would share the threshold's noise and give twice the hits for one price."""
     vector = SparseVector(scales_of(1, 2), Fraction(0), Fraction(1), SeededBits(1))
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(InvalidParameterError, match="copied"):
@@ -845,3 +849,54 @@ def test_threads_get_no_more_hits_than_were_paid():
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(ask, range(200))) == 20
+
+
+STREAMS, ANSWERS = 400, 25
+
+
+@pytest.mark.parametrize("constants", ["lyu-su-li", "dwork-roth"])
+@pytest.mark.parametrize("monotone", [False, True])
+@pytest.mark.parametrize("hits", [1, 3])
+def test_whole_streams_stay_within_the_margin_and_the_value_error(constants, monotone, hits):
+    words = {"monotone": monotone, "constants": constants, "delta": None}
+    scales = sparse_scales(1, hits, numeric=True, **words)
+
+    def broken(confidence: float, factor: float) -> int:
+        """Count streams in which an answer beyond the margin is on the wrong side, or a value is too far off."""
+        error = sparse_error(
+            answers=ANSWERS, hits=hits, sensitivity=2, epsilon=1, confidence=confidence, numeric=True, **words
+        )
+        margin, off = error.margin * factor, error.value * factor
+        source, count = SeededBits(hits), 0
+        for _ in range(STREAMS):
+            stream = SparseVector(scales, Fraction(100), Fraction(2), source)
+            # If the hits are used up by mistake, the stream is closed, which counts as broken.
+            below = [stream.ask(100 - margin) for _ in range(ANSWERS - hits) if stream.hits_left]
+            above = [stream.ask(100 + margin) if stream.hits_left else None for _ in range(hits)]
+            wrong = any(value is not None for value in below) or any(value is None for value in above)
+            count += wrong or any(abs(value - 100 - margin) > off for value in above if value is not None)
+        return count
+
+    # At most one in ten streams breaks; more than this bound has probability below 1e-7.
+    assert broken(0.9, 1.0) <= stats.binom.isf(1e-7, STREAMS, 0.1)
+    # A third of the promised error is not enough, so the promise is not too loose.
+    assert broken(0.9, 1 / 3) > stats.binom.isf(1e-7, STREAMS, 0.1)
+
+
+def test_what_makes_streams_better():
+    base = {"answers": 200, "hits": 2, "sensitivity": 1, "epsilon": 1}
+    usual = sparse_error(**base)
+    assert usual.value is None
+    assert sparse_error(**base, monotone=True).margin < usual.margin
+    assert sparse_error(**{**base, "epsilon": 2}).margin == pytest.approx(usual.margin / 2)
+    assert sparse_error(**base, confidence=0.99).margin > usual.margin
+    assert sparse_error(**base, numeric=True).margin > usual.margin
+    assert sparse_error(**base, constants="dwork-roth").margin > usual.margin
+
+
+@pytest.mark.parametrize(
+    "bad", [{"answers": 0}, {"hits": 0}, {"confidence": 1}, {"epsilon": -1}, {"sensitivity": 0}, {"delta": 1e-6}]
+)
+def test_words_without_meaning_are_refused(bad):
+    with pytest.raises(InvalidParameterError):
+        sparse_error(**{"answers": 10, "hits": 1, "sensitivity": 1, "epsilon": 1, **bad})

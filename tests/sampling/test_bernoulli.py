@@ -1,15 +1,74 @@
-"""Coins: exact at the boundary word, right on average, and the float filter agrees with exact arithmetic."""
+"""Enclosures of exp(-x) contain it, comparisons with them are exact, and coins have exactly their probability."""
 
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dp_polars._sampling import bernoulli, bernoulli_exp, bernoulli_exp_each
-from dp_polars._sampling.bernoulli import exp_coins
-from dp_polars._sampling.lazy import LazyUniform, enclose_exp
+from dp_polars._sampling import bernoulli, bernoulli_exp_each
+from dp_polars._sampling.bernoulli import LazyUniform, enclose_exp, enclose_fraction, enclosed_coins, exp_coins
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits
+
+
+def decimal_exp(exponent: Fraction, digits: int = 400) -> Decimal:
+    with localcontext() as context:
+        context.prec = digits
+        return (Decimal(-exponent.numerator) / Decimal(exponent.denominator)).exp()
+
+
+@settings(max_examples=400, derandomize=True, deadline=None)
+@given(
+    st.fractions(min_value=0, max_value=200) | st.fractions(min_value=0, max_value=Fraction(1, 10**12)),
+    st.integers(8, 300),
+)
+def test_the_enclosure_holds_the_true_value_and_is_narrow(exponent, bits):
+    low, high = enclose_exp(exponent, bits)
+    with localcontext() as context:
+        context.prec = 400
+        true = decimal_exp(exponent) * (1 << bits)
+        assert Decimal(low) <= true <= Decimal(high)
+    assert 0 <= high - low <= 2
+
+
+@pytest.mark.parametrize("exponent", [10**3, 10**9, 10**300, Fraction(10**40, 3)])
+def test_huge_exponents_take_no_time_and_still_enclose(exponent):
+    assert enclose_exp(Fraction(exponent), 64) == (0, 1)
+
+
+def test_more_bits_always_separate():
+    exponent = Fraction(1, 3)
+    for bits in (16, 64, 256, 1024):
+        low, high = enclose_exp(exponent, bits)
+        assert high - low <= 2
+
+
+def test_a_comparison_reads_on_exactly_when_it_must():
+    low, _ = enclose_exp(Fraction(1), 64)
+    assert LazyUniform(low - 1, 64, ScriptedBits()).below_exp(Fraction(1))
+    assert not LazyUniform(low + 1, 64, ScriptedBits()).below_exp(Fraction(1))
+    # The word that contains exp(-1) is decided by the next 64 bits.
+    next_word = enclose_exp(Fraction(1), 128)[0] - (low << 64)
+    assert LazyUniform(low, 64, ScriptedBits([next_word - 1])).below_exp(Fraction(1))
+    assert not LazyUniform(low, 64, ScriptedBits([next_word + 1])).below_exp(Fraction(1))
+
+
+@settings(max_examples=200, derandomize=True)
+@given(st.fractions(min_value=0, max_value=1), st.integers(1, 80))
+def test_fractions_are_enclosed_exactly(probability, bits):
+    low, high = enclose_fraction(probability)(bits)
+    assert low <= probability * 2**bits <= high <= low + 1
+
+
+def test_comparing_with_one_never_draws():
+    source = SeededBits(1)
+    assert LazyUniform((1 << 64) - 1, 64, source).below_exp(Fraction(0))
+    assert source.served == 0
 
 
 @pytest.mark.parametrize("probability", [Fraction(0), Fraction(1), Fraction(1, 2)])
@@ -39,14 +98,15 @@ def test_rational_coins_have_their_probability(probability):
 @pytest.mark.parametrize("exponent", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(7)])
 def test_exp_coins_have_their_probability(exponent):
     n = 200_000
-    assert binomial_fits(int(bernoulli_exp(exponent, n, SeededBits(5)).sum()), n, float(np.exp(-float(exponent))))
+    coins = enclosed_coins(lambda bits: enclose_exp(exponent, bits), n, SeededBits(5))
+    assert binomial_fits(int(coins.sum()), n, float(np.exp(-float(exponent))))
     approximate = np.full(n, float(exponent))
     coins = bernoulli_exp_each(approximate, lambda i: exponent, SeededBits(6))
     assert binomial_fits(int(coins.sum()), n, float(np.exp(-float(exponent))))
 
 
 def exact_coin(word: int, exponent: Fraction) -> bool | None:
-    """What integers say of a 32-bit word: True, False, or None when 32 bits do not decide."""
+    """Return what integers decide for a 32-bit word: True, False, or None if 32 bits are not enough."""
     low, high = enclose_exp(exponent, 64)
     if (word + 1) << 32 <= low:
         return True
@@ -59,7 +119,7 @@ def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words(
     exponents = [Fraction(int(a), int(b)) for a, b in generator.integers(1, 10**6, (n, 2))]
     floats = np.array([float(e) for e in exponents])
     words = generator.integers(0, 1 << 32, n, dtype=np.uint32)
-    # Half of the words lie within a few units of the boundary, where the filter is put to the test.
+    # Half of the words lie within a few units of the boundary, where the filter is hardest to get right.
     near = np.floor(np.exp(-floats) * 2.0**32) + generator.integers(-4, 5, n)
     words = np.where(np.arange(n) % 2, np.clip(near, 0, 2**32 - 1), words).astype(np.uint32)
     coins = exp_coins(words, floats, lambda i: exponents[i], SeededBits(8))
@@ -69,7 +129,7 @@ def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words(
         undecided += expected is None
         differences += expected is not None and expected != coin
     assert differences == 0
-    assert undecided > 100  # the words that need more bits were really there
+    assert undecided > 100  # words that need more bits did occur
 
 
 def test_the_forced_fall_back_gives_the_same_coins(monkeypatch):

@@ -1,7 +1,7 @@
-"""Discrete Laplace and Gaussian noise are exactly what they claim, on the fast path and on the slow one.
+"""Discrete Laplace and Gaussian noise have exactly their distributions, on the fast path and on the slow one.
 
-Three layers: the lookup agrees with integer arithmetic on the same random words (statistics would miss a wrong error
-bound); the fall-back is forced and agrees; and whole samples fit the enumerated distribution.
+The tests have three layers. The lookup agrees with integer arithmetic on the same random words (statistics would miss a
+wrong error bound). The fall-back is forced and agrees. Whole samples fit the enumerated distribution.
 """
 
 import math
@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from dp_polars._sampling import SYSTEM_BITS, discrete_gaussian, discrete_laplace
-from dp_polars._sampling import table as table_module
-from dp_polars._sampling.lazy import LazyUniform
-from dp_polars._sampling.scalar import geometric, symmetric
-from dp_polars._sampling.shapes import GaussianShape, LaplaceShape
-from dp_polars._sampling.table import Table
+from dp_polars._sampling import noise as noise_module
+from dp_polars._sampling.bernoulli import LazyUniform
+from dp_polars._sampling.distributions import GaussianShape, LaplaceShape, geometric, symmetric
+from dp_polars._sampling.noise import SamplingTable
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import chi_square_fits
 
@@ -45,10 +44,10 @@ def pmf_of(shape, reach: int) -> dict[int, float]:
 
 
 def test_the_lookup_never_differs_from_integers_on_the_same_words():
-    """More than 100,000 words over all shapes: random ones, both tails, and the neighbours of every boundary."""
+    """Try over 100,000 words for all shapes: random ones, both tails, and the neighbours of every boundary."""
     checked = differences = 0
     for number, shape in enumerate(SHAPES + EXTREMES):
-        lookup = Table(shape)
+        lookup = SamplingTable(shape)
         generator = np.random.default_rng(number)
         words = generator.integers(0, 1 << 64, 6000, dtype=np.uint64)
         tails = generator.integers(0, 1 << 40, 1000, dtype=np.uint64)
@@ -60,7 +59,7 @@ def test_the_lookup_never_differs_from_integers_on_the_same_words():
         crossed = lookup._cells[top] < 0
         script = ScriptedBits(full[crossed] << np.uint64(16))
         found, _ = lookup.buckets(top, script)
-        # Where 16 bits decided, every extension must give that bucket; the 48 bits here are one of them.
+        # If 16 bits decided, every extension must give that bucket; the 48 bits here are one of them.
         for value, bucket in zip(full.tolist(), found.tolist(), strict=True):
             differences += lookup.exact_bucket(LazyUniform(value, 64, SeededBits(1))) != bucket
             checked += 1
@@ -70,7 +69,7 @@ def test_the_lookup_never_differs_from_integers_on_the_same_words():
 
 def test_a_cell_decides_by_16_bits_only_where_both_its_ends_agree():
     for shape in SHAPES:
-        lookup = Table(shape)
+        lookup = SamplingTable(shape)
         for cell in range(0, 1 << 16, 997):
             if lookup._cells[cell] >= 0:
                 ends = (cell << 48, (cell + 1 << 48) - 1)
@@ -83,10 +82,10 @@ def test_the_forced_fall_back_gives_the_same_buckets(monkeypatch):
     full = generator.integers(0, 1 << 64, 300, dtype=np.uint64)
     top = (full >> np.uint64(48)).astype(np.uint16)
     for shape in SHAPES:
-        usual = Table(shape)
+        usual = SamplingTable(shape)
         expected, _ = usual.buckets(top, ScriptedBits(full[usual._cells[top] < 0] << np.uint64(16)))
-        monkeypatch.setattr(table_module, "_MARGIN", 2.0)  # every number is now too near a boundary
-        forced = Table(shape)
+        monkeypatch.setattr(noise_module, "_MARGIN", 2.0)  # every number is now too close to a boundary
+        forced = SamplingTable(shape)
         monkeypatch.setattr(forced, "_cells", np.full(1 << 16, -1, np.int16))
         by_integers, crossed = forced.buckets(top, ScriptedBits(full << np.uint64(16)))
         monkeypatch.undo()
@@ -95,9 +94,9 @@ def test_the_forced_fall_back_gives_the_same_buckets(monkeypatch):
 
 
 def test_boundaries_are_the_cumulative_weights():
-    """The exact boundaries, from the definition: bucket sizes times largest weights, both tails as a geometric sum."""
+    """Compute the exact boundaries from the definition: bucket sizes times largest weights, and geometric tails."""
     for shape in SHAPES:
-        lookup = Table(shape)
+        lookup = SamplingTable(shape)
         width = 1 << lookup.shift
         envelope = [min((h * width, h * width + width - 1), key=abs) for h in range(-512, 512)]
         weights = [math.exp(-float(shape.exponent(x))) for x in envelope]
@@ -163,7 +162,7 @@ def test_wide_noise_has_the_right_quantiles_and_no_favoured_residues(scale):
 
 
 def test_rejection_within_a_bucket_follows_the_density():
-    """Scale 1000: each point of the middle buckets, where the bucket's width matters most."""
+    """Test each point of the middle buckets at scale 1000, where the width of the bucket matters most."""
     shape = LaplaceShape(Fraction(1000))
     samples = discrete_laplace(shape.scale, 2_000_000, SeededBits(6))
     pmf = pmf_of(shape, 45_000)
@@ -181,7 +180,7 @@ def _conditioned(pmf, limit):
 
 @pytest.mark.parametrize("left", [True, False])
 def test_a_word_in_the_tail_goes_on_beyond_the_buckets(left):
-    lookup = Table(LaplaceShape(Fraction(31)))
+    lookup = SamplingTable(LaplaceShape(Fraction(31)))
     end, rest = (0, 0) if left else (0xFFFF, (1 << 64) - 1)
     source = ScriptedBits([end] * 50, np.full(50, rest, np.uint64))
     samples = lookup._propose(50, source)
@@ -191,17 +190,17 @@ def test_a_word_in_the_tail_goes_on_beyond_the_buckets(left):
 
 def test_tails_have_the_conditional_distribution(monkeypatch):
     """With two buckets on each side most samples are tail samples, and must still fit."""
-    monkeypatch.setattr(table_module, "_SIDE", 2)
+    monkeypatch.setattr(noise_module, "_SIDE", 2)
     for shape in (LaplaceShape(Fraction(3)), GaussianShape(Fraction(9))):
-        samples = Table(shape).draw(8000, SeededBits(7))
+        samples = SamplingTable(shape).draw(8000, SeededBits(7))
         assert (np.abs(samples) > 2).mean() > 0.3
         assert chi_square_fits(samples, pmf_of(shape, 150))
 
 
 def test_a_sample_beyond_64_bits_becomes_a_python_integer():
     shape = LaplaceShape(Fraction(1 << 52))
-    lookup = Table(shape)
-    # The last 16-bit word, then 48 ones: the right tail. Its geometric part reads 2200 bits of zeros.
+    lookup = SamplingTable(shape)
+    # The last 16-bit word and then 48 ones give the right tail. Its geometric part reads 2200 zero bits.
     zeros = [[0] for _ in range(60)]
     source = ScriptedBits([0xFFFF], [(1 << 64) - 1], [0], [0], [0], *zeros)
     samples = lookup._propose(1, source)
@@ -209,7 +208,7 @@ def test_a_sample_beyond_64_bits_becomes_a_python_integer():
     assert samples[0] > 1 << 63
 
 
-# ---------------------------------------------------------------- the geometric ground
+# ---------------------------------------------------------------- the geometric distribution
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(1000), Fraction(10**12)])

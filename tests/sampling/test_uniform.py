@@ -1,4 +1,4 @@
-"""Uniform integers: every value possible, none favoured, any bound."""
+"""Uniform integers: for any bound every value is possible, and none is favoured."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_wide_bounds_fill_their_range(bound):
 
 
 def test_a_rejected_word_is_replaced_not_folded_back():
-    # bound 3 uses the top two bits of a byte; the pattern 11 (192..255) must be thrown away.
+    # bound 3 uses the top two bits of a byte; the pattern 11 (192..255) must be rejected.
     words = [255, 192, 0, 64, 128, 255, 255, 255, 255, 255, 255, 255]
     assert uniform_integers(3, 3, ScriptedBits(words)).tolist() == [0, 1, 2]
 

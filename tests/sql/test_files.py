@@ -97,7 +97,7 @@ def test_inferred_types_are_recorded_for_every_process_and_for_a_file_that_chang
     (fact,) = session.facts
     assert (fact.kind, fact.subject) == ("column types", str(path.resolve()))
     assert json.loads(fact.value) == [["user_id", "BIGINT"], ["x", "BIGINT"]]
-    assert f"public by the owner's word since {fact.recorded_at[:4]}" in session.describe()
+    assert f"declared public by the data owner on {fact.recorded_at[:4]}" in session.describe()
     assert "user_id BIGINT, x BIGINT" in session.describe()
     assert "x BIGINT" in session._repr_html_()
 

@@ -13,8 +13,8 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._streams import stream as streams
-from dp_polars.mechanisms import grid
-from dp_polars.mechanisms.grid import in_steps
+from dp_polars.mechanisms import _grid as grid
+from dp_polars.mechanisms._grid import in_steps
 from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector
 from tests.bits import ScriptedBits, SeededBits
 from tests.mechanisms.test_sparse_vector import chances, scaled, value_loss_of

@@ -1,4 +1,4 @@
-"""Hypothesis strategies and settings shared by the tests of composition. Never random between two runs."""
+"""Hypothesis strategies and settings that the tests of theory share. Two runs draw the same examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every accountant here against Google's dp_accounting: never below it, and close to it."""
+"""Every accountant is compared with Google's dp_accounting: never below it, and close to it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dp_polars.theory import (
     zcdp_to_epsilon,
 )
 
-# Exact floating-point agreement is not to be had: their truncation of tails and their FFT lose this much.
+# Exact agreement is impossible, because their truncation of tails and their FFT lose this much.
 TINY = 1e-9
 
 
 def bracket(make, count: int, epsilon: float) -> tuple[float, float]:
-    """Their delta for `count` compositions, rounded down and up."""
+    """Return their delta for `count` compositions, rounded down and up."""
     return tuple(
         make(pessimistic_estimate=side).self_compose(count).get_delta_for_epsilon(epsilon) for side in (False, True)
     )

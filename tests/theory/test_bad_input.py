@@ -1,4 +1,4 @@
-"""Parameters that mean nothing are refused with an explanation, and importing stays cheap."""
+"""Invalid parameters are refused with an explanation, and importing stays cheap."""
 
 from __future__ import annotations
 

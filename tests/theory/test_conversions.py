@@ -33,7 +33,7 @@ ORDERS = [1, *(1 + 2.0**power for power in np.arange(-8, 12, 0.5)), math.inf]
 
 
 def log_delta(rho: float, epsilon: float) -> float:
-    """The conversion's ln δ by plain minimisation over ln(α − 1)."""
+    """Return ln δ of the conversion by plain minimisation over ln(α − 1)."""
 
     def at(log_u: float) -> float:
         alpha = 1 + math.exp(log_u)
@@ -73,7 +73,7 @@ def test_epsilon_of_zcdp_is_least(rho: float, delta: float) -> None:
 def test_allowance_is_the_largest_and_safe(epsilon: float, delta: float) -> None:
     rho = approximate_to_zcdp(epsilon, delta)
     assert rho > 0
-    if rho > 1e-18:  # smaller ones are no rho anyone may spend
+    if rho > 1e-18:  # nobody can spend a smaller rho
         assert zcdp_to_delta(rho, epsilon) <= delta
         assert zcdp_to_delta(rho * (1 + 1e-6), epsilon) > delta
 
@@ -138,7 +138,7 @@ def test_pure_to_zcdp_bounds_randomized_response_at_every_order_and_is_tight(
 def test_the_smaller_rho_of_continuous_laplace_fails_for_discrete_laplace(epsilon: float) -> None:
     continuous = max(renyi_of_laplace(order, scale=1 / epsilon) / order for order in ORDERS if order < math.inf)
     assert continuous < pure_to_zcdp(epsilon)
-    # Discrete Laplace at sensitivity 1 has two losses only, ±ε: its outcomes x ≤ 0 and x ≥ 1 are randomized response.
+    # Discrete Laplace at sensitivity 1 has only the losses ±ε: its outcomes x ≤ 0 and x ≥ 1 are randomized response.
     low = 1 / (1 + math.exp(-epsilon))
     violations = [
         order
@@ -146,7 +146,7 @@ def test_the_smaller_rho_of_continuous_laplace_fails_for_discrete_laplace(epsilo
         if order < math.inf and renyi_divergence([low, 1 - low], [1 - low, low], order) > continuous * order
     ]
     assert violations
-    # Enough of it breaks the (ε, δ) that the smaller parameter would promise: the mean alone exceeds it.
+    # Enough releases break the (ε, δ) that the smaller parameter would promise, as the mean alone exceeds it.
     assert renyi_divergence([low, 1 - low], [1 - low, low], 1) > continuous
 
 
@@ -212,5 +212,5 @@ def test_gaussian_delta_against_a_fine_discretisation() -> None:
     q = np.diff(norm.cdf(edges, -1, 1))
     found = gaussian_delta(0.8, sigma=1)
     binned = hockey_stick(p / p.sum(), q / q.sum(), 0.8)
-    # Binning is post-processing: at most the exact value, and nearly it.
+    # Binning is post-processing, so the result is at most the exact value, and nearly equal.
     assert 0.9999 * found <= binned <= found * (1 + 1e-9)

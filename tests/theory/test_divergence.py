@@ -26,7 +26,7 @@ Pair = tuple[list[float], list[float]]
 
 
 def events(size: int) -> list[np.ndarray]:
-    """All non-empty events over `size` outcomes, as masks."""
+    """Return all non-empty events over `size` outcomes as masks."""
     masks = [np.array(bits, dtype=bool) for bits in itertools.product((0, 1), repeat=size)]
     return masks[1:]
 
@@ -116,7 +116,7 @@ def test_equal_distributions_are_at_distance_zero() -> None:
     assert max_divergence(p, p) == 0.0
     assert kl_divergence(p, p) == 0.0
     assert hockey_stick(p, p, 0) == 0.0
-    # Nothing is needed of epsilon, and even ln(1 − δ) suffices: the definition's value.
+    # No epsilon is needed, and by the definition even ln(1 − δ) suffices.
     assert approximate_max_divergence(p, p, 0.1) == pytest.approx(math.log(0.9), rel=1e-12, abs=0)
 
 

@@ -1,4 +1,4 @@
-"""The worked figures of the mathematical notes, each reproduced to the digits they are stated with."""
+"""Worked figures, each reproduced to all the digits that are stated."""
 
 from __future__ import annotations
 

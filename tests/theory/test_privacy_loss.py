@@ -60,7 +60,7 @@ def test_epsilon_is_safe_and_least(pair: Pair, delta: float, mu: float) -> None:
 @reproducible
 @given(pairs(), st.floats(-2, 4))
 def test_tail_lemma(pair: Pair, epsilon: float) -> None:
-    # Were P(loss > ε) ≤ δ not enough, some curve would exceed its tail.
+    # If P(loss > ε) ≤ δ were not enough, some curve would exceed its tail.
     for loss in (PrivacyLoss.of(*pair), PrivacyLoss.of(*pair).compose(PrivacyLoss.gaussian(2))):
         assert loss.delta(epsilon) <= loss.tail(epsilon) * (1 + 1e-11)
 
@@ -113,7 +113,7 @@ def test_composition_of_fractions_by_enumeration() -> None:
     composed = PrivacyLoss.of(p, q).self_compose(count)
     assert exact <= composed.delta(math.log(factor)) * (1 + 1e-15)
     assert composed.delta(math.log(factor)) == pytest.approx(float(exact), rel=1e-11, abs=0)
-    # Equal losses merge: a sum of six of three losses has at most 28 values, not 729.
+    # Equal losses merge, so a sum of six out of three losses has at most 28 values, not 729.
     assert composed.losses.size == math.comb(8, 2)
 
 
@@ -238,7 +238,7 @@ def test_even_convolution_equals_its_slow_reference(count: int, monkeypatch: pyt
     assert quickly.losses == pytest.approx(slowly.losses, abs=1e-12 * slowly.losses[-1])
     likely = slowly.probabilities > 1e-290
     assert quickly.probabilities[likely] == pytest.approx(slowly.probabilities[likely], rel=1e-11, abs=0)
-    # Rounding goes up: no loss lies below the exact multiple of 1/15.
+    # Losses are rounded up, so none lies below the exact multiple of 1/15.
     exact = [Fraction(2 * i - 4 * count, 30) for i in range(4 * count + 1)]
     step = Fraction(float(once.losses[-1])) / 4
     for losses in (quickly.losses, slowly.losses):

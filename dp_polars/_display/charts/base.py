@@ -1,4 +1,4 @@
-"""What all charts share: Altair, loaded when it is needed, and values as a chart can hold them."""
+"""What all charts share: Altair, imported when it is needed, and values in a form that charts can hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def altair() -> Any:
-    """Return Altair, or say how to get it."""
+    """Return the module Altair, or raise an error that says how to install it."""
     try:
         return importlib.import_module("altair")
     except ImportError:
@@ -27,12 +27,12 @@ def altair() -> Any:
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Return rows as data that the chart holds itself."""
+    """Return rows as data that is stored in the chart itself."""
     return altair().InlineData(values=[{name: plain(value) for name, value in row.items()} for row in rows])
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it; None for what is no number."""
+    """Return a value as JSON can hold it, with None for NaN and infinity."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | str):
@@ -42,23 +42,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, date):
-        return f"{value.isoformat()}T00:00:00"  # without a time, browsers take it for midnight in London
+        return f"{value.isoformat()}T00:00:00"  # a browser reads a date without a time as midnight in UTC
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value)
 
 
 def title(text: str, *below: str) -> Any:
-    """Return the title of a chart with quiet lines below it."""
+    """Return the title of a chart, with grey lines below it."""
     lines = [line for one in below if one for line in textwrap.wrap(one, 90)]
     return altair().TitleParams(text=textwrap.wrap(text, 70), subtitle=lines, anchor="start", subtitleColor=GREY)
 
 
 def number(field: str, name: str, **words: Any) -> Any:
-    """Return a tooltip of a number."""
+    """Return a tooltip that shows a number."""
     return altair().Tooltip(field=field, type="quantitative", title=name, format=",.6~g", **words)
 
 
 def label(field: str, name: str) -> Any:
-    """Return a tooltip of a text."""
+    """Return a tooltip that shows a text."""
     return altair().Tooltip(field=field, type="nominal", title=name)

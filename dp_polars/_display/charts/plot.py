@@ -1,4 +1,4 @@
-"""`dp.plot`: charts of releases and of plans."""
+"""`dp.plot`: charts of releases and plans."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import polars as pl
 
 from dp_polars._choices.plan import ChoicePlan
+from dp_polars._display.charts.privacy_loss import privacy_loss_chart
+from dp_polars._display.charts.releases import answer_chart
+from dp_polars._display.charts.tradeoff import tradeoff_chart
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._session.releases import Release
@@ -18,7 +21,7 @@ from dp_polars.theory.privacy_loss import PrivacyLoss
 class Plot:
     """Charts for Altair: `dp.plot(release)`, `dp.plot.tradeoff(...)`, `dp.plot.privacy_loss(...)`.
 
-    They need the extra `plot` (`pip install 'dp-polars[plot]'`), hold released values only and spend nothing.
+    Charts need the extra `plot` (`pip install 'dp-polars[plot]'`). They contain released values only and spend nothing.
 
     Examples
     --------
@@ -34,14 +37,19 @@ class Plot:
     def __call__(self, released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
         """Return the chart of a release, with the interval of the privacy noise where it is known.
 
-        Bars for keys that are names, lines for keys that are numbers or dates, bars side by side for histograms.
+        Keys that are names are drawn as bars, keys that are numbers or dates as lines, and histograms as adjacent bars.
 
         Parameters
         ----------
         released
             A release (`session.releases[-1]`) or a released DataFrame.
         x, y
-            The key on the horizontal axis and the value, where the first key and all values are not what is wanted.
+            The key on the horizontal axis and the value to draw. By default these are the first key and all values.
+
+        Returns
+        -------
+        altair.Chart
+            A chart that a notebook shows, and that `save` writes to a file.
 
         Examples
         --------
@@ -54,23 +62,26 @@ class Plot:
         >>> [row["key"] for row in rows]
         ['north', 'south']
         """
-        from dp_polars._display.charts.releases import answer_chart
-
         return answer_chart(released, x=x, y=y)
 
     def tradeoff(
         self, question: Callable[..., Any], *args: Any, epsilons: Iterable[float] | None = None, **options: Any
     ) -> Any:
-        """Return the chart of the expected error (of choices: the regret) against epsilon. Spends nothing.
+        """Return the chart of the expected error, or of the regret of a choice, against epsilon. Nothing is spent.
 
         Parameters
         ----------
         question
-            A question of `preview`, or a function of `epsilon` that asks one.
+            A query method of `preview`, or a function of `epsilon` that calls one.
         *args, **options
-            What it is asked with.
+            The arguments of the query, without `epsilon`.
         epsilons
-            Where to look; from 0.05 to 5 if not given.
+            The epsilons to try, by default 21 from 0.05 to 5.
+
+        Returns
+        -------
+        altair.Chart
+            A line for each answer of the query.
 
         Examples
         --------
@@ -83,21 +94,24 @@ class Plot:
         >>> [row["error"] for row in rows]
         [60.0, 12.0, 6.0]
         """
-        from dp_polars._display.charts.tradeoff import tradeoff_chart
-
         return tradeoff_chart(question, args, epsilons, options)
 
     def privacy_loss(
         self, of: Plan | ChoicePlan | StreamPlan | ResponsePlan | Release | PrivacyLoss, *, epsilon: float | None = None
     ) -> Any:
-        """Return the chart of the privacy loss of a release on its worst neighbours, with epsilon marked.
+        """Return the chart of the privacy loss of a release on its worst pair of neighbours, with epsilon marked.
 
         Parameters
         ----------
         of
-            A plan, a release of this process, or a `dp.theory.PrivacyLoss`.
+            A plan, a release that this process made, or a `dp.theory.PrivacyLoss`.
         epsilon
-            What is marked, where it is not the price.
+            The epsilon to mark. By default it is the price of the release.
+
+        Returns
+        -------
+        altair.Chart
+            The distribution of the loss.
 
         Examples
         --------
@@ -107,8 +121,6 @@ class Plot:
         >>> [row["loss"] for row in rows]
         [-0.5, 0.5]
         """
-        from dp_polars._display.charts.privacy_loss import privacy_loss_chart
-
         return privacy_loss_chart(of, epsilon)
 
     def __repr__(self) -> str:

@@ -1,31 +1,98 @@
-"""Charts of what was released: bars, lines, histograms, each with the interval of the privacy noise."""
+"""Charts of what was released: bars, lines and histograms, with the interval of the privacy noise where it is known."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from dp_polars._aggregates.histogram import BIN
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import RANK
 from dp_polars._display.charts.base import BLUE, GREY, WIDTH, Row, altair, inline, label, number, title
-from dp_polars._display.charts.released_frame import Answer, answer_of, kind_of, texts_of, unit_of
+from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
+from dp_polars._plan.rollup import LEVEL
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""
-_FEW = 6  # bars that need no slanted names and no whole width
+_FEW = 6  # bars that fit without slanted labels and without the whole width
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released frame and what is known about it: its title, keys, values and expected errors."""
+
+    frame: pl.DataFrame
+    name: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    errors: dict[str, float]
+    below: str
+    plan: Any = None
+
+    def interval(self, value: str) -> tuple[list[Any], list[Any]] | None:
+        """Return the ends of a value's noise interval, as released with it or else from its expected error."""
+        low, high = f"{value}_low", f"{value}_high"
+        if {low, high} <= set(self.frame.columns):
+            return self.frame[low].to_list(), self.frame[high].to_list()
+        if value not in self.errors or not self.frame[value].dtype.is_numeric():
+            return None
+        shown, error = self.frame[value].cast(pl.Float64), self.errors[value]
+        lower = shown - error
+        if isinstance(self.plan, Plan) and self.plan.query.nonnegative:
+            lower = lower.clip(0)
+        return lower.to_list(), (shown + error).to_list()
+
+
+def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) -> Answer:
+    """Return what is known about a release or a released frame."""
+    if isinstance(released, pl.LazyFrame):
+        raise InvalidParameterError("A LazyFrame is not released yet. Collect it first: dp.plot(lf.collect()).")
+    if not isinstance(released, Release | pl.DataFrame):
+        raise InvalidParameterError(
+            f"dp.plot draws a release (session.releases[-1]) or a released DataFrame, got {type(released).__name__}."
+        )
+    plan = released.plan if isinstance(released, Release) else None
+    frame = released.frame if isinstance(released, Release) else released
+    below = []
+    if isinstance(plan, AsTable) and not isinstance(plan, Plan | ChoicePlan | ResponsePlan):
+        raise InvalidParameterError(
+            "This release has no chart of its own: streams and online queries answer one question at a time, and "
+            "synthetic rows can be plotted like any other rows. dp.plot.privacy_loss(release) shows its privacy loss."
+        )
+    if isinstance(plan, Plan) and plan.query.rollup:
+        frame = frame.filter(pl.col(LEVEL) == pl.col(LEVEL).max()).drop(LEVEL)
+        below.append("without the totals")
+    for wanted in (x, y):
+        if wanted is not None and wanted not in frame.columns:
+            raise InvalidParameterError(f"The frame has no column {wanted}. It has {', '.join(frame.columns)}.")
+    keys, values = _columns(frame, plan)
+    keys = [x, *(key for key in keys if key != x)] if x is not None else keys
+    values = [y] if y is not None else [value for value in values if value != x]
+    keys = [key for key in keys if key not in values]
+    errors = released.error if isinstance(released, Release) else {}
+    confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
+    name = released.label if isinstance(released, Release) else _title(keys, values)
+    answer = Answer(frame, name, tuple(keys), tuple(values), errors, "", plan)
+    known = [answer.interval(value) is not None for value in values]
+    if any(known):
+        of = "" if confidence is None else f" of {confidence:.0%} of answers"
+        below.append(f"with the interval of the privacy noise{of}{'' if all(known) else ', where it is known'}")
+    return replace(answer, below="; ".join(below))
 
 
 def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
-    """Return the chart of a release, or of a released frame."""
-    altair()  # says so first if it is missing
+    """Return the chart of a release or of a released frame."""
+    altair()  # report first if it is missing
     answer = answer_of(released, x, y)
     frame = answer.frame
     if not frame.height:
-        raise InvalidParameterError("Nothing to draw: the released frame has no rows.")
+        raise InvalidParameterError("There is nothing to draw, because the released frame has no rows.")
     if isinstance(answer.plan, ResponsePlan):
         return _responses(answer)
     if {*BIN, "count"} <= set(frame.columns):
@@ -57,7 +124,7 @@ def _rows(answer: Answer, value: str) -> list[Row]:
 
 
 def _one(answer: Answer, value: str) -> Any:
-    """Return the chart of one value by its keys: bars, or lines where the first key is a number or a date."""
+    """Return the chart of one value by its keys: lines if the first key is a number or a date, else bars."""
     alt, column = altair(), answer.frame[value]
     rows = _rows(answer, value)
     kind = kind_of(answer.frame[answer.keys[0]]) if answer.keys else "nominal"
@@ -88,7 +155,7 @@ def _one(answer: Answer, value: str) -> Any:
         layers.append(base.mark_line(point=True, **own).encode(x=x, y=y, tooltip=tooltip, **colour))
     else:
         bars = {"opacity": 0.75, **own}
-        # A date has no zero that a bar could start from.
+        # Dates have no zero from which a bar could start.
         marks = base.mark_point(filled=True, size=80, **own) if y_kind == "temporal" else base.mark_bar(**bars)
         layers.append(marks.encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
         if "low" in rows[0]:
@@ -156,7 +223,7 @@ def _binned(answer: Answer) -> str:
 
 
 def _numbers(answer: Answer) -> Any:
-    """Return several numbers without keys: they have scales of their own, so they are written, not drawn."""
+    """Return several numbers without keys as text, because each would need a scale of its own."""
     rows = []
     for value in answer.values:
         row = _rows(answer, value)[0]
@@ -169,13 +236,13 @@ def _numbers(answer: Answer) -> Any:
 
 
 def _texts(answer: Answer) -> Any:
-    """Return what was chosen, written: there is no number to draw."""
+    """Return chosen candidates as text, because there is no number to draw."""
     names = [name for name in answer.keys if name != RANK]
     ranks = answer.frame[RANK].to_list() if RANK in answer.frame.columns else [None] * answer.frame.height
     columns = [texts_of(answer.frame[name]) for name in names]
     if any(dtype.is_nested() for dtype in answer.frame.dtypes) or not names:
         raise InvalidParameterError(
-            "Answers that are lists or structs can't be drawn as they are: draw their parts, for example "
+            "Answers that are lists or structs can't be drawn directly. Draw their parts, for example "
             "dp.plot(frame.explode(...)) or dp.plot(frame.unnest(...))."
         )
     rows = []
@@ -207,5 +274,51 @@ def _responses(answer: Answer) -> Any:
         y=alt.Y(field="value", type="quantitative", title="responses"),
         tooltip=[label("key", name), number("value", "responses")],
     )
-    below = "randomized responses as they are; dp.estimate_frequencies tells what is behind them"
+    below = "randomized responses; dp.estimate_frequencies estimates the true frequencies behind them"
     return chart.properties(width=WIDTH, title=title(answer.name, below))
+
+
+def _title(keys: Sequence[str], values: Sequence[str]) -> str:
+    by = f" by {', '.join(keys)}" if keys and values else ""
+    return (", ".join(values) or ", ".join(keys)) + by
+
+
+def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
+    """Return the names of the keys and the values, from the plan or else from the types of the columns."""
+    names = frame.columns
+    ends = {f"{name}{end}" for name in names for end in ("_low", "_high")}
+    rest = [name for name in names if name not in ends and name not in BIN]
+    if isinstance(plan, Plan):
+        keys = [key.name for key in plan.query.keys]
+        return keys, [name for name in rest if name not in keys and _drawable(frame[name])]
+    with_ends = [name for name in rest if f"{name}_low" in names and f"{name}_high" in names]
+    if with_ends:
+        first = rest.index(with_ends[0])
+        return rest[:first], [name for name in rest[first:] if _drawable(frame[name])]
+    measured = [name for name in rest if frame[name].dtype.is_numeric() or frame[name].dtype == pl.Duration]
+    numbers = [name for name in measured if name != RANK]
+    keys = [name for name in rest if name not in numbers and not frame[name].dtype.is_nested()]
+    if not keys and len(numbers) > 1 and frame.height > 1:
+        return numbers[:1], numbers[1:]
+    return keys, numbers
+
+
+def _drawable(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() or column.dtype.is_temporal()
+
+
+def kind_of(column: pl.Series) -> str:
+    """Return the Vega-Lite type with which a chart encodes a column."""
+    if column.dtype in (pl.Date, pl.Datetime):
+        return "temporal"
+    return "quantitative" if column.dtype.is_numeric() or column.dtype == pl.Duration else "nominal"
+
+
+def texts_of(column: pl.Series) -> list[str]:
+    """Return the values of a column as labels."""
+    return ["null" if value is None else str(value) for value in column.to_list()]
+
+
+def unit_of(column: pl.Series) -> str:
+    """Return the unit of a column's numbers, to be appended to its name."""
+    return " (seconds)" if column.dtype == pl.Duration else ""

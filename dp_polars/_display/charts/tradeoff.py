@@ -1,4 +1,4 @@
-"""A chart of the expected error against epsilon, before anything is spent."""
+"""The chart of the expected error against epsilon, before anything is spent."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dp_polars._streams.plan import StreamPlan
 from dp_polars.errors import InvalidParameterError
 
 EPSILONS = tuple(float(f"{0.05 * 100 ** (place / 20):.2g}") for place in range(21))
-"""From 0.05 to 5, evenly on a log scale."""
+"""The default epsilons, from 0.05 to 5 and even on a logarithmic scale."""
 
-_QUESTIONS = 100  # of a stream
+_QUESTIONS = 100  # that a stream is assumed to be asked
 
 
 def tradeoff_chart(
     question: Callable[..., Any], args: tuple[Any, ...], epsilons: Iterable[float] | None, options: dict[str, Any]
 ) -> Any:
-    """Return the chart of plans that a question has at each epsilon."""
+    """Return the chart of the expected errors of a query's plans at several epsilons."""
     alt = altair()
     _check_free(question)
     wanted = list(EPSILONS if epsilons is None else epsilons)
     if not wanted:
-        raise InvalidParameterError("epsilons= is empty: give some, for example epsilons=[0.1, 0.2, 0.5, 1].")
+        raise InvalidParameterError("epsilons= is empty. Say for example epsilons=[0.1, 0.2, 0.5, 1].")
     rows: list[Row] = []
     plan: Any = None
     for epsilon in wanted:
@@ -41,8 +41,8 @@ def tradeoff_chart(
         rows += [{"epsilon": float(epsilon), "error": error, "answer": name} for name, error in found.items()]
     if not rows:
         raise InvalidParameterError(
-            "The error of this question depends on the data, so there is no curve: print its preview to see what is "
-            "known. Counts, sums, distinct values, choices, streams and randomized responses have one."
+            "The error of this query depends on the data, so there is no curve to draw. Print its preview to see what "
+            "is known. Counts, sums, distinct values, choices, streams and randomized responses have a curve."
         )
     several = len({row["answer"] for row in rows}) > 1
     colour = {"color": alt.Color(field="answer", type="nominal", title="answer")} if several else {}
@@ -52,27 +52,28 @@ def tradeoff_chart(
     lines = alt.Chart(inline(rows)).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **colour)
     (kind, text), *_ = plan.rows()
     asked = text if kind == "query" else f"{kind} {text}"
-    below = "the privacy noise of one answer at 95 %; nothing was spent"
+    below = "error of the privacy noise of one answer at 95 %; nothing was spent"
     return lines.properties(width=WIDTH, height=240, title=title(f"What epsilon buys: {asked}", below))
 
 
 def _check_free(question: Callable[..., Any]) -> None:
-    """Refuse what would spend at every epsilon, as far as it can be seen."""
+    """Refuse a query that would spend at every epsilon, as far as that can be seen."""
     owner = getattr(question, "__self__", None)
     if isinstance(getattr(owner, "_questions", owner), PrivateFrame):
         name = getattr(question, "__name__", "count")
         raise InvalidParameterError(
-            f"This would release an answer at every epsilon and spend all of them. Pass the preview: "
-            f"dp.plot.tradeoff(df.dp.preview.{name}, ...)."
+            f"This would release an answer at every epsilon and spend the sum of them. Pass the method of the preview "
+            f"instead: dp.plot.tradeoff(df.dp.preview.{name}, ...)."
         )
     if not callable(question):
         raise InvalidParameterError(
-            "tradeoff takes a question of preview and its arguments: dp.plot.tradeoff(df.dp.preview.count, 'region')."
+            "tradeoff needs a query method of preview and its arguments: "
+            "dp.plot.tradeoff(df.dp.preview.count, 'region')."
         )
 
 
 def _errors(plan: Any) -> tuple[dict[str, float], str]:
-    """Return what is known of the error of each answer, and what kind of error that is."""
+    """Return the known errors of the answers by name, and what kind of error they are."""
     if isinstance(plan, StreamPlan):
         change = 1 if plan.of == "units" or plan.max_rows is None else plan.max_rows
         margin = plan.expected_error(_QUESTIONS, sensitivity=change).margin
@@ -90,6 +91,6 @@ def _errors(plan: Any) -> tuple[dict[str, float], str]:
     if isinstance(plan, AsTable):
         return {}, ""
     raise InvalidParameterError(
-        f"The question gave a {type(plan).__name__}, not a plan. Ask the preview, which spends nothing: "
+        f"The query returned a {type(plan).__name__} instead of a plan. Use the preview, which spends nothing: "
         "lambda epsilon: df.dp.preview.count('region', epsilon=epsilon)."
     )

@@ -1,25 +1,27 @@
-"""Texts that come from data, as a terminal or a browser may see them: control characters are written, not obeyed.
+"""Numbers, times and labels as people read them, with the control characters of data made harmless.
 
-A released key is whatever somebody typed. In a terminal it could move the cursor over other numbers, rename the window
-or hide a line; the controls of writing direction do the like in a browser. Data that go to a file or a pipe stay as
-they are.
+A released key is whatever somebody typed. In a terminal its control characters could move the cursor over other
+numbers, rename the window or hide a line, and controls of the writing direction can do similar things in a browser.
+They are therefore written out as escapes. Data that go to a file or a pipe are left as they are.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import datetime
 from typing import Any, Literal
 
 import polars as pl
 
-# The controls of C0 and C1 and delete; separators of lines; controls of direction; halves of characters.
+# C0 and C1 controls and delete, line and paragraph separators, controls of the writing direction; then surrogates.
 _CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_SIGN = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
-_POLARS_SIGN = "[" + re.sub(r"\\u(.{4})", r"\\x{\1}", _CONTROLS) + "]"
+_PATTERN = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
+_POLARS_PATTERN = "[" + re.sub(r"\\u(.{4})", r"\\x{\1}", _CONTROLS) + "]"
 
 
 def escaped(text: str, *, keep: str = "", form: Literal["python", "json"] = "python") -> str:
-    r"""Return a text with its control characters written out as escapes, but for those to `keep`.
+    r"""Return a text with its control characters written out as escapes, except those in `keep`.
 
     >>> print(escaped("red\x1b[31m\n"), escaped("one\ntwo\x9b", keep="\n", form="json"))
     red\x1b[31m\n one
@@ -32,17 +34,17 @@ def escaped(text: str, *, keep: str = "", form: Literal["python", "json"] = "pyt
             return sign
         return f"\\u{ord(sign):04x}" if form == "json" else sign.encode("unicode_escape").decode("ascii")
 
-    return _SIGN.sub(written, text)
+    return _PATTERN.sub(written, text)
 
 
 def escaped_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    r"""Return a frame to be shown: control characters in its names and texts are written out.
+    r"""Return a frame for display, with the control characters in its names and texts written out.
 
     >>> escaped_frame(pl.DataFrame({"a\t": ["\x1b[2J", "b"]})).to_dict(as_series=False)
     {'a\\t': ['\\x1b[2J', 'b']}
     """
     names = [escaped(name) for name in frame.columns]
-    if len(set(names)) < len(names):  # of two that read alike each keeps its place
+    if len(set(names)) < len(names):  # number the columns if two names now read alike
         names = [f"{name} ({place})" for place, name in enumerate(names, 1)]
     return pl.DataFrame([_shown(column).alias(name) for column, name in zip(frame, names, strict=True)])
 
@@ -63,7 +65,7 @@ def _has_controls(column: pl.Series) -> bool:
         return _has_controls(column.explode(empty_as_null=False))
     if dtype in (pl.Categorical, pl.Enum):
         column = column.unique().cast(pl.String)
-    return column.dtype == pl.String and bool(column.str.contains(_POLARS_SIGN).any())
+    return column.dtype == pl.String and bool(column.str.contains(_POLARS_PATTERN).any())
 
 
 def _plain(value: Any) -> Any:
@@ -75,9 +77,44 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_type(dtype: pl.DataType) -> pl.DataType:
-    """Return a type whose texts may be any."""
+    """Return the type with Categorical and Enum replaced by String, which can hold escaped text."""
     if isinstance(dtype, pl.List | pl.Array):
         return pl.List(_plain_type(dtype.inner))  # type: ignore[arg-type]
     if isinstance(dtype, pl.Struct):
         return pl.Struct({field.name: _plain_type(field.dtype) for field in dtype.fields})  # type: ignore[arg-type]
     return pl.String() if dtype in (pl.Categorical, pl.Enum) else dtype
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, where a small positive share does not read as 0.
+
+    >>> percent(0.48), percent(0.00001), percent(0)
+    ('48.0 %', '<0.1 %', '0.0 %')
+    """
+    if not math.isfinite(share):
+        return "no bound"
+    return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
+
+
+def moment(stamp: str | None) -> str:
+    """Return a timestamp of the ledger, which is in UTC, to the minute.
+
+    >>> moment("2026-03-01T09:05:59+00:00")
+    '2026-03-01 09:05 UTC'
+    """
+    if stamp is None:
+        return "not yet"
+    try:
+        return datetime.fromisoformat(stamp).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return stamp
+
+
+def one_line(text: str, most: int) -> str:
+    r"""Return a text as one line without control characters, shortened to `most` characters.
+
+    >>> one_line("count by\nregion", 80), one_line("abcdefgh", 6)
+    ('count by region', 'abc...')
+    """
+    clean = "".join(sign if sign.isprintable() else " " for sign in text)
+    return clean if len(clean) <= most else clean[: most - 3] + "..."

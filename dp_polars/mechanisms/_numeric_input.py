@@ -1,8 +1,8 @@
-"""What the mechanisms accept as values, and how the answer gets the shape of the question.
+"""The numbers that mechanisms accept, as flat arrays, and the way back to the caller's type.
 
-Whole numbers become int64, uint64 or Python integers, everything else float64. A type that has no noise of its own
-(bool, text, object) and values without an order of size (NaN, null, infinity) are refused before anything is drawn.
-No message quotes a value.
+Whole numbers become int64, uint64 or Python integers; everything else becomes float64. Types without a notion of noise
+(bool, text, object) and values without a size (NaN, null, infinity) are refused before anything is drawn. No message
+quotes a value.
 """
 
 from __future__ import annotations
@@ -17,32 +17,29 @@ from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidDataError
 
-Numeric = int | float | NDArray[Any] | pl.Series
-"""A number, a numpy array or a Polars Series."""
-
-_EXACT_IN_FLOAT = 1 << 53  # up to here every whole number is a float
+_EXACT_IN_FLOAT = 1 << 53  # every whole number up to here is a float
 
 
 @dataclass(frozen=True)
-class Values:
-    """Numbers ready for a mechanism: a flat array, and the way back to what the caller handed in."""
+class NumericInput:
+    """Numbers ready for a mechanism: a flat array, and a function that gives a result the caller's type and shape."""
 
     array: NDArray[Any] = field(repr=False)
     integers: bool
     restore: Callable[[NDArray[Any]], Any]
 
 
-def read_numbers(values: Any, what: str = "values") -> Values:
-    """Return `values` as a flat array of integers or of float64."""
+def read_numbers(values: Any, what: str = "values") -> NumericInput:
+    """Read `values` as a flat array of integers or of float64."""
     if isinstance(values, pl.Series):
         series = values
         array = _series_array(series, what)
         dtype = pl.Int64 if array.dtype.kind in "iu" else pl.Float64
         return _checked(array, lambda out: pl.Series(series.name, out, dtype=dtype), what)
     if isinstance(values, bool | np.bool_):
-        raise _refused(what, "a bool", "Pass int(x) to protect a count of 0 or 1.")
-    if isinstance(values, int):  # a Python integer has no width to overflow
-        return Values(np.array([values], dtype=object), True, lambda out: int(out[0]))
+        raise _refused(what, "a bool", "Pass int(x) if it is a count of 0 or 1.")
+    if isinstance(values, int):  # a Python integer cannot overflow
+        return NumericInput(np.array([values], dtype=object), True, lambda out: int(out[0]))
     if isinstance(values, list | tuple):
         values = list_array(values, what)
     if isinstance(values, float | np.integer | np.floating):
@@ -55,14 +52,14 @@ def read_numbers(values: Any, what: str = "values") -> Values:
 
 
 def list_array(values: list[Any] | tuple[Any, ...], what: str) -> NDArray[Any]:
-    """Return a list as an array; what numpy can't read as numbers is refused without quoting it."""
+    """Return a list as an array, and refuse without quoting it what numpy cannot read as numbers."""
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError):
         raise _refused(
             what, "a list that numpy cannot read", "Pass numbers of one kind, in equally long rows."
         ) from None
-    # Numpy makes a list of large whole numbers floats, and their rounding would add to what one unit can change.
+    # Numpy may read large whole numbers as floats, and the rounding would add to what one unit can change.
     flat = np.array(values, dtype=object).ravel().tolist() if array.dtype.kind == "f" else []
     if any(isinstance(number, int | np.integer) and abs(int(number)) > _EXACT_IN_FLOAT for number in flat):
         raise _refused(what, "a list with whole numbers too large for floats", "Pass an array of int64 or uint64.")
@@ -72,7 +69,7 @@ def list_array(values: list[Any] | tuple[Any, ...], what: str) -> NDArray[Any]:
 def _plain(array: NDArray[Any], what: str) -> NDArray[Any]:
     if isinstance(array, np.ma.MaskedArray):
         raise _refused(what, "a masked array", "Fill or drop the masked entries first.")
-    return np.asarray(array)  # a matrix stays two-dimensional when it is flattened, and would share its noise
+    return np.asarray(array)  # a np.matrix would stay two-dimensional when flattened, and rows would share noise
 
 
 def _series_array(series: pl.Series, what: str) -> NDArray[Any]:
@@ -81,21 +78,23 @@ def _series_array(series: pl.Series, what: str) -> NDArray[Any]:
     ):  # fmt: skip
         raise _refused(what, f"a Series of {series.dtype.base_type()}", "Cast it to Int64 or Float64 first.")
     if series.null_count():
-        raise InvalidDataError(f"{what} hold nulls. Fill or drop them first: noise on a null protects nothing.")
+        raise InvalidDataError(
+            f"{what} contain nulls. Fill or drop them first, because noise cannot be added to a null."
+        )
     return series.to_numpy()
 
 
-def _checked(array: NDArray[Any], restore: Callable[[NDArray[Any]], Any], what: str) -> Values:
+def _checked(array: NDArray[Any], restore: Callable[[NDArray[Any]], Any], what: str) -> NumericInput:
     if array.dtype.kind in "iu":
         beyond_int64 = array.dtype.kind == "u" and array.max(initial=0) > np.iinfo(np.int64).max
-        return Values(array.astype(np.uint64 if beyond_int64 else np.int64), True, restore)
+        return NumericInput(array.astype(np.uint64 if beyond_int64 else np.int64), True, restore)
     if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
         floats = array.astype(np.float64)
         if not np.isfinite(floats).all():
             raise InvalidDataError(
-                f"{what} hold NaN or infinity. Fill, clip or drop them first: no noise hides an infinite value."
+                f"{what} contain NaN or infinity. Fill, clip or drop them first, because no noise hides such a value."
             )
-        return Values(floats, False, restore)
+        return NumericInput(floats, False, restore)
     raise _refused(what, f"an array of {array.dtype.type.__name__}", "Convert it to int64 or float64 first.")
 
 

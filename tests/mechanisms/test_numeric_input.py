@@ -1,6 +1,6 @@
-"""What the mechanisms accept: every kind of number comes in exactly, everything else is refused unseen.
+"""What the mechanisms accept: every kind of number is read exactly, and everything else is refused.
 
-Refused means before a single random bit is drawn, with a message that helps and that quotes nothing of the data.
+It is refused before a single random bit is drawn, with a message that helps and quotes nothing of the data.
 """
 
 import datetime
@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from dp_polars import mechanisms
 from dp_polars.errors import DPError, InvalidDataError
 from dp_polars.mechanisms import additive, selection
-from dp_polars.mechanisms.values import read_numbers
+from dp_polars.mechanisms._numeric_input import read_numbers
 
 SECRET = 123456789.25
 DIGITS = "123456789"
@@ -36,7 +36,7 @@ def no_bits(monkeypatch):
 
 
 def chain(error):
-    """Every message a user would see: the error's own, and those of what it is shown to come from."""
+    """Return every message that a user would see: that of the error and those of its causes."""
     while error is not None:
         yield str(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -92,7 +92,7 @@ def test_a_python_integer_has_any_size(number):
     st.lists(st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)
 )
 def test_a_list_comes_in_exactly_or_not_at_all(numbers):
-    """Numpy turns [2**63, 0] into floats; such a rounding would be 2,048 times what one unit can change."""
+    """Numpy turns [2**63, 0] into floats. The rounding would be 2,048 times what one unit can change."""
     try:
         read = read_numbers(numbers)
     except InvalidDataError:
@@ -130,7 +130,7 @@ def test_views_are_read_in_their_own_order(values):
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
 def test_a_matrix_is_flattened_like_any_array(dtype):
-    """A matrix stays two-dimensional under ravel(): one sample of noise would have served all its cells."""
+    """A matrix stays two-dimensional under ravel(), so one sample of noise would have served all its cells."""
     top = 2**64 - 1 if dtype == np.uint64 else 3
     numbers = read_numbers(np.matrix([[1, 2], [top, 4]], dtype=dtype))
     assert type(numbers.array) is np.ndarray

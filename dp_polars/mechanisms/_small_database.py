@@ -1,8 +1,8 @@
-"""The small database mechanism: choose one of all multisets of m cells whose counts are near the data's.
+"""The small database mechanism: choose among all multisets of m cells one whose counts are close to those of the data.
 
-What one unit can change: each count f(D) by at most r, so the score -max |m f(D) - n f(candidate)| over all counts by
-at most m * r; n is public. Scores are exact whole numbers and the choice is the exponential mechanism's (Blum, Ligett,
-Roth 2008). These functions charge no budget.
+One unit can change each count f(D) by at most r, so it changes the score -max |m f(D) - n f(candidate)|, the maximum
+over all counts, by at most m * r; n is public. Scores are exact whole numbers, and the exponential mechanism chooses
+(Blum, Ligett and Roth 2008). These functions charge no budget.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CHUNK = 1 << 16
 
 
 def multisets(cells: int, elements: int) -> Iterator[Numbers]:
-    """Yield all multisets of `elements` cells, a chunk at a time: a row for each, with how often it has each cell.
+    """Yield all multisets of `elements` cells in chunks, one row per multiset with the count of each cell.
 
-    There are as many as choices of cells - 1 bars among elements + cells - 1 places; where elements are fewer than
-    cells, they are listed themselves.
+    A multiset is a choice of cells - 1 bars among elements + cells - 1 places. If there are fewer elements than cells,
+    the elements are enumerated instead of the bars.
     """
     listed = elements < cells
     width = elements if listed else cells - 1
@@ -53,7 +53,7 @@ def multisets(cells: int, elements: int) -> Iterator[Numbers]:
 
 
 def scores_of(counts: NDArray[Any], queries: NDArray[Any], elements: int, size: int) -> Numbers:
-    """Return the score of every multiset: `counts` are the exact answers, `queries` their cells, a row for each."""
+    """Return the score of every multiset, given the exact answers and, for each, a row with the cells it counts."""
     wanted = elements * counts.astype(np.int64)
     cells = queries.astype(np.int64).T
     found = [-np.abs(wanted - size * (chunk @ cells)).max(axis=1) for chunk in multisets(queries.shape[1], elements)]
@@ -70,7 +70,7 @@ def choose_small_database(
     epsilon: Fraction,
     source: BitSource,
 ) -> Numbers:
-    """Return how often the chosen multiset has each cell."""
+    """Choose a multiset and return its count of each cell. One unit changes an exact answer by at most `reach`."""
     scores = scores_of(counts, queries, elements, size)
     chosen = choose_exponential(scores, epsilon / (2 * elements * reach), source)
     del scores
@@ -83,5 +83,5 @@ def choose_small_database(
 
 
 def number_of_multisets(cells: int, elements: int) -> int:
-    """Return how many multisets there are."""
+    """Return the number of multisets of `elements` cells."""
     return math.comb(cells + elements - 1, elements)

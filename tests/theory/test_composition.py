@@ -73,7 +73,7 @@ def test_the_loose_form_is_refused_where_its_derivation_ends() -> None:
     assert advanced(1.0, 5, slack=1e-6, form="loose").epsilon > 0
     with pytest.raises(InvalidParameterError, match="sharp"):
         advanced(1.0001, 5, slack=1e-6, form="loose")
-    # e^ε − 1 ≤ 2ε is what the form rests on: true at 1, false a little above 1.25.
+    # The form rests on e^ε − 1 ≤ 2ε, which holds at 1 and fails slightly above 1.25.
     assert math.expm1(1.0) <= 2.0
     assert math.expm1(1.3) > 2.6
 
@@ -84,7 +84,7 @@ def test_advanced_promises_nothing_when_the_exponential_overflows() -> None:
 
 
 def exact_curve(odds: Fraction, count: int, factor: Fraction) -> Fraction:
-    """Σ max(0, p − factor·q) of `count` randomized responses that tell the truth `odds` to 1, exactly."""
+    """Return the exact Σ max(0, p − factor·q) of `count` randomized responses that tell the truth `odds` to 1."""
     total = Fraction(0)
     for flips in range(count + 1):
         p = odds ** (count - flips) / (1 + odds) ** count
@@ -99,7 +99,7 @@ def exact_curve(odds: Fraction, count: int, factor: Fraction) -> Fraction:
 def test_optimal_is_the_exact_curve_of_randomized_response(odds: Fraction, count: int, slack: float) -> None:
     epsilon = math.log(odds)
     total = optimal(epsilon, count, slack=slack).epsilon
-    # math.log and math.exp are off by some ulps, times count; 1e-9 is far above, and far below what matters.
+    # math.log and math.exp are off by some ulps times count; 1e-9 is far above that and far below what matters.
     assert exact_curve(odds, count, Fraction(math.exp(total)) * (1 + Fraction(1, 10**9))) <= slack
     if total > 0:
         below = Fraction(math.exp(total)) * (1 - Fraction(1, 10**9))
@@ -177,7 +177,7 @@ def test_group_privacy_is_attained_by_a_chain_of_neighbours(epsilon: float, delt
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_group_privacy_of_a_pure_chain(size: int) -> None:
-    # Discrete Laplace noise, truncated far out, seen by units that each move the answer by one.
+    # Discrete Laplace noise, truncated far out, where each unit moves the answer by one.
     outcomes = np.arange(-60, 61)
     rate = 0.25
 
@@ -210,7 +210,7 @@ def test_mean_loss_behind_the_sharp_form_is_the_worst_of_all_pure_mechanisms() -
     rng = np.random.default_rng(5)
     for _ in range(200):
         p = rng.dirichlet(np.ones(4))
-        # Any q within e^ε of p: mix the two extremes and rescale until the ratios fit.
+        # To get any q within e^ε of p, mix the two extremes and rescale until the ratios fit.
         q = p * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, 4))
         q = q / q.sum()
         spread = max(max_divergence(p, q), max_divergence(q, p))

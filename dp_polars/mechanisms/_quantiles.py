@@ -1,12 +1,12 @@
 """Choosing a point by its rank: the exponential mechanism over all integers of an interval, for many groups at once.
 
-A candidate's score depends on its rank alone, so it is constant on each gap between neighbouring values and on each
-value. Such a piece is drawn in proportion to an envelope, a whole number at least as large as its weight (its length
-times exp(rate * score), scaled), and kept with probability weight / envelope: plain rejection, exact for any envelope.
-Then a point is drawn uniformly within the piece. Charges no budget.
+The score of a candidate depends on its rank alone, so it is constant on each gap between neighbouring values and on
+each value. Such a piece is drawn in proportion to an envelope, a whole number at least as large as the piece's weight
+(its length times exp(rate * score), scaled), and kept with probability weight / envelope. This is plain rejection
+sampling, exact for any envelope. Then a point is drawn uniformly within the piece. Nothing here charges a budget.
 
-Why it is fast: all envelopes come from floats, one pass over the cells, and they exceed the weights by so little that
-nearly every first draw is kept. 32 random bits and a float decide that; integers decide where this is not certain.
+Why it is fast: all envelopes come from floats in one pass over the cells, and they exceed the weights by so little that
+nearly every first draw is kept. 32 random bits and a float decide that, and integers decide where this is not certain.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._sampling.bits import BitSource
-from dp_polars._sampling.lazy import Enclosure, LazyUniform, enclose_exp
+from dp_polars._sampling.bernoulli import Enclosure, LazyUniform, enclose_exp
+from dp_polars._sampling.uniform import BitSource
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint32]
 
-_CHUNK = 1 << 15  # cells at a time (or one group): everything stays in the second-level cache
+_CHUNK = 1 << 15  # cells at a time (or one group), so that the arrays stay in the second-level cache
 _SUM_BITS = 62  # the scaled weights of a chunk add up to less than 2**62
 _WORD_BITS = 32
 _MOST_SCORE = 1 << 60
-_EMPTY = 1 << 62  # stands for the distance of a piece without points: further than any other
+_EMPTY = 1 << 62  # the distance of a piece without points, larger than any other
 _RATE_LIMIT = Fraction(1 << 900)  # with scores below 2**60, rate * score neither overflows nor becomes subnormal
 
-# How far floats are off. The exponent rate * distance is rounded three times (rate, distance, product): a relative
-# error below 2**-51. It is cut at 700, so the absolute error is below 700 * 2**-51 < 2**-41. numpy's exp (below 8 ulp,
-# 2**-49), the length as a float and two products add less than 2**-48. Together a scaled weight has a relative error
-# below 2**-40, and times 1 + _EXCESS it is at least the true one. Where the cut bites, the true exponent is above 699,
-# length and scale are below 2**63: the true scaled weight is below 2**-800, and any envelope of 1 or more will do.
+# Error bounds of the floats. The exponent rate * distance is rounded three times (rate, distance, product), so its
+# relative error is below 2**-51. It is limited to 700, so its absolute error is below 700 * 2**-51 < 2**-41. numpy's
+# exp (below 8 ulp, 2**-49), the length as a float and two products add less than 2**-48. Together a scaled weight has a
+# relative error below 2**-40, and times 1 + _EXCESS it is at least the true weight. Where the limit applies, the true
+# exponent is above 699 and length and scale are below 2**63, so the true scaled weight is below 2**-800 and any
+# envelope of at least 1 will do.
 _CUT = 700.0
 _EXCESS = 2.0**-38
-# A 32-bit word leaves 2**-32 of the uniform number open, and the float weight / envelope, at most 1, is off by less
-# than 2**-39 (the error above and two roundings; below the cut both numbers are next to nothing): less than this.
+# A 32-bit word leaves the uniform number undetermined by 2**-32, and the float weight / envelope, which is at most 1,
+# is off by less than 2**-39 (the error above and two roundings; beyond the limit both numbers are next to nothing). The
+# margin is larger than both together.
 _MARGIN = 2.0**-31
 
 
 @dataclass(frozen=True)
 class Target:
-    """The rank that is aimed at: where `below` times the rows below equals `above` times the rows above.
+    """The rank to aim at: the point where `below` times the rows below equals `above` times the rows above.
 
     Parameters
     ----------
     below, above
-        What one row below, or above, a candidate weighs.
+        The weight of one row below, or above, a candidate.
     most_below, most_above
-        What all rows below, or above, weigh together at most; None for no limit.
+        The most that all rows below, or above, may weigh together. None means no limit.
 
     Examples
     --------
@@ -69,15 +71,18 @@ class Target:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """For each cell, the gap before it and the cell itself. A cell without points ends each group."""
+    """The pieces of equal score: for each cell, the gap before it and the cell itself.
 
-    first: Ints  # each group's first cell
-    last: Ints  # each group's cell without points
-    sizes: Ints  # each group's number of cells
+    Each group ends with a cell without points.
+    """
+
+    first: Ints  # the first cell of each group
+    last: Ints  # the cell without points of each group
+    sizes: Ints  # the number of cells of each group
     start: Ints  # the first point of the gap; the cell's value is start + gap
-    gap: Ints  # how many points the gap has
-    gap_distance: Ints  # the group's best score less the score in the gap
-    cell_distance: Ints  # the group's best score less the score of the cell
+    gap: Ints  # the number of points in the gap
+    gap_distance: Ints  # the best score of the group minus the score in the gap
+    cell_distance: Ints  # the best score of the group minus the score of the cell
 
 
 def choose_points(
@@ -93,27 +98,28 @@ def choose_points(
 ) -> Ints:
     """Choose a point of each group's interval with probability proportional to exp(rate * score), exactly.
 
-    With B rows below a point and A rows above it, the point's score is minus the distance of
-    f = min(below * B, most_below) - min(above * A, most_above) from 0. Rows at the point may count on either side, as
-    it suits best: the distance is that of 0 from the interval of f with them above to f with them below.
+    With B rows below a point and A rows above it, the score of the point is minus the distance of
+    f = min(below * B, most_below) - min(above * A, most_above) from 0. Rows at the point itself may count on either
+    side, whichever is better: the distance is that of 0 from the interval between f with them above and f with them
+    below.
 
     Parameters
     ----------
     values, counts
-        The cells: a value and how many rows have it, at least one.
+        The cells: a value, and the number of rows that have it, which is at least one.
     begin, end
-        Group g has the cells begin[g] to end[g] - 1, perhaps none; their values are strictly increasing.
+        Group g has the cells begin[g] to end[g] - 1, possibly none, with strictly increasing values.
     low, high
-        The candidates of group g are low[g], ..., high[g], fewer than 2**62 steps apart; all its values lie there.
+        The candidates of group g are low[g], ..., high[g], fewer than 2**62 steps apart. All its values lie there.
     target, rate
-        The rank that is aimed at, and how much one point of score counts in the exponent.
+        The rank to aim at, and the factor of the score in the exponent.
     source
-        Where random bits come from.
+        The source of random bits.
 
     Returns
     -------
     ndarray
-        One point per group, independent of each other (the quantiles of Smith 2011, over integers).
+        One point per group, chosen independently (the quantiles of Smith 2011, over integers).
 
     Examples
     --------
@@ -129,7 +135,7 @@ def choose_points(
     if not 1 / _RATE_LIMIT <= rate <= _RATE_LIMIT:
         raise ValueError("rate must be positive, between 2**-900 and 2**900")
     if not len(values):
-        values = counts = np.zeros(1, np.int64)  # owned by nobody; there must be something to take
+        values = counts = np.zeros(1, np.int64)  # belongs to no group, but np.take needs something to take
     points = np.empty(len(begin), np.int64)
     for part in _chunks(end - begin + 1):
         pieces = _cut(values, counts, begin[part], end[part], low[part], high[part], target)
@@ -146,13 +152,13 @@ def _check(values: Ints, counts: Ints, begin: Ints, end: Ints, low: Ints, high: 
         raise ValueError("counts must be at least 1")
     if (begin < 0).any() or (begin > end).any() or (end > len(values)).any():
         raise ValueError("begin and end must be slices of the cells")
-    # The difference of 64-bit integers fits 64 unsigned bits, also where the subtraction wraps.
+    # The difference of 64-bit integers fits into 64 unsigned bits even if the subtraction wraps around.
     if (low > high).any() or ((high - low).view(np.uint64) >= 1 << 62).any():
         raise ValueError("low must not exceed high, and high - low must be below 2**62")
 
 
 def _chunks(sizes: Ints) -> Iterator[slice]:
-    """Yield slices of groups with at most _CHUNK cells together, or a single group with more."""
+    """Yield slices of groups that have at most _CHUNK cells together, or of a single larger group."""
     reached = np.cumsum(sizes)
     done, cells = 0, 0
     while done < len(sizes):
@@ -168,7 +174,7 @@ def _cut(values: Ints, counts: Ints, begin: Ints, end: Ints, low: Ints, high: In
     last = first + sizes - 1
     cells = np.arange(sizes.sum()) + _spread(begin - first, sizes)
     rows, ends = np.take(counts, cells, mode="clip"), np.take(values, cells, mode="clip")
-    rows[last], ends[last] = 0, high + 1  # this and the next lines may wrap around; the differences are right
+    rows[last], ends[last] = 0, high + 1  # this and the next lines may wrap around, but the differences are right
     start = np.add(np.roll(ends, 1), 1, out=cells)
     start[first] = low
     gap = np.subtract(ends, start, out=ends)
@@ -184,16 +190,16 @@ def _cut(values: Ints, counts: Ints, begin: Ints, end: Ints, low: Ints, high: In
 
 
 def _spread(numbers: NDArray[Any], sizes: Ints) -> NDArray[Any]:
-    """Return each group's number for each of its cells; one group's number broadcasts by itself."""
+    """Repeat the number of each group for each of its cells. The number of a single group broadcasts by itself."""
     return numbers if len(numbers) == 1 else np.repeat(numbers, sizes)
 
 
 def _distances(rows: Ints, first: Ints, last: Ints, sizes: Ints, target: Target) -> tuple[Ints, Ints]:
-    """Return minus the score in the gap before each cell, and minus that of the cell."""
-    totals = np.add.reduceat(rows, first, dtype=np.float64)  # a sum of integers might wrap around unseen
+    """Return minus the score in the gap before each cell, and minus the score of the cell."""
+    totals = np.add.reduceat(rows, first, dtype=np.float64)  # a sum of integers could wrap around unnoticed
     if max(totals.max(), 1.0) * max(target.below, target.above) >= _MOST_SCORE:
         raise ValueError("the weight of all rows of a group must be below 2**60")
-    before = np.cumsum(rows)  # may wrap around; the differences are right
+    before = np.cumsum(rows)  # may wrap around, but the differences are right
     before -= rows
     before -= _spread(before[first], sizes)
     after = _spread(before[last], sizes) - before
@@ -213,7 +219,7 @@ def _limited(rows: Ints, weight: int, most: int | None) -> Ints:
 
 
 def _weights(lengths: Ints | int, distances: Ints, rate: Fraction) -> NDArray[np.float64]:
-    """Return length * exp(-rate * distance), to within the error stated above."""
+    """Return length * exp(-rate * distance), within the error bound stated above."""
     weights: NDArray[np.float64] = np.multiply(distances, -float(rate), dtype=np.float64)
     np.exp(np.maximum(weights, -_CUT, out=weights), out=weights)
     weights *= lengths
@@ -221,9 +227,10 @@ def _weights(lengths: Ints | int, distances: Ints, rate: Fraction) -> NDArray[np
 
 
 def _envelopes(pieces: _Pieces, rate: Fraction) -> tuple[Ints, Ints, Ints]:
-    """Return envelopes of the gaps, running sums of those of gaps and cells, and each group's scale as a power of two.
+    """Return the envelopes of the gaps, the running sums over gaps and cells, and log2 of the scale of each group.
 
-    A group's scaled weights add up to at most 2**bits, all groups' to 2**62; with the excess and the ones, to < 2**63.
+    The scaled weights of a group add up to at most 2**bits and those of all groups to 2**62. With the excess and the
+    ones that are added, the sum stays below 2**63.
     """
     gaps = _weights(pieces.gap, pieces.gap_distance, rate)
     cells = _weights(1, pieces.cell_distance, rate)
@@ -233,7 +240,7 @@ def _envelopes(pieces: _Pieces, rate: Fraction) -> tuple[Ints, Ints, Ints]:
     factors = _spread(np.ldexp(1 + _EXCESS, scales), pieces.sizes)
     gaps *= factors
     cells *= factors
-    envelopes = gaps.astype(np.int64)  # rounds down, so one more is more
+    envelopes = gaps.astype(np.int64)  # rounds down, so adding one gives an upper bound
     envelopes += pieces.gap > 0
     running = np.ones(len(gaps) + 1, np.int64)
     running[0] = running[1:][pieces.last] = 0
@@ -243,7 +250,7 @@ def _envelopes(pieces: _Pieces, rate: Fraction) -> tuple[Ints, Ints, Ints]:
 
 
 def _draw(pieces: _Pieces, rate: Fraction, source: BitSource) -> Ints:
-    """Return one point for each group: draw pieces until one is kept, then a point within it."""
+    """Return one point for each group: draw pieces until one is kept, then draw a point within it."""
     envelopes, running, scales = _envelopes(pieces, rate)
     base = running[pieces.first]
     bounds = running[pieces.last + 1] - base
@@ -278,8 +285,8 @@ def _keep(
 
 
 def _enclose_chance(length: int, exponent: Fraction, envelope: int, scale: int) -> Enclosure:
-    """Return the enclosure of 2**scale * length * exp(-exponent) / envelope."""
-    more = length.bit_length() + max(scale, 0)  # so many bits of exp are lost to the factor
+    """Return the enclosure of the probability 2**scale * length * exp(-exponent) / envelope."""
+    more = length.bit_length() + max(scale, 0)  # the factor costs this many bits of exp
     divisor = envelope << (more - scale)
 
     def enclose(bits: int) -> tuple[int, int]:
@@ -290,7 +297,7 @@ def _enclose_chance(length: int, exponent: Fraction, envelope: int, scale: int) 
 
 
 def _uniform_below(bounds: Ints, source: BitSource) -> Ints:
-    """Return an integer uniform over 0, ..., bound - 1 for each bound, by rejection from the next power of two."""
+    """Return for each bound an integer uniform over 0, ..., bound - 1, by rejection from the next power of two."""
     masks = bounds - 1
     for shift in (1, 2, 4, 8, 16, 32):  # sets every bit below the highest
         masks |= masks >> shift
