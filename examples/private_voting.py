@@ -48,7 +48,7 @@ with dp.Session(epsilon=1.0, unit="voter"):
     print(f"\n{approvals.height:,} approvals of 200 films by 2,000 people, epsilon 0.1 for either question:")
     print(f"  each count is within {counts.expected_error():,.0f} (95 %): a person may approve of every film")
     print(f"  the winner is within {choice.expected_regret():.0f} approvals of the best (95 %)")
-    same = choice.parts[0].epsilon == duel.parts[0].epsilon
+    same = choice.rate == duel.rate
     print(f"  the choice has the same noise as one between two films: {same}")
     noisy = dp.private(approvals).count_units("film", keys=FILMS, epsilon=0.1)
     by_counts = noisy.sort(noisy.columns[-1])["film"][-1]

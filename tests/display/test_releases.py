@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.synthesis_plan import SynthesisPlan
@@ -63,10 +64,10 @@ def test_sql(door):
 
 def test_choices():
     with a_session() as session:
-        check(session, VISITS.dp.noisy_max("region", REGIONS, epsilon=0.1), error=False)
-        check(session, VISITS.dp.top_k("region", 2, REGIONS, epsilon=0.1), error=False)
+        check(session, VISITS.dp.noisy_max("region", REGIONS, epsilon=0.1), ChoicePlan, error=False)
+        check(session, VISITS.dp.top_k("region", 2, REGIONS, epsilon=0.1), ChoicePlan, error=False)
         score = lambda value: pl.col("value") * value  # noqa: E731
-        check(session, VISITS.dp.select_best([1, 2], score, (0, 80), epsilon=0.1), error=False)
+        check(session, VISITS.dp.select_best([1, 2], score, (0, 80), epsilon=0.1), ChoicePlan, error=False)
     assert len(session.releases) == 3
 
 

@@ -60,7 +60,7 @@ def exact(rows, statement, parts):
         patch.setattr(asking, "parts_for", lambda *_: parts)
         ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
         plan = one.question.plan
-        return one.engine(one.question.rows, request_of(plan)), plan
+        return one.question.engine(one.question.rows, request_of(plan)), plan
 
 
 @pytest.mark.parametrize("parts", [1, 3])
