@@ -12,7 +12,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._engines.polars.program import Program
-from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._expressions import Column, Constant, apply
 from dp_polars._expressions.tree import walk
 from tests.attacks.children import Outcome, run
@@ -199,7 +199,7 @@ def test_no_number_of_rows_fills_the_memory_with_numbers(how, monkeypatch):
             rows = rows.filter(
                 apply("and", *(apply("ge", Column(name, pl.Int64()), number(0)) for name in made(place)))
             )
-    found = rows.lazy(["c" if how == "constants" else "x"]).collect(engine="streaming").to_series()
+    found = lazy_rows(rows, ["c" if how == "constants" else "x"]).collect(engine="streaming").to_series()
     assert len(found) == 100_000
     assert max(found) == (300 if how == "constants" else 99_999)
     assert max(parts) * 16 <= 1 << 28

@@ -434,18 +434,18 @@ def test_a_file_is_named_by_what_it_is_when_it_is_read(small, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_released(small, tmp_path, monkeypatch):
-    from dp_polars._release import run
+    from dp_polars._engines.polars import engine
 
     path = tmp_path / "visits.parquet"
     VISITS.write_parquet(path)
-    honest = run.run_bounded
+    honest = engine.run_bounded
 
-    def disturbed(rows, request):
-        exact = honest(rows, request)
+    def disturbed(rows, request, **parts):
+        exact = honest(rows, request, **parts)
         VISITS.head(3000).write_parquet(path)
         return exact
 
-    monkeypatch.setattr(run, "run_bounded", disturbed)
+    monkeypatch.setattr(engine, "run_bounded", disturbed)
     with small, pytest.raises(Exception, match="changed while it was read"):
         pl.scan_parquet(path).dp.count(epsilon=0.1).collect()
     assert [entry.state for entry in small.releases] == ["failed"]
@@ -465,12 +465,12 @@ def test_nan_is_no_value_to_count(session):
 
 
 def test_a_panic_of_the_engine_stays_inside(small, monkeypatch):
-    from dp_polars._release import run
+    from dp_polars._engines.polars import engine
 
-    def panic(*_):
+    def panic(*_, **__):
         raise pl.exceptions.PanicException("SECRET-VALUE")
 
-    monkeypatch.setattr(run, "run_bounded", panic)
+    monkeypatch.setattr(engine, "run_bounded", panic)
     with small, pytest.raises(dp.EngineError) as failed:
         VISITS.dp.count(epsilon=0.1)
     assert failed.value.__context__ is None

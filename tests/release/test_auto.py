@@ -15,7 +15,6 @@ from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._plan.auto import MOVES, scores_of, wanted_beyond
 from dp_polars._plan.plan import plan_of, settled
 from dp_polars._plan.query import Spend
-from dp_polars._release import run
 from dp_polars._release.auto import _beyond, _units, estimated, requests_for
 from dp_polars._release.noise import _noisy, _vector
 from dp_polars._release.run import request_of
@@ -191,9 +190,9 @@ def test_the_engine_is_asked_before_anything_is_settled_and_after_the_charge(mon
     frame = pl.DataFrame({"who": [1, 2, 2], "k": ["a", "b", "a"]})
     session = dp.Session(epsilon=1, unit="who", max_rows_per_group="auto")
     asked = []
-    honest = run.run_bounded
+    honest = engine.run_bounded
     monkeypatch.setattr(
-        run, "run_bounded", lambda rows, request: asked.append(len(session.releases)) or honest(rows, request)
+        engine, "run_bounded", lambda rows, request, **_: asked.append(len(session.releases)) or honest(rows, request)
     )
     with session:
         frame.dp.count("k", keys=["a", "b"], epsilon=0.5)
