@@ -15,7 +15,7 @@ from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine
 from dp_polars._engines.polars.rows import PrivateRows, RowCountError
 from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Column, Lane, Profile, Sum
-from dp_polars._sql import answers as asking
+from dp_polars._sql import queries as sql_queries
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 
@@ -309,8 +309,8 @@ def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypa
         called.append(parts)
         return honest(*given, parts=parts)
 
-    honest = asking.run_bounded
-    monkeypatch.setattr(asking, "run_bounded", bounded)
+    honest = sql_queries.run_bounded
+    monkeypatch.setattr(sql_queries, "run_bounded", bounded)
     path = tmp_path / "rows.duckdb"
     raw = duckdb.connect(str(path))
     raw.execute("CREATE TABLE rows AS SELECT hash(i) % 1000 AS who, i % 3 AS k, random() AS r FROM range(1000000) t(i)")

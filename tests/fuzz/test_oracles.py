@@ -26,7 +26,7 @@ def planted(statements, monkeypatch):
 
     def plant(answer):
         def sql(con, query, **_):
-            return answer(con._raw, con)
+            return answer(con._database.connection, con)
 
         monkeypatch.setattr(dp.sql.connection.GuardedConnection, "sql", sql)
         statements._renew()

@@ -236,7 +236,7 @@ def test_frames_and_files_have_names(tmp_path, session):
     assert len(session.releases) == before
     VISITS.head(10).write_parquet(path)
     assert con.sql("SELECT dp_count(*) AS n FROM file", epsilon=HUGE).fetchall() == [(10,)]
-    with pytest.raises(dp.InvalidParameterError, match="no Parquet file"):
+    with pytest.raises(dp.InvalidParameterError, match="no Parquet, CSV or Arrow file"):
         con.register("gone", tmp_path / "nothing.parquet")
 
 
@@ -248,7 +248,7 @@ def test_the_database_api(con):
     assert len(con.fetchall()) == 4 - 1 - len(rest)
     assert first[0] == "north"
     with con.cursor() as other:
-        with pytest.raises(dp.InvalidParameterError, match="Nothing was asked"):
+        with pytest.raises(dp.InvalidParameterError, match="There is no result yet"):
             other.fetchall()
         other.execute("SELECT dp_count(*, epsilon := 1) AS n FROM visits")
         assert other.pl().columns == ["n"]

@@ -37,7 +37,7 @@ def paying():
 
 @pytest.fixture(params=[1, 3], ids=["whole", "in parts"])
 def con(request, paying, monkeypatch):
-    monkeypatch.setattr("dp_polars._sql.answers.parts_for", lambda *_: request.param)
+    monkeypatch.setattr("dp_polars._sql.queries.parts_for", lambda *_: request.param)
     return dp.connect(raw_connection(), paying)
 
 
@@ -378,7 +378,7 @@ def test_refusals_say_why_and_cost_nothing(call, message):
         ("dp_noisy_max('rows', 'kind', candidates := 3)", "candidates= is a list"),
         ("dp_noisy_max('rows', 'kind', value := 'n')", "bounds"),
         ("dp_noisy_max('rows', 'kind', value := 'n', lower := 5, upper := 0)", "lower < upper"),
-        ("dp_noisy_max('rows', 'kind', lower := 0, upper := 5)", "bounds of what is summed"),
+        ("dp_noisy_max('rows', 'kind', lower := 0, upper := 5)", "for the column that is summed"),
         ("dp_noisy_max('rows', 'kind', value := 'n', lower := 0, upper := 5, score := 'rows')", "not by both"),
         ("dp_noisy_max('rows', 'kind', confidence := 0.9)", "no interval"),
         ("dp_noisy_max('rows', 'kind', mechanism := 'laplace')", "no option mechanism"),

@@ -12,8 +12,8 @@ from dp_polars._engines.polars.rows import Program
 from dp_polars._expressions import Column
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._sql.expressions import ROWWISE, Reader
+from dp_polars._sql.scope import Scope, ScopeTable
 from dp_polars._sql.syntax_tree import Parser
-from dp_polars._sql.tables import Scope, Table
 
 ROWS = pl.DataFrame(
     {
@@ -98,7 +98,7 @@ SAME = [
 
 
 def reader(**parameters):
-    table = Table("rows", {name: Column(name, dtype) for name, dtype in ROWS.schema.items()})
+    table = ScopeTable("rows", {name: Column(name, dtype) for name, dtype in ROWS.schema.items()})
     return Reader(Scope((table,), ""), Parser(), parameters)
 
 
@@ -216,13 +216,13 @@ REFUSED = [
     ("substring(s, i)", "The start must be a constant"),
     ("round(x, i)", "digits must be a constant"),
     ("date_part(s, d)", "must be a constant"),
-    ("date_trunc('decade', d)", "Dates are cut to"),
+    ("date_trunc('decade', d)", "Dates can be truncated to"),
     ("date_part('era', d)", "not a part of a date"),
     ("to_days(i::INT)", "INTERVAL"),
     ("d + to_months(i::INT)", "INTERVAL"),
     ("INTERVAL 1 DAY", "INTERVAL"),
     ("i * s", "is not known never to fail"),
-    ("s + t", "puts texts together"),
+    ("s + t", "concatenates texts"),
     ("s = 7", "is not known never to fail"),
     ("d = 'tomorrow'", "compared with a value of the type DATE"),
     ("i::BIT", "not available over private rows"),
@@ -238,10 +238,10 @@ REFUSED = [
     ("row(s, t)", "row is not among"),
     ("{'a': s}", "struct_pack is not among"),
     ("st.c", "names no field"),
-    ("i.a", "names a field of something that has none"),
+    ("i.a", "names a field of a value that is not a struct"),
     ("nothing", "no column nothing"),
     ("now()", "now is not among"),
-    ("current_date", "depends on when it is asked"),
+    ("current_date", "depends on the time of the query"),
     ("lower(s := 'a')", "by position"),
     ("lower(s, t)", "takes 1 argument"),
     ("main.lower(s) || other.lower(s)", "qualified name"),

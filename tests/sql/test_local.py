@@ -181,10 +181,10 @@ def test_both_doors_estimate_as_frames_do(own, column, words, frame_words):
     [
         ("'votes', 'word', epsilon := 1.0", "need categories"),
         ("'votes', 'word', epsilon := 1.0, categories := ['a', 'b']", "not among the categories"),
-        ("'votes', 'kind', epsilon := 1.0, categories := ['a', 'b']", "can't be read as TINYINT"),
-        ("'votes', 'kind', epsilon := 1.0, categories := 3", "is a list"),
+        ("'votes', 'kind', epsilon := 1.0, categories := ['a', 'b']", "can't be converted to TINYINT"),
+        ("'votes', 'kind', epsilon := 1.0, categories := 3", "must be a list"),
         ("'votes', 'yes'", "Say epsilon="),
-        ("'votes', 'yes', epsilon := 'much'", "are numbers"),
+        ("'votes', 'yes', epsilon := 'much'", "must be numbers"),
         ("'votes', 'yes', epsilon := 1.0, by := 'nope'", "nope is none of them"),
         ("'votes', 'nope', epsilon := 1.0", "empty set of columns"),
         ("'nope', 'yes', epsilon := 1.0", "nope"),
@@ -270,7 +270,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
     raw.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
     con.public("lookup")
     for ask in (con.sql, con.preview):
-        with pytest.raises(dp.StatementNotAllowed, match="stand alone"):
+        with pytest.raises(dp.StatementNotAllowed, match="must be the whole statement"):
             ask(statement)
     assert not session.releases
 
@@ -285,7 +285,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
         ("SELECT dp_randomized_response(yes, user_id) FROM votes", "constant or a parameter"),
         ("SELECT dp_randomized_response(yes, within := 3) FROM votes", "no option within"),
         ("SELECT dp_randomized_response(yes, 1.0, epsilon := 2.0) FROM votes", "no option epsilon"),
-        ("SELECT dp_randomized_response(sum(region), 1.0, [1, 2]) FROM votes", "one row only"),
+        ("SELECT dp_randomized_response(sum(region), 1.0, [1, 2]) FROM votes", "a single row only"),
         ("SELECT dp_randomized_response(DISTINCT yes, 1.0) FROM votes", "neither DISTINCT"),
         ("SELECT dp_randomized_response(yes, 1.0) FILTER (region = 1) FROM votes", "neither DISTINCT"),
         ("SELECT dp_randomized_response(yes, 1.0) FROM selected", "A view may leave rows out"),
@@ -293,9 +293,12 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
         ("SELECT dp_randomized_response(yes, 1.0) FROM nowhere", "no table nowhere"),
         ("SELECT dp_randomized_response(nothing, 1.0) FROM votes", "no column nothing"),
         ("SELECT dp_randomized_response(yes, ?) FROM votes", "No value was given"),
-        ("FROM dp_estimate_frequencies('votes', 'yes', epsilon := 1.0)", "public tables, and votes is none"),
-        ("FROM dp_estimate_frequencies('nowhere', 'yes', epsilon := 1.0)", "public tables, and nowhere is none"),
-        ("FROM dp_estimate_frequencies('lookup; SELECT 1', 'name', epsilon := 1.0)", "One statement|name of a table"),
+        ("FROM dp_estimate_frequencies('votes', 'yes', epsilon := 1.0)", "public tables, and votes is not public"),
+        ("FROM dp_estimate_frequencies('nowhere', 'yes', epsilon := 1.0)", "public tables, and nowhere is not public"),
+        (
+            "FROM dp_estimate_frequencies('lookup; SELECT 1', 'name', epsilon := 1.0)",
+            "one statement at a time|name of a table",
+        ),
         ("FROM dp_estimate_frequencies('(FROM votes)', 'yes', epsilon := 1.0)", "name of a table"),
         ("FROM dp_estimate_frequencies('lookup', 'nothing', epsilon := 1.0)", "no column nothing"),
         ("FROM dp_estimate_frequencies('lookup')", "a table and a column"),

@@ -8,7 +8,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._engines.polars import engine
 from dp_polars._release.run import request_of
-from dp_polars._sql import answers as asking
+from dp_polars._sql import queries as sql_queries
 from tests.plan.test_neighbours import difference, moved_cells, named_vector
 
 GENERATOR = np.random.default_rng(41)
@@ -57,10 +57,9 @@ def exact(rows, statement, parts):
     con = dp.connect(raw, session).public("places")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.secrets, "randbits", lambda _: 4_242)
-        patch.setattr(asking, "parts_for", lambda *_: parts)
-        ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
-        plan = one.question.plan
-        return one.engine(one.question.rows, request_of(plan)), plan
+        patch.setattr(sql_queries, "parts_for", lambda *_: parts)
+        (one,) = con._planned(statement, {}, {"epsilon": 0.5}).queries
+        return one.bounded_aggregates(one.question.rows, request_of(one.plan)), one.plan
 
 
 @pytest.mark.parametrize("parts", [1, 3])
