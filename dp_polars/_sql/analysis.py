@@ -91,6 +91,7 @@ class Aggregation:
     table: str
     queries: tuple[SqlQuery, ...]
     keys: tuple[str, ...]
+    """The columns of the grouping keys in the released table, in the order of the queries' keys."""
 
 
 @dataclass(frozen=True)
@@ -248,11 +249,11 @@ class _Analyser:
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
         keys = self._keys(node, relation, scope, reader)
-        key_names = tuple(key.name for key in keys)
+        columns = _key_columns(keys, aliases_of(node))
         nodes = {canonical(item): item for item in _private_calls(node)}
         context = self._context
         calls = [call_of(item, context.parser, context.parameters, context.sql) for item in nodes.values()]
-        answers = [unused_name(f"answer_{number}", key_names) for number in range(len(calls))]
+        answers = [unused_name(f"answer_{number}", [*columns, *aliases_of(node)]) for number in range(len(calls))]
         trees = self._values(calls, relation, reader)
         rows = relation.rows
         for one in conditions(node, reader, scope):
@@ -264,10 +265,10 @@ class _Analyser:
             together = [(calls[number], answers[number]) for number in numbers]
             queries.append(_query(together, replace(relation, rows=own), keys, trees))
         table = f"dp_released_{len(self.aggregations)}"
-        self.aggregations.append(Aggregation(table, tuple(queries), key_names))
+        self.aggregations.append(Aggregation(table, tuple(queries), columns))
         released = {text: column(table, answer) for text, answer in zip(nodes, answers, strict=True)}
-        released |= {canonical(key.node): column(table, key.name) for key in keys}
-        above = self._above(node, table, released, key_names, ctes)
+        released |= {canonical(key.node): column(table, name) for key, name in zip(keys, columns, strict=True)}
+        above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
 
     def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_Key]:
@@ -326,7 +327,7 @@ class _Analyser:
         return trees
 
     def _above(
-        self, node: Node, table: str, released: dict[str, Node], keys: tuple[str, ...], ctes: dict[str, Relation]
+        self, node: Node, table: str, released: dict[str, Node], keys: list[_Key], ctes: dict[str, Relation]
     ) -> Node:
         """Return a SELECT with its keys and private aggregates replaced by columns of the released table."""
 
@@ -355,14 +356,15 @@ class _Analyser:
         above = select_node(items, base_table(table), raised(node.get("having")))
         return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
 
-    def _check_above(self, node: Node, scope: Scope, keys: tuple[str, ...]) -> None:
+    def _check_above(self, node: Node, scope: Scope, keys: list[_Key]) -> None:
         for item in walk(node):
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
+                known = ", ".join(key.name for key in keys) or "none"
                 raise self._refuse(
                     item,
-                    f"{'.'.join(item['column_names'])} is neither a key ({', '.join(keys) or 'none'}) nor inside a "
+                    f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a "
                     "private aggregate, so it would show private rows. Add it to GROUP BY or aggregate it.",
                 )
         check_expression(node, scope)
@@ -454,6 +456,18 @@ def _together(calls: list[Call]) -> list[list[int]]:
         alone = call.spends or call.chooses
         groups.setdefault((rows, number if alone else -1), []).append(number)
     return list(groups.values())
+
+
+def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:
+    """Return the columns of the keys in the released table.
+
+    A key keeps its name unless SELECT gives that name to something else. HAVING and QUALIFY could then mean either one.
+    """
+    columns: list[str] = []
+    for key in keys:
+        others = [name for name, item in aliases.items() if canonical(item) != canonical(key.node)]
+        columns.append(unused_name(key.name, [*others, *columns]))
+    return tuple(columns)
 
 
 def _query(

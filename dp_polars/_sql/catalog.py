@@ -210,14 +210,15 @@ class Catalog:
         try:
             # DuckDB binds a relation without parameters, but runs it only when rows are fetched, and none are.
             relation = cursor.sql(f"SELECT * FROM {'.'.join(map(quoted, path))} LIMIT 0")  # noqa: S608 - quoted
-            pairs = list(zip(relation.columns, relation.types, strict=True))
+            names, kinds = relation.columns, relation.types
         except duckdb.Error:
             raise InvalidParameterError(
                 f"{'.'.join(path)} can't be read: its definition no longer fits the tables it selects from."
             ) from None
         finally:
             cursor.close()
-        return {name: _column(name, kind) for name, kind in pairs}
+        reads = [quoted(name) for name in names]
+        return {name: _column(read, kind) for name, read, kind in zip(names, reads, kinds, strict=True)}
 
     # ------------------------------------------------------------------ rows
 
@@ -346,10 +347,10 @@ class Catalog:
             cursor.close()
 
 
-def _column(name: str, kind: Any) -> TableColumn | str:
+def _column(read: str, kind: Any) -> TableColumn | str:
     """Return how a column is read, or the name of its type if that type is unusable over private rows."""
     dtype, written = polars_type(kind), str(kind)
     if dtype is None:
         return written
     to = _CONVERTED.get(written)
-    return TableColumn(quoted(name) if to is None else f"TRY_CAST({quoted(name)} AS {to})", dtype)
+    return TableColumn(read if to is None else f"TRY_CAST({read} AS {to})", dtype)

@@ -140,7 +140,7 @@ class PlannedStatement:
     def _released(self, aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.DataFrame:
         """Put the answers of one SELECT side by side. An answer that lacks a group is null there."""
         keys = list(aggregation.keys)
-        table, *others = [self._answers(query) for query in queries]
+        table, *others = [self._answers(query, keys) for query in queries]
         for frame in others:
             if keys:
                 table = table.join(frame, on=keys, how="full", nulls_equal=True, coalesce=True)
@@ -148,11 +148,11 @@ class PlannedStatement:
                 table = table.hstack(frame)
         return table.sort(keys) if keys else table
 
-    def _answers(self, query: PlannedQuery) -> pl.DataFrame:
+    def _answers(self, query: PlannedQuery, keys: list[str]) -> pl.DataFrame:
         release = query.release()
         self.releases.append(release)
-        frame = release.frame.rename(query.names())
-        if not query.query.keys and not frame.height:  # a choice found nothing to choose
+        frame = release.frame.rename({**dict(zip(query.query.keys, keys, strict=True)), **query.names()})
+        if not keys and not frame.height:  # a choice found nothing to choose
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         return frame
 
@@ -162,7 +162,7 @@ def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.Da
     schema: dict[str, Any] = {}
     for query in queries:
         own = result_schema(query.plan)
-        schema |= {name: own[name] for name in aggregation.keys}
+        schema |= {column: own[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
         schema |= {answer: own[name] for name, answer in query.names().items()}
     return pl.DataFrame(schema=schema)
 

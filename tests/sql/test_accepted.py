@@ -297,6 +297,22 @@ def test_names_of_earlier_items_can_be_used_in_later_ones(con):
     assert found["of_all"].sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("clause", ["HAVING region > 300", "QUALIFY region + 0 > 300", "ORDER BY -region"])
+def test_an_alias_wins_over_a_key_of_the_same_name(con, clause):
+    """Above the aggregation `region` is the count, although the key in GROUP BY is called region too."""
+    counted = VISITS.group_by("region").len().sort("len", descending=True)
+    found = con.sql(f"SELECT dp_count(*) AS region FROM visits GROUP BY visits.region {clause}", epsilon=HUGE)
+    assert [row[0] for row in found.fetchall()] == [n for n in counted["len"] if n > 300 or "ORDER" in clause]
+
+
+def test_a_public_column_with_the_name_of_the_unit_may_be_a_key(con):
+    con.register("owners", pl.DataFrame({"region": ["north", "south"], "user_id": [1, 2]})).public("owners")
+    query = "SELECT o.user_id, dp_count(*) AS n FROM visits v JOIN owners o ON v.region = o.region GROUP BY o.user_id"
+    found = con.sql(query, epsilon=HUGE)
+    assert found.columns == ["user_id", "n"]
+    assert found.fetchall() == [(k, VISITS.filter(region=r).height) for k, r in ((1, "north"), (2, "south"))]
+
+
 @pytest.mark.parametrize("above", ["upper(dp_count_units())", "dp_count_units() + [1]", "count(*) + dp_count_units()"])
 def test_what_cannot_run_above_is_refused_before_the_charge(con, session, above):
     with pytest.raises(dp.StatementNotAllowed, match="can't make sense"):

@@ -373,7 +373,7 @@ def test_refusals_say_why_and_cost_nothing(call, message):
         ("dp_noisy_max('rows', '3')", "dp_noisy_max needs a column"),
         ("dp_noisy_max('rows', NULL)", "needs a column|given as text"),
         ("dp_noisy_max('rows', 'who')", "reads the unit column"),
-        ("dp_noisy_max('rows', 'kind, n')", "An expression was expected"),
+        ("dp_noisy_max('rows', 'kind, n')", "Expected a single expression"),
         ("dp_noisy_max('rows', 'kind', candidates := ['a'])", "candidates= can't be read as kind"),
         ("dp_noisy_max('rows', 'kind', candidates := 3)", "candidates= is a list"),
         ("dp_noisy_max('rows', 'kind', value := 'n')", "bounds"),
