@@ -1,4 +1,4 @@
-"""Statements that a guarded connection answers: with next to no noise they equal DuckDB's own answer."""
+"""Statements that a guarded connection accepts. With almost no noise the result equals that of plain DuckDB."""
 
 import duckdb
 import numpy as np
@@ -148,7 +148,7 @@ def test_each_unit_total_and_other_options(con):
 
 
 def test_a_row_in_which_an_expression_fails_is_null_there_and_nothing_else_happens(con):
-    """Casts of text, overflow and logarithms of 0 fail in plain DuckDB; here they make one row's value null."""
+    """Casts of text, overflows and logarithms of 0 fail in plain DuckDB. Here they make the value of one row null."""
     found = con.sql(
         "SELECT CAST(note AS INTEGER) AS k, dp_count(*) AS n FROM visits GROUP BY k ORDER BY k NULLS FIRST",
         epsilon=HUGE,
@@ -297,12 +297,15 @@ def test_names_of_earlier_items_can_be_used_in_later_ones(con):
     assert found["of_all"].sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("clause", ["HAVING region > 300", "QUALIFY region + 0 > 300", "ORDER BY -region"])
+@pytest.mark.parametrize(
+    "clause", ["HAVING region > 740", "QUALIFY region > 740 AND count(*) OVER () > 0", "ORDER BY -region LIMIT 2"]
+)
 def test_an_alias_wins_over_a_key_of_the_same_name(con, clause):
     """Above the aggregation `region` is the count, although the key in GROUP BY is called region too."""
-    counted = VISITS.group_by("region").len().sort("len", descending=True)
+    counts = sorted(VISITS.group_by("region").len()["len"])
+    assert counts[1] <= 740 < counts[2]
     found = con.sql(f"SELECT dp_count(*) AS region FROM visits GROUP BY visits.region {clause}", epsilon=HUGE)
-    assert [row[0] for row in found.fetchall()] == [n for n in counted["len"] if n > 300 or "ORDER" in clause]
+    assert sorted(row[0] for row in found.fetchall()) == counts[2:]
 
 
 def test_a_public_column_with_the_name_of_the_unit_may_be_a_key(con):

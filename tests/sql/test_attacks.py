@@ -1,4 +1,4 @@
-"""What attackers tried on the guarded connection, and what keeps it out."""
+"""Attacks on guarded connections, and the errors that stop them."""
 
 import duckdb
 import numpy as np
@@ -146,11 +146,11 @@ def test_intervals_are_refused_before_the_charge(con, session):
     assert not session.releases
 
 
-# ---------------------------------------------------------------- a third attacker
+# ---------------------------------------------------------------- names, memory and functions
 
 
 def test_a_name_means_one_table_only(raw, con):
-    """A registered frame is not the table of the same name in a schema, and is found by no other name."""
+    """A registered frame is not the table of the same name in a schema, and has no other name."""
     con.public("main.lookup")
     con.register("lookup", VISITS)
     assert con.sql("SELECT * FROM main.lookup").columns == ["region", "zone"]
@@ -264,7 +264,7 @@ def test_a_time_that_no_clock_shows_is_null_and_nothing_else_happens(raw):
 
 
 def test_texts_do_not_grow_without_bounds(session):
-    """No TRY catches that memory is exhausted by the text of one person: what grows is cut."""
+    """TRY can't catch memory that runs out over one person's text, so texts that grow are cut."""
     frame = pl.DataFrame({"user_id": range(200), "s": ["a", ""] * 100})
     con = dp.connect(None, session)
     con.register("growing", frame)

@@ -1,4 +1,4 @@
-"""Choices in SQL, through both doors, whole and in parts: the answers, plans, prices and refusals of frames."""
+"""Choices in SQL: statements and functions give the same answers, plans, prices and errors as frames."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ from tests.choices.test_choices import KINDS, REGIONS, ROWS
 from tests.choices.test_choices import ranked as plain
 
 EPSILON = HUGE
-"""A candidate weighs exp(25) times as much, or more, for each row that it is ahead by; counts are off with 1e-20."""
+"""Each row by which a candidate leads multiplies its weight by at least exp(25). Counts are off with 1e-20."""
 OWNED = ROWS.drop_nulls("who")
 PLACES = pl.Enum(REGIONS)
 
@@ -48,7 +48,7 @@ def functions(paying):
     return raw
 
 
-# ---------------------------------------------------------------------- what is chosen
+# ---------------------------------------------------------------------- answers
 
 Q = pl.col("n")
 CALLS = [
@@ -85,7 +85,7 @@ def literal(value):
 
 
 def on_frame(name, column, words, summed, epsilon=EPSILON):
-    """Return the answer of a frame as rows: the keys, and the candidate or the list of them."""
+    """Return the answer of a frame as rows of the keys and the chosen candidate, or the list of candidates."""
     given = {"epsilon": epsilon, **words}
     if summed:
         given["score"] = dp.sum(summed["value"], bounds=summed["bounds"])
@@ -100,7 +100,7 @@ def on_frame(name, column, words, summed, epsilon=EPSILON):
 
 
 def statement(name, column, words, summed, epsilon=EPSILON):
-    """Return the SELECT of a choice."""
+    """Return a SELECT with a choice."""
     options = {option: value for option, value in words.items() if option not in ("by", "k")}
     arguments = [column, *([str(words["k"])] if "k" in words else [])]
     if summed:
@@ -224,7 +224,7 @@ def test_one_spend_is_shared_by_all_private_aggregates():
     paying = session(epsilon=1)
     con = dp.connect(raw_connection(), paying)
     con.sql("SELECT dp_noisy_max(kind), dp_count(*), dp_top_k(place, 2), dp_count_units() FROM rows", epsilon=0.4)
-    # Counts of the same rows are one release; each choice is one.
+    # Counts of the same rows share one release, and each choice is a release.
     assert sorted(float(entry.cost.epsilon) for entry in paying.releases) == pytest.approx([0.1, 0.1, 0.2])
     asked = "SELECT dp_noisy_max(kind, epsilon := 0.3), dp_noisy_min(place, epsilon := 0.4) FROM rows"
     with pytest.raises(dp.BudgetExceeded):
@@ -295,7 +295,7 @@ def test_rows_as_units_and_several_unit_columns():
         assert dict(found) == {group[0]: values for group, values in by.items()}
 
 
-# ---------------------------------------------------------------------- refused
+# ---------------------------------------------------------------------- errors
 
 REFUSED = [
     ("dp_noisy_max(*)", "dp_noisy_max needs a column: dp_noisy_max"),

@@ -1,4 +1,4 @@
-"""SQL expressions over private rows: what they mean is what DuckDB computes, and nothing that they do fails."""
+"""SQL expressions over private rows have the values that DuckDB computes, and they never fail."""
 
 import datetime
 from decimal import Decimal
@@ -120,7 +120,7 @@ def plain():
 
 @pytest.mark.parametrize("expression", SAME)
 def test_it_means_what_duckdb_computes(plain, expression):
-    # Of a text that is no date ours gives null, as everywhere.
+    # DuckDB fails on a text that is not a date; here the value is null.
     tried = expression.replace("strptime(", "try_strptime(") if expression.startswith("strptime(") else expression
     expected = plain.sql(f"SELECT {tried} AS x FROM rows").pl()["x"]
     found = computed(expression)
@@ -187,7 +187,7 @@ def test_every_function_of_the_list_is_compared_with_duckdb():
 
 @pytest.mark.parametrize("expression", SAME)
 def test_hostile_values_change_nothing_but_their_own_rows(expression):
-    """Alone, among others and in reverse each row has the same value, and nothing fails."""
+    """Each row has the same value alone, among other rows and in reverse order, and nothing fails."""
     tree = meant(expression)
     schema = {one: ROWS.schema[one] for one in sorted(tree.columns)}
     frame = hostile_frame(schema)
@@ -261,7 +261,7 @@ def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message)
 
 
 def test_steps_in_each_other_do_not_multiply():
-    """Each addition names its argument three times for Polars: 60 of them were more than it could ever compute."""
+    """Polars gets the argument of each addition three times, so 60 nested additions could once never be computed."""
     deep = "(" * 60 + "i" + " + 1)" * 60
     assert computed(f"{deep} > 0 OR {deep} + {deep} > 1").to_list() == [True, True, True, True, None, True]
     assert computed("greatest(" + ", ".join(f"i + {n}" for n in range(60)) + ")").to_list()[0] == 59

@@ -1,4 +1,4 @@
-"""What a name stands for: files by their object, types that no row decides, frames of other libraries."""
+"""Registered files and frames: how files are identified, and that no row decides a type."""
 
 import gzip
 import json
@@ -153,7 +153,7 @@ def test_types_have_one_name_each_and_others_are_refused():
 
 
 def test_the_quick_reading_of_text_is_the_slow_one():
-    """On random texts in which engines agree; those in which they don't are read by the slow one only."""
+    """Compare both readers on random regular texts. Irregular texts are read by the slow reader only."""
     import random
 
     rng, regular = random.Random(7), 0
@@ -171,7 +171,7 @@ def test_the_quick_reading_of_text_is_the_slow_one():
     assert 1500 < regular < 2900  # both readings were compared
 
 
-# ---------------------------------------------------------------------- files as objects
+# ---------------------------------------------------------------------- the identity of files
 
 
 def test_damaged_empty_and_nameless_files_are_refused_without_a_quote(tmp_path, session):

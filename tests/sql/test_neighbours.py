@@ -1,4 +1,4 @@
-"""One unit more or less moves the exact answers of a statement no further than its plan says, in every norm."""
+"""Adding or removing one unit moves the exact answers of a statement by at most the sensitivity in its plan."""
 
 import duckdb
 import numpy as np
@@ -47,7 +47,7 @@ STATEMENTS = [
 
 
 def exact(rows, statement, parts):
-    """Return the exact bounded answers of a statement and its plan, with a salt that both neighbours share."""
+    """Return the exact bounded answers of a statement and its plan. Both neighbours share one salt."""
     raw = duckdb.connect()
     raw.register("given", rows.to_arrow())
     raw.execute("CREATE TABLE rows AS FROM given")

@@ -1,4 +1,4 @@
-"""Statements that a guarded connection refuses: each for its own reason, named in the message, and at no cost."""
+"""Statements that a guarded connection refuses, each with its own reason in the message and at no cost."""
 
 import json
 
@@ -30,7 +30,7 @@ def con(tmp_path):
 
 
 REFUSED = [
-    # what is shown
+    # private rows in the result
     ("SELECT * FROM visits", "would show private rows"),
     ("FROM visits", "would show private rows"),
     ("SELECT region FROM visits", "would show private rows"),
@@ -69,7 +69,7 @@ REFUSED = [
     (f"SELECT (SELECT max(qty) FROM visits) AS k, {ONE} FROM visits GROUP BY k", "subquery inside an expression"),
     (f"SELECT {ONE} FROM visits GROUP BY ROLLUP (region)", "ROLLUP"),
     (f"SELECT {ONE} FROM visits GROUP BY GROUPING SETS ((region), (qty))", "GROUPING SETS"),
-    # private rows through a side door
+    # private rows in subqueries, macros and set operations
     ("SELECT (SELECT price FROM visits) AS x", "subquery over a private table"),
     ("SELECT * FROM lookup WHERE zone > ALL (SELECT qty FROM visits)", "subquery over a private table"),
     ("SELECT * FROM lookup LIMIT (SELECT count(*) FROM visits)", "not among|private table"),
@@ -176,7 +176,7 @@ def test_places_are_told_by_line_and_column(con):
 
 
 def test_every_kind_of_node_that_the_parser_gives_is_in_some_case():
-    """What no case covers would be accepted or refused by accident."""
+    """A kind of node without a case would be accepted or refused by accident."""
     raw = duckdb.connect()
     found = set()
 
