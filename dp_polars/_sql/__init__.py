@@ -20,5 +20,5 @@ Beside this path:
 
 DuckDB computes nothing on private rows. It hands over columns, and `dp_polars._engines` computes.
 
-May import: everything but the command line. Never: imported by other packages, except by the command line.
+May import: every package except `_cli`. Never: be imported by another package, except `_cli` and the top level.
 """

@@ -44,9 +44,9 @@ def joined(node: Node, left: Relation, right: Relation, context: Context) -> Rel
             "con.public(...), or create a view and declare its unit with con.private(...).",
         )
     if isinstance(left, PrivateRelation):
-        return _Lookup(node, left, right, context, private_left=True).relation()  # type: ignore[arg-type]
+        return _PublicJoin(node, left, right, context, private_left=True).relation()  # type: ignore[arg-type]
     if isinstance(right, PrivateRelation):
-        return _Lookup(node, right, left, context, private_left=False).relation()
+        return _PublicJoin(node, right, left, context, private_left=False).relation()
     both = PublicRelation(
         {**node, "left": left.node, "right": right.node},
         left.tables + right.tables,
@@ -60,7 +60,7 @@ def joined(node: Node, left: Relation, right: Relation, context: Context) -> Rel
     return both
 
 
-class _Lookup:
+class _PublicJoin:
     """A join of private with public rows."""
 
     def __init__(
