@@ -28,7 +28,7 @@ def planted(statements, monkeypatch):
         def sql(con, query, **_):
             return answer(con._database.connection, con)
 
-        monkeypatch.setattr(dp.sql.connection.GuardedConnection, "sql", sql)
+        monkeypatch.setattr("dp_polars._sql.connection.GuardedConnection.sql", sql)
         statements._renew()
         return statements
 
