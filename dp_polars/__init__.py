@@ -10,35 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dp_polars import mechanisms, theory
-from dp_polars._aggregates.functions import (
-    Asked,
-    corr,
-    count,
-    count_units,
-    cov,
-    histogram,
-    linear_regression,
-    max,
-    mean,
-    median,
-    min,
-    n_unique,
-    quantile,
-    std,
-    sum,
-    var,
-)
-from dp_polars._frame.namespace import private, put_namespace
-from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options
-from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._local.methods import ResponseOptions
-from dp_polars._many.domain_columns import Bins, bins
+from dp_polars import _aggregates, mechanisms, theory
+from dp_polars._aggregates import *  # noqa: F403
+from dp_polars._choices.plan import ChoicePlan
+from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ResponseOptions
+from dp_polars._frame.private_frame import PrivateFrame, private, register_namespace
+from dp_polars._many.domain import Bins, bins
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_queries import OnlineQueries
 from dp_polars._many.online_release import OnlineAnswer
+from dp_polars._many.synthesis import Synthesis
 from dp_polars._many.synthesis_plan import SynthesisPlan
-from dp_polars._many.synthesis_release import Synthesis
 from dp_polars._plan.plan import Plan
 from dp_polars._session import ROW, Budget, Closing, Cost, Fact, Release, Reservation, Session, Terms
 from dp_polars._session.current import current_session, set_session
@@ -69,12 +51,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ROW",
-    "Asked",
     "AuditResult",
     "Bins",
     "Budget",
     "BudgetExceeded",
     "ChoiceOptions",
+    "ChoicePlan",
     "Closing",
     "Cost",
     "DPError",
@@ -108,35 +90,21 @@ __all__ = [
     "audit",
     "bins",
     "connect",
-    "corr",
-    "count",
-    "count_units",
-    "cov",
     "current_session",
     "estimate_frequencies",
     "exponential_cost",
     "gaussian_cost",
-    "histogram",
-    "linear_regression",
-    "max",
-    "mean",
     "mechanisms",
-    "median",
-    "min",
-    "n_unique",
     "plot",
     "private",
     "pure_cost",
-    "quantile",
     "register",
     "set_session",
-    "std",
-    "sum",
     "theory",
-    "var",
 ]
+__all__ += _aggregates.__all__
 
-put_namespace()
+register_namespace()
 
 
 def __getattr__(name: str) -> object:

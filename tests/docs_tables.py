@@ -7,13 +7,16 @@ from pathlib import Path
 
 import polars as pl
 
+from dp_polars._aggregates import REGISTRY
 from dp_polars._expressions import OPERATIONS, Column, apply
 from dp_polars._expressions.operations import Operation
 from dp_polars._expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
 from dp_polars._sql.expressions import ROWWISE
 from dp_polars.errors import ExpressionNotAllowed
 
-PAGE = Path(__file__).parents[1] / "docs" / "expressions.md"
+_DOCS = Path(__file__).parents[1] / "docs"
+PAGE = _DOCS / "expressions.md"
+AGGREGATES_PAGE = _DOCS / "aggregates.md"
 
 _TYPES: dict[str, pl.DataType] = {
     "Boolean": pl.Boolean(),
@@ -108,5 +111,26 @@ def _row(operation: Operation) -> str:
     )
 
 
+_AGGREGATES_HEAD = """# The aggregates
+
+Each aggregate is a method of `df.dp` and of `preview`, a function for `group_by(...).agg(...)`, and a private aggregate
+in SQL. The cap on rows is `max_rows_per_group`. This page is made from the registry by `python -m tests.docs_tables`.
+
+| in Polars | in SQL | what it computes | rows of a unit beyond the cap | interval |
+|---|---|---|---|---|
+"""
+
+
+def aggregates_page() -> str:
+    """Return the page that lists the aggregates."""
+    lines = [
+        f"| `dp.{kind}` | {', '.join(f'`{one.usage(name)}`' for name in one.sql_names[:1])} | {one.summary} | "
+        f"{one.rows_beyond_the_cap.value} | {'yes' if one.has_interval() else 'no'} |"
+        for kind, one in REGISTRY.items()
+    ]
+    return _AGGREGATES_HEAD + "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
+    AGGREGATES_PAGE.write_text(aggregates_page(), encoding="utf-8")
     PAGE.write_text(page())

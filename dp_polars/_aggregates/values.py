@@ -1,94 +1,136 @@
-"""Value columns and their bounds, as a plan needs them: times and decimals are the whole numbers that they are."""
+"""The values of an aggregate: a checked expression, its type and its bounds.
+
+Times and decimals are handled as the integers that they are stored as, and so are their bounds.
+"""
 
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked, Bounds
-from dp_polars._expressions.check import CheckedExpression
-from dp_polars._numbers import count_of, exact
-from dp_polars._plan.query import Value
+from dp_polars._numbers import exact
 from dp_polars.errors import InvalidParameterError
 
-_TIMES = ("sum", "mean", "quantile", "median", "min", "max", "histogram")
-_MOST = {True: Fraction(2**62), False: Fraction(10**15)}
-_FINEST = 10**4
-_MOST_BINS = 10_000
+Bounds = tuple[Any, Any] | Literal["auto"] | None
+"""The smallest and the largest value that counts: numbers, or what the column holds (dates, times, decimals)."""
+
+AUTO_RANGE = (-(10**12), 10**12)
+"""Where bounds are looked for when they are estimated."""
+
+_LARGEST_BOUND = {True: Fraction(2**62), False: Fraction(10**15)}  # for times and decimals, and for plain numbers
 _EXAMPLES = {
     pl.Date: "datetime.date(2020, 1, 1), datetime.date(2030, 1, 1)",
     pl.Datetime: "datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1)",
     pl.Time: "datetime.time(8), datetime.time(18)",
     pl.Duration: "datetime.timedelta(0), datetime.timedelta(days=7)",
 }
-AUTO_RANGE = (-(10**12), 10**12)
-"""Where bounds are looked for, if they are estimated."""
 
 
-def value_of(
-    checked: CheckedExpression, dtype: pl.DataType, asked: Asked, bounds: Bounds, *, can_estimate: bool = True
-) -> Value:
-    """Return a value column of an aggregate, with its bounds."""
-    name, kind = checked.name, asked.kind
-    if kind in ("count", "count_units", "n_unique"):
-        if kind == "n_unique" and (dtype.is_nested() or dtype in (pl.Object, pl.Unknown)):
-            raise InvalidParameterError(f"{name} has the type {dtype}; its values can't be told apart. Cast it first.")
-        return Value(name=name, expression=checked.canonical, dtype=dtype)
-    numeric = dtype.is_integer() or dtype.is_float() or dtype.is_decimal() or dtype == pl.Boolean
-    if dtype in (pl.Int128, pl.UInt128) or not (numeric or (dtype.is_temporal() and kind in _TIMES)):
-        raise InvalidParameterError(
-            f"{name} has the type {dtype}; a {kind} needs integers or floats"
-            + (", decimals or times" if kind in _TIMES else " or decimals")
-            + ". Cast it first."
-        )
-    if kind == "sum" and dtype.is_temporal() and dtype != pl.Duration:
-        raise InvalidParameterError(f"{name} has the type {dtype}; there is no sum of points in time but of durations.")
-    if kind == "histogram" and asked.edges is not None:
-        return Value(name=name, expression=checked.canonical, dtype=dtype)
-    if isinstance(bounds, str) and bounds == "auto":
-        if dtype.is_temporal() or kind == "histogram":
-            what = "a histogram" if kind == "histogram" else f"points in time ({name})"
-            raise InvalidParameterError(f"The bounds of {what} can't be estimated; give them.")
-        if asked.per == "unit":
-            raise InvalidParameterError(
-                "bounds='auto' looks at rows, not at each unit's total (per='unit'); give them."
-            )
-        scale = 10**dtype.scale if isinstance(dtype, pl.Decimal) else 1
-        wide = (Fraction(AUTO_RANGE[0] * scale), Fraction(AUTO_RANGE[1] * scale))
-        return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=wide, auto=True)
-    return Value(
-        name=name, expression=checked.canonical, dtype=dtype, bounds=_bounds(bounds, name, dtype, can_estimate)
-    )
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """An expression that an aggregate reads.
+
+    Attributes
+    ----------
+    name
+        The name of its column.
+    expression
+        The expression as canonical text.
+    dtype
+        Its type.
+    bounds
+        The range to which it is clipped, in stored numbers; None if it isn't used as a number.
+    auto
+        Whether the bounds are to be estimated. `bounds` is then the range in which they are looked for.
+    """
+
+    name: str
+    expression: str
+    dtype: pl.DataType
+    bounds: tuple[Fraction, Fraction] | None = None
+    auto: bool = False
+
+    @property
+    def integers(self) -> bool:
+        """Whether the stored values are integers."""
+        return not self.dtype.is_float()
+
+    @property
+    def unit(self) -> Fraction:
+        """The value of one stored unit: 10**-scale for decimals, 1 otherwise."""
+        return Fraction(1, 10**self.dtype.scale) if isinstance(self.dtype, pl.Decimal) else Fraction(1)
+
+    @property
+    def lower(self) -> Fraction:
+        """The lower bound."""
+        return self._bounds()[0]
+
+    @property
+    def upper(self) -> Fraction:
+        """The upper bound."""
+        return self._bounds()[1]
+
+    @property
+    def answer_type(self) -> pl.DataType:
+        """The type of an answer that is one of the values, or a sum of them: integers stay integers."""
+        if self.dtype.is_integer() or self.dtype == pl.Boolean:
+            return pl.Int64()
+        if self.dtype.is_float():
+            return pl.Float64()
+        return pl.Decimal(38, self.dtype.scale) if isinstance(self.dtype, pl.Decimal) else self.dtype
+
+    def _bounds(self) -> tuple[Fraction, Fraction]:
+        if self.bounds is None:
+            raise ValueError("this value has no bounds")
+        return self.bounds
 
 
-def _bounds(given: Any, name: str, dtype: pl.DataType, can_estimate: bool) -> tuple[Fraction, Fraction]:
+def is_number(dtype: pl.DataType) -> bool:
+    """Whether a type holds numbers that an aggregate can add up."""
+    if dtype in (pl.Int128, pl.UInt128):
+        return False
+    return dtype.is_integer() or dtype.is_float() or dtype.is_decimal() or dtype == pl.Boolean
+
+
+def stored_bounds(
+    given: Any, name: str, dtype: pl.DataType, kind: str, *, can_estimate: bool
+) -> tuple[Fraction, Fraction]:
+    """Return the bounds of a column as stored numbers, or explain what bounds are for."""
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
+        estimate = (
+            "" if dtype.is_temporal() or not can_estimate else ', or say bounds="auto" to estimate them privately'
+        )
         raise InvalidParameterError(
-            f"Which values of {name} count at most? Say bounds={example}: values beyond are clipped, and "
-            "the bounds decide the noise. They must not be read off the data"
-            + ("." if dtype.is_temporal() or not can_estimate else " (bounds='auto' estimates them privately).")
+            f"{kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. Say "
+            f"bounds={example}. Don't read them off the data{estimate}."
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
-        raise InvalidParameterError("bounds= is a pair of numbers, the least and the largest: bounds=(0, 100).")
+        raise InvalidParameterError(
+            "bounds= takes a pair, the smallest and the largest value that counts: bounds=(0, 100)."
+        )
     lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
     if not lower < upper:
         raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.")
     largest = max(abs(lower), abs(upper))
-    if not Fraction(1, 10**100) < largest <= _MOST[not dtype.is_float() and not dtype.is_integer()]:
-        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and not both so close to 0.")
+    if not Fraction(1, 10**100) < largest <= _LARGEST_BOUND[not dtype.is_float() and not dtype.is_integer()]:
+        raise InvalidParameterError("bounds= must lie within -1e15 and 1e15, and must not both be that close to 0.")
     return lower, upper
 
 
+def auto_bounds(dtype: pl.DataType) -> tuple[Fraction, Fraction]:
+    """Return the range in which bounds are looked for, as stored numbers."""
+    scale = 10**dtype.scale if isinstance(dtype, pl.Decimal) else 1
+    return Fraction(AUTO_RANGE[0] * scale), Fraction(AUTO_RANGE[1] * scale)
+
+
 def stored_number(given: Any, what: str, name: str, dtype: pl.DataType) -> Fraction:
-    """Return a bound as the number that a column would store."""
+    """Return a number, a date or a time as the number that a column of this type stores."""
     if dtype.is_temporal():
         try:
             finer = isinstance(given, datetime.datetime) and dtype == pl.Date
@@ -97,56 +139,10 @@ def stored_number(given: Any, what: str, name: str, dtype: pl.DataType) -> Fract
             stored = pl.Series([given], dtype=dtype, strict=True).to_physical().item()
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
             raise InvalidParameterError(
-                f"{what} must be what {name} holds: a {dtype}, as in ({_EXAMPLES[dtype.base_type()]})."
+                f"{what} must have the type of {name}, {dtype}, as in ({_EXAMPLES[dtype.base_type()]})."
             ) from None
         return Fraction(stored)
     if isinstance(given, datetime.date | datetime.time | datetime.timedelta):
-        raise InvalidParameterError(f"{what} must be a number: {name} is of the type {dtype}.")
+        raise InvalidParameterError(f"{what} must be a number, because {name} has the type {dtype}.")
     number = exact(given, what)
     return number * 10**dtype.scale if isinstance(dtype, pl.Decimal) else number
-
-
-def edges_of(asked: Asked, value: Value) -> tuple[Fraction, ...]:
-    """Return the edges of a histogram's bins, rising."""
-    if asked.kind != "histogram":
-        return ()
-    if asked.edges is not None:
-        if asked.bins is not None or asked.bounds[0] is not None:
-            raise InvalidParameterError("A histogram has edges=[...], or bins= over bounds=, not both.")
-        if isinstance(asked.edges, str) or not isinstance(asked.edges, Iterable) or len(list(asked.edges)) < 2:
-            raise InvalidParameterError("edges= is a list of at least two edges: edges=[0, 10, 100].")
-        edges = [stored_number(edge, "edges", value.name, value.dtype) for edge in asked.edges]
-    else:
-        bins = count_of(10 if asked.bins is None else asked.bins, "bins")
-        width = (value.upper - value.lower) / bins
-        edges = [value.lower + place * width for place in range(bins + 1)]
-        if not value.dtype.is_float():
-            edges = [Fraction(math.floor(edge)) for edge in edges[:-1]] + [Fraction(math.ceil(edges[-1]))]
-    if len(edges) - 1 > _MOST_BINS:
-        raise InvalidParameterError(f"A histogram has at most {_MOST_BINS:,} bins.")
-    *inner, last = edges
-    shown = [Fraction(float(edge)) for edge in edges]
-    if not value.dtype.is_float():  # as whole numbers, of which the last bin has both edges
-        shown = [*(Fraction(math.ceil(edge)) for edge in inner), Fraction(math.floor(last) + 1)]
-    if any(not a < b for a, b in pairwise(shown)):
-        raise InvalidParameterError("The edges of a histogram must rise, and not be the same; use fewer bins.")
-    return tuple(edges)
-
-
-def quantiles_of(asked: Asked) -> tuple[tuple[Fraction, ...], bool]:
-    """Return the wanted quantiles, and whether several were asked for."""
-    given = asked.quantiles
-    if given is None and asked.kind != "quantile":
-        return (), False
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    listed = list(given) if several else [given]
-    if not listed or given is None or isinstance(given, str | datetime.date | datetime.time):
-        raise InvalidParameterError("quantile= is a number between 0 and 1, or a list of them.")
-    found = tuple(exact(one, "quantile") for one in listed)
-    if any(not 0 <= one <= 1 for one in found):
-        raise InvalidParameterError("quantile= must lie between 0 and 1.")
-    if any(one.denominator > _FINEST for one in found):
-        raise InvalidParameterError(f"quantile= is known to four digits at most, such as {1 / _FINEST:g}.")
-    if len(found) > 100:
-        raise InvalidParameterError("At most 100 quantiles of a column are answered at once.")
-    return found, several

@@ -25,6 +25,7 @@ from dp_polars._audit.limits import (
 from dp_polars._audit.neighbours import check_neighbours
 from dp_polars._audit.result import AuditResult
 from dp_polars._audit.samples import Floats, Names, Samples, joined, samples_of
+from dp_polars._choices.release import ChoiceRun
 from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, probability_of
 from dp_polars._plan.plan import Plan
 from dp_polars._release.rehearsal import Make, Rehearsal
@@ -247,7 +248,7 @@ def _price(probe: Rehearsal) -> Cost:
 
 def _is_gaussian(plan: Any) -> bool:
     """Whether what is released is numbers with Gaussian noise and nothing else."""
-    if not isinstance(plan, Plan) or plan.discovery is not None or plan.choosing is not None or plan.estimated:
+    if not isinstance(plan, Plan) or plan.discovery is not None or plan.estimated:
         return False
     return bool(plan.parts) and all(part.noise and part.noise.mechanism == "gaussian" for part in plan.parts)
 
@@ -325,7 +326,7 @@ def _copied(
     reads = reads if chance else 1
 
     def exact(make: Make) -> Any:
-        return [make.read() for _ in range(reads)] if isinstance(make, QueryRun) else []
+        return [make.read() for _ in range(reads)] if isinstance(make, QueryRun | ChoiceRun) else []
 
     found = [_within(question, frame, session, exact) for frame in inputs]
     numbers = max(numbers_in(exact, plan) for own in found for exact, plan in own)
@@ -338,7 +339,7 @@ def _copied(
 
 
 def _chooses(make: Make) -> bool:
-    return isinstance(make, QueryRun) and draws_at_random(make)
+    return isinstance(make, QueryRun | ChoiceRun) and draws_at_random(make)
 
 
 # ---------------------------------------------------------------- the judgement

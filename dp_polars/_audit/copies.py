@@ -13,10 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._audit.samples import Codes, Floats, Names, Samples, joined
-from dp_polars._choices.release import choose_rows
-from dp_polars._choices.scores import OWN
+from dp_polars._choices.plan import ChoicePlan
+from dp_polars._choices.release import OWN, ChoiceRun, choose_rows, score_request
 from dp_polars._engines.request import Exact
-from dp_polars._plan.plan import Choosing, Part, Plan
+from dp_polars._plan.plan import Part, Plan
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._release.run import QueryRun, request_of
 from dp_polars._sampling import SYSTEM_BITS
@@ -26,21 +26,23 @@ _AT_ONCE = 1 << 20  # rows of stacked groups and cells
 
 def can_be_copied(make: object) -> bool:
     """Whether the noise of many releases can be drawn at once; not of totals, which are made to agree."""
-    return isinstance(make, QueryRun) and not make.plan.query.rollup
+    return isinstance(make, ChoiceRun) or (isinstance(make, QueryRun) and not make.plan.query.rollup)
 
 
-def draws_at_random(make: QueryRun) -> bool:
+def draws_at_random(make: QueryRun | ChoiceRun) -> bool:
     """Whether what is read differs from one read to the next: a cap that chooses among rows, or an estimate.
 
     Sums are scaled down where a cap on rows binds, which is not random. Only rows of made-up data are looked at here.
     """
     plan = make.plan
-    if plan.estimates:
-        return True
-    request = request_of(plan)
-    keeps = [lane.cells.max_rows for lane in request.lanes if lane.cells is not None and lane.cells.max_rows]
-    if plan.choosing is not None and plan.made[0].cap.enforced is not None:
-        keeps.append(plan.made[0].cap.enforced)
+    if isinstance(plan, ChoicePlan):
+        request = score_request(plan)
+        keeps = [plan.cap.enforced] if plan.cap.enforced is not None else []
+    else:
+        if plan.estimates:
+            return True
+        request = request_of(plan)
+        keeps = [lane.cells.max_rows for lane in request.lanes if lane.cells is not None and lane.cells.max_rows]
     if not request.units or (request.max_groups is None and not keeps):
         return False
     rows = make.rows.lazy().collect(engine="in-memory")
@@ -53,20 +55,21 @@ def draws_at_random(make: QueryRun) -> bool:
     return bool(keeps) and int(rows.group_by(units + keys).len()["len"].max() or 0) > min(keeps)  # type: ignore[arg-type]
 
 
-def numbers_in(exact: Exact, plan: Plan) -> int:
+def numbers_in(exact: Exact, plan: Plan | ChoicePlan) -> int:
     """Return about how many numbers a release has."""
-    if plan.query.selection is not None:
-        return exact.groups.height * plan.query.selection.k
+    if isinstance(plan, ChoicePlan):
+        return exact.groups.height * plan.selection.k
     return exact.groups.height * sum(map(_each, plan.parts))
 
 
-def copies_of(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
+def copies_of(exact: Exact, plan: Plan | ChoicePlan, copies: int, names: Names) -> Samples:
     """Return what `copies` releases of the same exact aggregates tell, noise drawn anew for each."""
     height = max(1, exact.groups.height, *(table.height for table in exact.cells.values()))
     each = max(1, _AT_ONCE // height)
-    draw = _numbers if plan.choosing is None else _choices
-    parts = [draw(exact, plan, min(each, copies - start), names) for start in range(0, copies, each)]
-    found = joined(parts)
+    sizes = [min(each, copies - start) for start in range(0, copies, each)]
+    if isinstance(plan, ChoicePlan):
+        return joined([_choices(exact, plan, size, names) for size in sizes])
+    found = joined([_numbers(exact, plan, size) for size in sizes])
     # What was estimated is released with the plan.
     estimated = {
         f"estimated {one.what} {'' if one.value is None else one.value.name}": np.full(copies, float(value))
@@ -75,7 +78,7 @@ def copies_of(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
     return Samples(copies, {**found.numbers, **estimated}, found.codes)
 
 
-def _numbers(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
+def _numbers(exact: Exact, plan: Plan, copies: int) -> Samples:
     groups = exact.groups.height
     if not groups:
         return Samples(copies, {}, {})
@@ -114,24 +117,22 @@ def _stacked_cells(table: pl.DataFrame, groups: int, copies: int) -> pl.DataFram
     return stacked.with_columns(group=pl.col("group") + pl.Series(offset, dtype=pl.Int64))
 
 
-def _choices(exact: Exact, plan: Plan, copies: int, names: Names) -> Samples:
-    selection, choosing = plan.query.selection, plan.choosing
-    if selection is None or choosing is None:
-        raise ValueError("a plan without a choice")
+def _choices(exact: Exact, plan: ChoicePlan, copies: int, names: Names) -> Samples:
+    wanted = plan.selection.k
     leading = [f"key{i}" for i in range(len(plan.query.keys) - 1)]
     groups, starts = _groups(exact.groups, leading)
     if not len(starts):
         return Samples(copies, {}, {})
     candidates = np.array([names.code(name) for name in exact.groups[f"key{len(leading)}"].to_list()], np.int64)
-    rows, ranks = _chosen(exact, plan, choosing, starts, copies)
+    rows, ranks = _chosen(exact, plan, starts, copies)
     copy, row = np.divmod(rows, exact.groups.height)
     group = np.searchsorted(starts, row, side="right") - 1
-    table = np.full((copies, len(starts), selection.k), -1, np.int64)
+    table = np.full((copies, len(starts), wanted), -1, np.int64)
     table[copy, group, ranks - 1] = candidates[row]
     found: dict[str, Codes] = {
         f"choice {label} {rank}": np.ascontiguousarray(table[:, place, rank])
         for place, label in enumerate(groups)
-        for rank in range(selection.k)
+        for rank in range(wanted)
     }
     return Samples(copies, {}, found)
 
@@ -145,8 +146,8 @@ def _groups(table: pl.DataFrame, leading: list[str]) -> tuple[list[str], NDArray
     return [str(row) for row in first.select(leading).rows()], first["place"].to_numpy().astype(np.int64)
 
 
-def _chosen(exact: Exact, plan: Plan, choosing: Choosing, starts: NDArray[Any], copies: int) -> tuple[Any, Any]:
+def _chosen(exact: Exact, plan: ChoicePlan, starts: NDArray[Any], copies: int) -> tuple[Any, Any]:
     height = exact.groups.height
-    scores = np.tile(exact.groups[plan.parts[0].name].to_numpy(), copies)
+    scores = np.tile(exact.groups[plan.score.name].to_numpy(), copies)
     begin = (np.arange(copies)[:, None] * height + starts).ravel()
-    return choose_rows(scores, begin, plan, choosing, SYSTEM_BITS)
+    return choose_rows(scores, begin, plan, SYSTEM_BITS)

@@ -1,47 +1,26 @@
-"""Choices among candidates on a private frame: `noisy_max`, `noisy_min`, `top_k`, `select_best`."""
+"""The methods of a private frame that choose among candidates: `noisy_max`, `noisy_min`, `top_k`, `select_best`."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, Unpack
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked, Bounds
+from dp_polars._aggregates.values import Bounds
+from dp_polars._choices.question import BestChoice, Choice, Score, ScoreOf, best_question, choice_question
 from dp_polars._frame.options import By, ChoiceOptions, ExpressionLike
+from dp_polars._frame.question import FrameMethods
 
 Answer = TypeVar("Answer")
-Score = Asked | Literal["rows", "units"]
-ScoreOf = Callable[[pl.Expr], pl.Expr]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A choice in a user's words: among the values of a column, or of candidates by a score of their own."""
+class Choices(FrameMethods, Generic[Answer]):
+    """Choose the candidates with the best scores. Only their names are released; use `count` for the numbers."""
 
-    kind: Literal["noisy_max", "noisy_min", "top_k"]
-    column: ExpressionLike
-    score: Score
-    candidates: Any
-    k: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestChoice:
-    """A choice of the candidate with the largest sum of a score over rows, in a user's words."""
-
-    candidates: Any
-    score: ScoreOf
-    bounds: Bounds
-
-
-class Choices(Generic[Answer]):
-    """Which candidates have the best scores. Only their names come back; ask `count` for the numbers."""
-
-    @abstractmethod
-    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Answer: ...
+    def _choose(self, choice: Choice, by: By, options: ChoiceOptions) -> Answer:
+        chosen: Answer = self._resolve(options, lambda view: choice_question(view, choice, by, options))
+        return chosen
 
     def noisy_max(
         self,
@@ -52,24 +31,25 @@ class Choices(Generic[Answer]):
         score: Score = "rows",
         **options: Unpack[ChoiceOptions],
     ) -> Answer:
-        """Return the value of a column that most rows have, or nearly so; with `by`, of each group.
+        """Return the value of a column that most rows have, up to noise. With `by`, one for each group.
 
-        However many values a unit has, it costs no more: a thousand candidates that everyone may approve of need no
-        more noise than two.
+        The noise doesn't depend on how many candidates one unit counts for: a thousand candidates that everyone may
+        approve of need no more noise than two.
 
         Parameters
         ----------
         column
-            Whose values are the candidates: a name or a row-wise expression. Null is one only if it is listed.
+            The column whose values are the candidates: a name or a row-wise expression. Null is a candidate only if
+            it is listed.
         candidates
-            The public candidates. Not needed for Enum and Boolean columns; with a delta they can be discovered, and
-            then a group without a clear winner has no row.
+            The public candidates. Enum and Boolean columns don't need them. In a session with a delta they can be
+            discovered; a group without a clear winner then has no row.
         by
             The grouping keys.
         score
-            What a candidate is chosen by: "rows", "units", or `dp.count("x")` or `dp.sum("x", bounds=(0, 100))`.
+            What a candidate is chosen by: "rows", "units", `dp.count("x")` or `dp.sum("x", bounds=(0, 100))`.
         **options
-            The spend and the bounds: see `dp.ChoiceOptions`.
+            The spend and the caps: see `dp.ChoiceOptions`.
 
         Examples
         --------
@@ -91,7 +71,9 @@ class Choices(Generic[Answer]):
         score: Score = "rows",
         **options: Unpack[ChoiceOptions],
     ) -> Answer:
-        """Return the candidate with the lowest score, or nearly so. Candidates must be public.
+        """Return the candidate with the lowest score, up to noise. The candidates must be public.
+
+        The arguments are those of `noisy_max`.
 
         Examples
         --------
@@ -113,10 +95,10 @@ class Choices(Generic[Answer]):
         score: Score = "rows",
         **options: Unpack[ChoiceOptions],
     ) -> Answer:
-        """Return the `k` candidates with the highest scores, one after another: `rank` is 1 for the first.
+        """Return the `k` candidates with the highest scores, up to noise. The column `rank` is 1 for the first.
 
-        Fewer than `k` where candidates are discovered and no more of them stand out. Arguments are those of
-        `noisy_max`.
+        If candidates are discovered, fewer than `k` are returned where no more of them stand out. The other arguments
+        are those of `noisy_max`.
 
         Examples
         --------
@@ -136,26 +118,28 @@ class Choices(Generic[Answer]):
         by: By = None,
         **options: Unpack[ChoiceOptions],
     ) -> Answer:
-        """Return the candidate with the largest sum of a score over all rows, or nearly so.
+        """Return the candidate whose score, summed over all rows, is the largest, up to noise.
 
         Parameters
         ----------
         candidates
-            What is chosen from: numbers, texts, dates.
+            The public candidates: numbers, texts or dates.
         score
-            Takes a candidate as an expression and returns a row-wise expression: what a row adds to its score.
+            A function that takes a candidate as an expression and returns a row-wise expression: what a row adds to
+            the score of this candidate.
         bounds
-            The least and the largest that one row adds; what is beyond is clipped. They decide the noise.
+            The least and the largest value that one row adds. Values outside are clipped, and the noise grows with
+            the bounds.
         by
-            Grouping keys, which must be public.
+            The grouping keys, whose values must be public.
         **options
-            The spend and the bounds: see `dp.ChoiceOptions`. Of a unit with more than `max_rows_per_group` rows in a
-            group, that many chosen at random count.
+            The spend and the caps: see `dp.ChoiceOptions`. If a unit has more than `max_rows_per_group` rows in a
+            group, that many are chosen at random.
 
         Returns
         -------
         polars.DataFrame
-            With a column `candidate`.
+            The keys and a column `candidate`.
 
         Examples
         --------
@@ -171,4 +155,6 @@ class Choices(Generic[Answer]):
         >>> price.columns
         ['candidate']
         """
-        return self._choose(BestChoice(candidates=candidates, score=score, bounds=bounds), by, options)
+        choice = BestChoice(candidates=candidates, score=score, bounds=bounds)
+        chosen: Answer = self._resolve(options, lambda view: best_question(view, choice, by, options))
+        return chosen

@@ -1,54 +1,240 @@
-"""The plan of a choice: which candidates have the best scores.
+"""The plan of a choice: which candidates have the best scores. It never sees data.
 
-What one unit can change: in each of its groups it moves every score by at most `moves` = rows * max(|low|, |high|)
-steps, all in one direction if low >= 0 or high <= 0. How many candidates it counts for makes no difference, so only its
-rows for one candidate are capped, and its groups. With the weights exp(rate * score) a choice costs rate * moves if all
-scores move in one direction, and twice that otherwise, when a unit is added or removed; replaced, scores move by
-rows * (max(high, 0) - min(low, 0)) either way. Several are chosen one after another (peeled), each of them for that
-price. `choice_prices` has what all groups cost together.
+How one unit changes the scores. In each of its groups, adding or removing it moves every score by at most
+`moves` = max_rows * max(|low|, |high|) steps, and all scores in the same direction if low >= 0 or high <= 0. The number
+of candidates that it counts for makes no difference, so only its groups and its rows for one candidate are capped. A
+choice draws a candidate with weights exp(rate * score). It costs rate * moves if all scores move in the same direction,
+and twice that otherwise. Replacing a unit moves the scores by at most max_rows * (max(high, 0) - min(low, 0)), in
+either direction. Several candidates are chosen one after another (peeling), each at that price. `choice_prices` says
+what all groups cost together.
 
-Candidates from the data (Durfee and Rogers 2019, by a proof that fits the session's accounts). In a group let D be the
-`most` candidates of the highest positive scores, and let "nobody" compete with the score of the next one plus a gap
-g + s, where g is the most by which a candidate of D on one side, but not on the other, can lie above that next one:
-t * moves if units are added or removed, 2 t * moves if replaced (t units together). What is released are the candidates
-chosen before nobody is. Take neighbours with D and D', and M, M' the same peeling among nobody and what is in both. One
-draw finds a candidate outside of both with weight at most m exp(-rate * s) of nobody's own, m = |D - D'|. So every
-outcome of M has at least (1 + m exp(-rate * s))**-k of its probability there, and the rest, k m exp(-rate * s) at most,
-is a bad event that delta pays; M and M' are a peeling whose scores, nobody's too, move as above. A group that only one
-side has is one in which nobody was chosen. All changed groups share delta.
+Candidates discovered in the data (Durfee and Rogers 2019, with a proof that fits the session's accounting). In a group,
+let D be the `most` candidates with the highest positive scores. "Nobody" competes with them: its score is the next best
+score plus a gap g + s, where g bounds how far a candidate that is in D for one neighbour, but not for the other, can
+lie above that next best score: t * moves if t units are added or removed, 2 t * moves if they are replaced. The
+candidates that are chosen before nobody are released. Take neighbours with D and D', and let M and M' be the same
+peeling among nobody and the candidates that are in both. The candidates outside weigh at most m exp(-rate * s) times as
+much as nobody in each draw, where m = |D - D'|. So every outcome of M keeps at least (1 + m exp(-rate * s))**-k of its
+probability, and the rest, at most k m exp(-rate * s), is a bad event that delta pays for. M and M' are peelings whose
+scores, including nobody's, move as above. A group that only one neighbour has is one in which nobody was chosen. All
+changed groups share delta.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, Literal
 
+import polars as pl
+
+from dp_polars._aggregates.base import RowRule
+from dp_polars._aggregates.values import Value
+from dp_polars._engines.request import Lane
+from dp_polars._plan.base import BasePlan, Facts, hashed_text
 from dp_polars._plan.compile import pieces_of
-from dp_polars._plan.contribution import Bounds, bounds_of
-from dp_polars._plan.plan import Choosing, Limited, Part, Plan, delta_for, unit_delta_for
-from dp_polars._plan.query import Query, Selection
+from dp_polars._plan.contribution import Bounds, RowCap, bounds_of
+from dp_polars._plan.description import shown
+from dp_polars._plan.digest import public_digest
+from dp_polars._plan.plan import delta_for, unit_delta_for
+from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices
 from dp_polars._plan.spend import Wanted, allot
+from dp_polars._plan.statistics import Piece
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import Cost
 from dp_polars._session.minimum_price import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
-_FEWEST, _EACH = 100, 10  # so many candidates of a group compete if they come from the data: at least, for each wanted
+_LEAST_CANDIDATES, _CANDIDATES_PER_CHOICE = 100, 10
+"""How many discovered candidates of a group compete: at least 100, and at least 10 for each that is wanted."""
 
 
-def selection_plan(query: Query, selection: Selection, terms: Terms) -> Plan:
-    """Return the plan of a choice, or raise with what is missing."""
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which candidates are wanted, and among which.
+
+    Attributes
+    ----------
+    kind, k
+        The method that was called, and how many candidates are wanted in each group.
+    largest
+        Whether high scores are wanted.
+    candidates, candidates_rule
+        The public candidates, a frame with one column, and where they came from. None: they are discovered.
+    groups
+        The public keys of the groups in which candidates are chosen. None: they are discovered, or there is one group.
+    """
+
+    kind: Literal["noisy_max", "noisy_min", "top_k", "select_best"]
+    k: int
+    largest: bool
+    candidates: pl.DataFrame | None
+    candidates_rule: str
+    groups: pl.DataFrame | None
+
+    def public(self) -> dict[str, Any]:
+        """Return what belongs into a fingerprint."""
+        frames = {"candidates": self.candidates, "groups": self.groups}
+        digests = {name: None if frame is None else public_digest(frame) for name, frame in frames.items()}
+        return {**vars(self), **digests}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateLimit:
+    """How candidates are discovered: the `most` best of a group compete with one that stands for nobody.
+
+    Nobody's score is the next best score plus `gap` steps. `delta` pays for candidates that only one unit has.
+    """
+
+    most: int
+    gap: int
+    delta: Fraction
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChoicePlan(BasePlan):
+    """What a choice among candidates will do and cost. Prints as a table; `preview` makes it and spends nothing.
+
+    Attributes
+    ----------
+    query
+        The query for the scores. It has one aggregate, and the column of candidates is its last key.
+    selection
+        Which candidates are wanted.
+    bounds, cap
+        How many groups one unit counts in, and with how many rows for each candidate.
+    lanes, columns, score
+        What the engine computes, from which values, and the scores among it.
+    epsilon, prices
+        The epsilon of each choice, and the price of all of them as multiples of epsilon and epsilon**2.
+    rate
+        The weight of a candidate is exp(rate * score).
+    flips
+        Whether permute-and-flip is used, and not the exponential mechanism.
+    moves
+        The most steps by which adding or removing one unit moves a score.
+    limit
+        How candidates or groups are discovered. None: they are public.
+    unit_delta
+        What telling units apart by a hash costs; 0 if they are told apart exactly.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> votes = dp.private(pl.DataFrame({"party": ["left", "right"]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> plan = votes.preview.noisy_max("party", ["left", "right"], epsilon=0.5)
+    >>> plan.cost.epsilon, round(plan.expected_regret(), 1)
+    (Fraction(1, 2), 7.4)
+    """
+
+    query: Query
+    selection: Selection
+    bounds: Bounds
+    cap: RowCap
+    lanes: tuple[Lane, ...]
+    columns: tuple[Value, ...]
+    score: Piece
+    epsilon: Fraction
+    prices: tuple[Fraction, Fraction]
+    rate: Fraction
+    flips: bool
+    moves: int
+    limit: CandidateLimit | None
+    unit_delta: Fraction
+
+    def subject(self) -> Query:
+        """Return whose rows the question is about."""
+        return self.query
+
+    def title(self) -> str:
+        """Return the choice in a few words."""
+        *by, column = self.query.keys
+        groups = f" by {', '.join(key.name for key in by)}" if by else ""
+        kind = self.selection.kind
+        if kind == "select_best":
+            return f"select_best{groups}"
+        several = f" ({self.selection.k})" if kind == "top_k" else ""
+        return f"{kind}{several} of {column.name}{groups}, scored by {self.query.aggregates[0].title()}"
+
+    def fingerprint(self) -> bytes:
+        """Return bytes that are equal for equal choices, in every process."""
+        plain = {"query": self.query.fingerprint().decode(), "selection": self.selection.public()}
+        return json.dumps(plain, sort_keys=True).encode()
+
+    def expected_regret(self, confidence: float = 0.95) -> float | None:
+        """Return how far a chosen score lies below the best one at most, with this confidence; None if unknown.
+
+        Candidates weigh exp(rate * score), so those that are worse than the best by (ln n + ln 1/miss) / rate weigh
+        less than `miss` in all. Permute-and-flip is never worse (McKenna and Sheldon 2020).
+        """
+        count = None if self.selection.candidates is None else self.selection.candidates.height
+        if self.limit is not None:
+            count = min(self.limit.most, count or self.limit.most) + 1
+        if not count:
+            return None
+        steps = math.log(count / (1 - confidence)) / float(self.rate)
+        score = self.query.aggregates[0]
+        return steps * float(self.score.grid.step * score.unit)
+
+    def facts(self) -> Facts:
+        """Return the rows about bounds and the mechanism."""
+        query, selection, step = self.query, self.selection, float(self.score.grid.step)
+        grouped = len(query.keys) > 1
+        rows = []
+        if grouped:
+            rows.append(("groups per unit", f"{self.bounds.max_groups} ({self.bounds.max_groups_rule})"))
+        what = "group" if selection.kind == "select_best" else "candidate"
+        rows.append((f"rows per unit and {what}", f"{self.cap.max_rows} ({self.cap.rule})"))
+        per = "unit's total" if query.aggregates[0].row_rule is RowRule.CLIP_TOTAL else "row"
+        rows += [
+            ("value bounds", f"{shown(value, 0)} to {shown(value, 1)}, each {per}")
+            for value in query.aggregates[0].values
+            if value.bounds is not None
+        ]
+        rows.append(("a unit moves a score by", f"{self.moves * step:.6g} at most"))
+        how = "permute-and-flip" if self.flips else "exponential mechanism, by its bounded range"
+        each = "each choice" if selection.k * self.bounds.max_groups > 1 else "the choice"
+        rows.append(("choice", f"{how}, epsilon {float(self.epsilon):.6g} for {each}"))
+        if selection.candidates is not None:
+            rows.append(("candidates", f"{selection.candidates.height} public ({selection.candidates_rule})"))
+        if self.limit is not None:
+            within = " of its group" if grouped else ""
+            rows.append(
+                (
+                    "candidates" if selection.candidates is None else "groups",
+                    f"discovered: shown if a score is above about {self.limit.gap * step:.6g}, plus the one of rank "
+                    f"{self.limit.most + 1}{within} if there are so many (delta {float(self.limit.delta):.3g})",
+                )
+            )
+        if selection.groups is not None and grouped:
+            rows.append(("keys", f"{selection.groups.height} public groups"))
+        if self.unit_delta:
+            rows.append(("units", hashed_text(self.unit_delta)))
+        return rows
+
+    def accuracy(self) -> Facts:
+        """Return the row about the expected regret, if it is known."""
+        off = self.expected_regret()
+        if off is None:
+            return []
+        what = "the score" if self.selection.kind == "select_best" else self.query.aggregates[0].title()
+        return [("expected regret", f"95 % of choices are within {off:.6g} of the best ({what})")]
+
+
+def choice_plan(query: Query, selection: Selection, terms: Terms) -> ChoicePlan:
+    """Return the plan of a choice, or raise an error that says what is missing."""
     _check(query, selection, terms)
     bounds = bounds_of(replace(query, keys=query.keys[:-1], domain=selection.groups))
     pieces = pieces_of(query, bounds, terms, "split", scales=selection.kind != "select_best")
-    (score,) = pieces.pieces
+    (score,), (made,) = pieces.pieces, pieces.made
     low, high = score.grid.low, score.grid.high
     moves = score.max_rows * max(abs(low), abs(high))
     one_way = low >= 0 or high <= 0
-    # Replaced, scores move by `width` either way; added or removed, by `moves` one way or either.
+    # Replacing a unit moves scores by `width`, up or down; adding or removing one by `moves`.
     width = score.max_rows * (max(high, 0) - min(low, 0))
     replacement = Fraction(2 * width, moves if one_way else 2 * moves)
     pure, squared = choice_prices(bounds, terms, replacement)
@@ -58,58 +244,40 @@ def selection_plan(query: Query, selection: Selection, terms: Terms) -> Plan:
     check_price(terms, cost)
     epsilon = granted[0].epsilon
     rate = epsilon / (moves if one_way else 2 * moves)
-    unit_delta, limited = _deltas(query, selection, terms, bounds, cost, moves, rate)
-    used = unit_delta + (Fraction(0) if limited is None else limited.delta)
-    piece = replace(score, source="scores", what="scores", sensitivity=None, prices=prices)
-    return Plan(
+    unit_delta, limit = _deltas(query, selection, terms, bounds, cost, moves, rate)
+    used = unit_delta + (Fraction(0) if limit is None else limit.delta)
+    return ChoicePlan(
         query=query,
+        selection=selection,
         terms=terms,
         bounds=bounds,
+        cap=made.cap,
         lanes=pieces.lanes,
-        made=pieces.made,
         columns=pieces.columns,
-        parts=(Part(piece=piece, noise=None, epsilon=epsilon),),
-        units="",
-        discovery=None,
+        score=score,
+        epsilon=epsilon,
+        prices=prices,
+        rate=rate,
+        flips=flips,
+        moves=moves,
+        limit=limit,
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
-        choosing=Choosing(rate=rate, flips=flips, moves=moves, limited=limited),
     )
-
-
-def regret(plan: Plan, confidence: float = 0.95) -> float | None:
-    """Return how far a chosen score lies from the best one at most, with this confidence; None where it isn't known.
-
-    Candidates of a group weigh exp(rate * score), so those that are worse than the best by (ln n + ln 1/miss) / rate
-    weigh less than `miss` in all; permute-and-flip is never worse.
-    """
-    choosing, selection = plan.choosing, plan.query.selection
-    if choosing is None or selection is None:
-        return None
-    count = selection.candidates.height if selection.candidates is not None else None
-    if choosing.limited is not None:
-        count = min(choosing.limited.most, count or choosing.limited.most) + 1
-    if not count:
-        return None
-    piece = plan.parts[0].piece
-    steps = math.log(count / (1 - confidence)) / float(choosing.rate)
-    one = plan.query.aggregates[0]
-    unit = one.values[0].unit if one.kind == "sum" else Fraction(1)
-    return steps * float(piece.grid.step * unit)
 
 
 def _deltas(
     query: Query, selection: Selection, terms: Terms, bounds: Bounds, cost: Cost, moves: int, rate: Fraction
-) -> tuple[Fraction, Limited | None]:
-    """Return what telling units apart by a hash costs, and how candidates that come from the data are limited."""
+) -> tuple[Fraction, CandidateLimit | None]:
+    """Return the delta for telling units apart by a hash, and the limit on discovered candidates, which has its own."""
     delta = delta_for(query, terms, cost)
     unit_delta = Fraction(0) if selection.kind == "select_best" else unit_delta_for(query, terms, delta, 1)
     if query.domain is not None:
         return unit_delta, None
     times, sides = terms.group_size, 2 if terms.adjacency == "replace" else 1
-    most = max(_FEWEST, _EACH * selection.k)
+    most = max(_LEAST_CANDIDATES, _CANDIDATES_PER_CHOICE * selection.k)
     if selection.candidates is not None:
-        most = selection.candidates.height  # nothing to limit, only groups that are nobody else's
+        most = selection.candidates.height  # only groups are discovered, so no candidate has to be left out
     apart = min(most, times * sides) if not query.unit else most
     own = delta - unit_delta
     groups = times * sides * bounds.max_groups
@@ -117,11 +285,11 @@ def _deltas(
     gap = times * sides * moves + math.ceil(steps)
     if gap > MAX_SCALE:
         raise InvalidParameterError("The scores would not fit 64-bit numbers: use tighter bounds or a larger spend.")
-    return unit_delta, Limited(most=most, gap=gap, delta=own)
+    return unit_delta, CandidateLimit(most=most, gap=gap, delta=own)
 
 
 def _check(query: Query, selection: Selection, terms: Terms) -> None:
-    column = query.keys[-1].name
+    """Refuse choices that have no proof, or whose caps or candidates are missing."""
     if query.spend.within is not None or query.spend.mechanism is not None:
         raise InvalidParameterError(f"Say what {selection.kind} may cost with epsilon=, share= or rho=.")
     if "auto" in (query.max_rows, query.max_groups):
@@ -131,7 +299,8 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
     if selection.kind == "select_best":
         raise InvalidParameterError("select_best chooses in groups with public keys: pass keys=[...] for by=.")
     if not terms.native_delta:
-        missing = column if selection.candidates is None else ", ".join(key.name for key in query.keys[:-1])
+        by = ", ".join(key.name for key in query.keys[:-1])
+        missing = query.keys[-1].name if selection.candidates is None else by
         given = "candidates=[...]" if selection.candidates is None else "keys=[...]"
         raise InvalidParameterError(
             f"Which values of {missing} exist is private, and this session has no delta to discover them with. Give "
@@ -139,12 +308,12 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
         )
     if not selection.largest:
         raise InvalidParameterError(
-            f"{selection.kind} needs public candidates: nobody has the values that are not in the data. Pass "
-            "candidates=[...] (and keys=[...] with by=)."
+            f"{selection.kind} needs public candidates: the values with the lowest scores may not occur in the data at "
+            "all. Pass candidates=[...] (and keys=[...] with by=)."
         )
-    one = query.aggregates[0]
-    if one.values and one.values[0].bounds is not None and one.values[0].lower < 0:
+    score = query.aggregates[0]
+    if score.values and score.values[0].bounds is not None and score.values[0].lower < 0:
         raise InvalidParameterError(
-            "Candidates that come from the data are scored by what only adds up: give bounds= from 0 on, or public "
-            "candidates."
+            "Candidates can be discovered only if no row lowers a score: give bounds= that begin at 0 or above, or "
+            "pass public candidates=[...]."
         )

@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._cli.arguments import read_words, spend_of, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
@@ -100,7 +101,9 @@ def receipt(session: Session, releases: Sequence[Release], *, remembered: bool) 
         errors = [error for release in made for error in release.error.values()]
         if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "made", ())):
             lines.append(f"expected error: within {errors[0]:.6g} for 95 % of answers (privacy noise alone)")
-        elif len(releases) == 1 and isinstance(made[0].plan, Plan) and len(made[0].plan.made) == 1:
+        elif len(releases) == 1 and (
+            isinstance(made[0].plan, ChoicePlan) or (isinstance(made[0].plan, Plan) and len(made[0].plan.made) == 1)
+        ):
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]
     lines.append(f"left: {left_of(session)}")

@@ -1,1 +1,12 @@
-"""Front ends that build queries: `df.dp` for Polars, with its checked expressions and its options."""
+"""`df.dp` and `lf.dp`: private frames, their checked transformations and their questions.
+
+- `private_frame`: `PrivateFrame` with its transformations, `dp.private`, and the registration of `df.dp`.
+- `preview`: `Preview`, with the same methods, which return plans.
+- `methods`: the aggregates as methods. The other methods come from `_choices`, `_streams`, `_many` and `_local`.
+- `question`: what a question is: its view of a frame, its plan, its answer.
+- `queries`: from the arguments of aggregates to a planned question.
+- `options`: the options of all methods, and how they become a spend, caps and public keys.
+
+May import: everything but `_sql`, `_cli`, `_audit` and `_display.charts`. Only `private_frame` and `preview` import the
+feature folders; these import `options`, `question` and `queries` in turn.
+"""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
-from dp_polars._aggregates import functions as aggregates
-from dp_polars._aggregates.functions import Asked, Bounds
+from dp_polars import _aggregates as aggregates
+from dp_polars._aggregates.base import AggregateCall
+from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.options import By, ExpressionLike, Options
+from dp_polars._frame.queries import question_of
+from dp_polars._frame.question import FrameMethods
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
 Answer = TypeVar("Answer")
 
 
-class Questions(Generic[Answer]):
+class Questions(FrameMethods, Generic[Answer]):
     """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
 
     On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
     is released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
     """
 
-    @abstractmethod
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Answer: ...
+    def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer:
+        answer: Answer = self._resolve(options, lambda view: question_of(view, asked, by, options))
+        return answer
 
     def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:
         """Count rows, or the values of a column that are not null.
@@ -124,6 +127,15 @@ class Questions(Generic[Answer]):
         3.0
         """
         return self._ask(aggregates.mean(column, bounds=bounds), by, options)
+
+    def geometric_mean(
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+    ) -> Answer:
+        """Compute the geometric mean of a column whose values are clipped to positive `bounds`.
+
+        Arguments are those of `mean`.
+        """
+        return self._ask(aggregates.geometric_mean(column, bounds=bounds), by, options)
 
     def var(
         self,
@@ -331,7 +343,7 @@ class Grouped(Generic[Answer]):
     def __init__(self, questions: Questions[Answer], keys: list[ExpressionLike]) -> None:
         self._questions, self._keys = questions, keys
 
-    def agg(self, *asked: Asked, **words: Any) -> Answer:
+    def agg(self, *asked: AggregateCall, **words: Any) -> Answer:
         """Answer several aggregates in one pass over the data, with one charge.
 
         Parameters
@@ -353,17 +365,17 @@ class Grouped(Generic[Answer]):
         >>> answer.columns
         ['region', 'n', 'typical']
         """
-        named: dict[str | None, Asked] = {}
+        named: dict[str | None, AggregateCall] = {}
         for one in asked:
-            if not isinstance(one, Asked):
+            if not isinstance(one, AggregateCall):
                 raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with a name or without.")
-            name = one.kind if not one.columns or one.kind == "count" else _column_name(one)
+            name = one.aggregate.default_name(tuple(map(_column_name, one.columns)))
             if name in named:
                 raise InvalidParameterError(f"Two aggregates would be named {name}; give them names: agg(a=..., b=..).")
             named[name] = one
-        options = {name: word for name, word in words.items() if not isinstance(word, Asked)}
+        options = {name: word for name, word in words.items() if not isinstance(word, AggregateCall)}
         for name, word in words.items():
-            if isinstance(word, Asked):
+            if isinstance(word, AggregateCall):
                 if name in named:
                     raise InvalidParameterError(f"Two aggregates would be named {name}; give one another name.")
                 named[name] = word
@@ -372,8 +384,5 @@ class Grouped(Generic[Answer]):
         return self._questions._ask(named, self._keys or None, options)  # type: ignore[arg-type]
 
 
-def _column_name(one: Asked) -> str:
-    column = one.columns[0]
-    if len(one.columns) > 1:
-        return one.kind
+def _column_name(column: ExpressionLike) -> str:
     return column if isinstance(column, str) else column.meta.output_name()

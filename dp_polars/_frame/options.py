@@ -1,16 +1,16 @@
-"""The options that every aggregate takes, and how a user's words become a spend, keys and caps."""
+"""The options of all methods, and how they become a spend, caps and public keys."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
 
 import polars as pl
 
-from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, positive, probability_of
+from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, flag_of, positive, probability_of
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
@@ -22,35 +22,36 @@ MAX_DOMAIN = 10_000_000
 
 
 class Options(TypedDict, total=False):
-    """Options of every aggregate.
+    """The options of every aggregate.
 
     Attributes
     ----------
     epsilon, share, rho, within
-        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho; or the error that
-        an answer should stay within (with `confidence`, 0.95 if not given).
+        The spend, in one of these ways: the epsilon of this release, a share of the session's budget, a rho, or the
+        error that an answer should stay within (with probability `confidence`, 0.95 by default).
     delta
-        What discovering keys may use; by default the same share of the session's delta for keys.
+        The delta for discovering keys. By default it is as large a share of the session's delta as the spend is of the
+        budget.
     mechanism
-        "laplace" or "gaussian"; if not given the one with less noise, of nearly equal ones the cheaper.
+        "laplace" or "gaussian". The default is the one with less noise, or the cheaper one if they are nearly equal.
     keys
-        The public keys: a list for one key, a frame with the keys' names for several.
+        The public keys: a list for one key, a frame with the names of the keys for several.
     max_groups, max_rows_per_group
-        The most groups that one unit counts in, and the most rows that it adds to one; "auto": estimated privately from
-        a part of the spend.
+        The most groups that one unit counts in, and the most rows that it adds to one group. "auto" has them estimated
+        privately from a part of the spend.
     min_units
-        Discovered groups with fewer units are suppressed (up to the noise of the mechanism).
+        Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence
-        Adds `_low` and `_high`: the interval of the privacy noise. It knows nothing of what caps and bounds cut off,
-        and is not a sampling interval.
+        Adds the columns `_low` and `_high` with the interval of the privacy noise. The interval does not include what
+        caps and bounds cut off, and it is not a sampling interval.
     nonnegative
         Shows answers below 0 as 0.
     rollup
-        Of several public keys: adds the totals over the last key, the last two, and so on, which all agree.
+        For several public keys: adds the totals over the last key, the last two keys, and so on. All totals agree.
     fresh
-        Pays for new noise although the same release is stored.
+        Pays for new noise even if the same release is stored.
     session
-        The session that pays, if not the current one.
+        The session that pays, if it is not the current one.
 
     Examples
     --------
@@ -80,16 +81,16 @@ class Options(TypedDict, total=False):
 
 
 class OpeningOptions(TypedDict, total=False):
-    """Options of what is opened once and asked again and again, and of other questions with one spend.
+    """The options of streams, online queries and syntheses.
 
     Attributes
     ----------
     epsilon, share, rho
-        The spend, one of them: its own epsilon; a part of the session's budget; its rho.
+        The spend, in one of these ways: an epsilon, a share of the session's budget, or a rho.
     max_rows_per_group
         The most rows that one unit counts with.
     session
-        The session that pays, if not the current one.
+        The session that pays, if it is not the current one.
 
     Examples
     --------
@@ -108,24 +109,25 @@ class OpeningOptions(TypedDict, total=False):
 
 
 class ChoiceOptions(TypedDict, total=False):
-    """Options of a choice among candidates.
+    """The options of a choice among candidates.
 
     Attributes
     ----------
     epsilon, share, rho
-        The spend, one of them: this release's own epsilon; a part of the session's budget; its rho.
+        The spend, in one of these ways: the epsilon of this release, a share of the session's budget, or a rho.
     delta
-        What discovering candidates (or the keys of `by`) may use; by default the same share of the session's delta.
+        The delta for discovering candidates or the keys of `by`. By default it is as large a share of the session's
+        delta as the spend is of the budget.
     keys
-        The public keys of `by`: a list for one key, a frame with the keys' names for several.
+        The public keys of `by`: a list for one key, a frame with the names of the keys for several.
     max_groups
-        With `by`: the most groups that one unit counts in.
+        The most groups of `by` that one unit counts in.
     max_rows_per_group
         The most rows that one unit adds to the score of a candidate.
     fresh
-        Pays for a new choice although the same release is stored.
+        Pays for a new choice even if the same release is stored.
     session
-        The session that pays, if not the current one.
+        The session that pays, if it is not the current one.
 
     Examples
     --------
@@ -147,11 +149,41 @@ class ChoiceOptions(TypedDict, total=False):
     session: Session | None
 
 
-AnyOptions = Options | OpeningOptions | ChoiceOptions
+class ResponseOptions(TypedDict, total=False):
+    """The options of `randomized_response`.
+
+    Attributes
+    ----------
+    epsilon
+        The epsilon of each response. The price is `group_size` times that.
+    share, rho
+        Instead of epsilon: the whole price, as a share of the session's budget or as a rho.
+    fresh
+        Pays for new responses even if the same release is stored.
+    session
+        The session that pays, if not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ResponseOptions = {"epsilon": 1.0, "fresh": True}
+    >>> with dp.Session(epsilon=1.0, unit="user", adjacency="replace"):
+    ...     pl.DataFrame({"user": [1, 2], "vote": [True, False]}).dp.randomized_response("vote", **usual).height
+    2
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    fresh: bool
+    session: Session | None
+
+
+AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions
 
 
 def check_options(options: AnyOptions, aggregate: str, kind: type = Options, also: Sequence[str] = ()) -> None:
-    """Refuse options that no aggregate has; `also` is what else can be said by name."""
+    """Refuse unknown options. `also` names the arguments of the method, which count as known."""
     known = sorted({*kind.__annotations__, *also})
     for name in options:
         if name not in known:
@@ -161,7 +193,7 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options, als
 
 
 def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = False) -> Spend:
-    """Return the one way in which the spend was said, or the session's default."""
+    """Return the spend, which must be given in one way only, or the session's default."""
     options: dict[str, Any] = dict(given_options)
     epsilon, share, rho, within = (
         options.get("epsilon"),
@@ -172,7 +204,7 @@ def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = 
     given = {"epsilon": epsilon, "share": share, "rho": rho, "within": within}
     said = [name for name, value in given.items() if value is not None]
     if len(said) > 1:
-        raise InvalidParameterError(f"Say the spend in one way, not as {' and '.join(said)}.")
+        raise InvalidParameterError(f"Give the spend in one way, not as {' and '.join(said)}.")
     delta, mechanism, confidence = options.get("delta"), options.get("mechanism"), options.get("confidence")
     if mechanism not in (None, "laplace", "gaussian"):
         raise InvalidParameterError(f"mechanism must be 'laplace' or 'gaussian', got {mechanism!r}.")
@@ -195,8 +227,13 @@ def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = 
     )
 
 
+def fresh_of(options: Mapping[str, Any]) -> bool:
+    """Return whether a new release is paid for even if one is stored."""
+    return flag_of(options.get("fresh", False), "fresh")
+
+
 def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:
-    """Return a cap and where it came from: the call, else the session."""
+    """Return a cap and where it came from: the call or the session."""
     given, rule = options.get(name), f"{name} in the call"
     if given is None:
         given, rule = getattr(session.defaults, name), f"{name} of the session"
@@ -206,14 +243,14 @@ def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None
 
 
 def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[pl.DataFrame | None, str]:
-    """Return the public keys in their order and where they came from; None where keys are discovered."""
+    """Return the public keys in order and where they came from; None if keys are discovered."""
     if not keys:
         if options.get("keys") is not None:
-            raise InvalidParameterError("keys= lists public keys, but there is nothing to group by: say by=.")
+            raise InvalidParameterError("keys= lists public keys, but there is nothing to group by: pass by=.")
         return None, ""
     given = options.get("keys")
     if given is not None:
-        return _given_domain(given, keys), "keys= in the call"
+        return given_domain(given, keys), "keys= in the call"
     columns = [_own_domain(key) for key in keys]
     known = [column for column in columns if column is not None]
     if len(known) < len(keys):
@@ -229,7 +266,7 @@ def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[
 
 
 def _own_domain(key: Key) -> pl.Series | None:
-    """Return the values that a column's type allows: of Boolean and Enum, with null."""
+    """Return all values of a Boolean or Enum column, and null; None for other types."""
     if key.dtype == pl.Boolean:
         return pl.Series(key.name, [None, False, True])
     if isinstance(key.dtype, pl.Enum):
@@ -241,7 +278,7 @@ _WORDS = (pl.String, pl.Enum, pl.Categorical, pl.Binary)
 
 
 def _listed(values: list[Any], key: Key, what: str) -> pl.DataFrame:
-    """Return listed values as a frame; a value of another kind is refused, not converted."""
+    """Return listed values as a frame. A value of another kind is refused and not converted."""
     words = key.dtype in _WORDS
     try:
         column = pl.Series(key.name, values, dtype=pl.String if words and key.dtype != pl.Binary else key.dtype)
@@ -255,14 +292,18 @@ def _unlike(types: dict[str, pl.DataType], what: str) -> str:
 
 
 def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
-    """Return public candidates and where they came from; None where they are discovered. Null is one if listed."""
+    """Return the public candidates and where they came from; None if they are discovered."""
     if given is not None:
-        return _given_domain(given, (key,), "candidates"), "candidates= in the call"
+        return given_domain(given, (key,), "candidates"), "candidates= in the call"
     own = _own_domain(key)
     return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
 
 
-def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
+def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
+    """Return listed public values, checked, cast to the types of the keys and sorted.
+
+    `what` is the argument that listed them.
+    """
     names = [key.name for key in keys]
     types = {key.name: key.dtype for key in keys}
     if isinstance(given, pl.DataFrame):
@@ -286,7 +327,7 @@ def _given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.D
         if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
         frame = frame.cast(dict(types))  # type: ignore[arg-type]
-        if frame.schema != pl.Schema(types):  # a cast of lists and structs is one of what they hold
+        if frame.schema != pl.Schema(types):  # a cast of lists and structs casts what they hold
             raise InvalidParameterError(_unlike(types, what))
     except pl.exceptions.PolarsError:
         raise InvalidParameterError(_unlike(types, what)) from None

@@ -1,30 +1,36 @@
-"""`df.dp.preview`: the same questions, answered with their plan. Nothing is read and nothing is spent."""
+"""`df.dp.preview`: the methods of a private frame, which return their plan instead of an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._choices.methods import BestChoice, Choice, Choices
+from dp_polars._choices.methods import Choices
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._display.completion import PublicNames
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
-from dp_polars._frame.options import By, ChoiceOptions, OpeningOptions, Options
-from dp_polars._frame.queries import View
-from dp_polars._local.methods import Asking, Responses, response_question_of
+from dp_polars._frame.options import AnyOptions
+from dp_polars._frame.question import Question, View
+from dp_polars._local.methods import Responses
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._many.methods import PreviewMany
+from dp_polars._many.methods import ManyQueries
+from dp_polars._many.online_plan import OnlinePlan
+from dp_polars._many.synthesis_plan import SynthesisPlan
+from dp_polars._plan.base import BasePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._streams.plan import StreamPlan
 from dp_polars._streams.stream import Streams
 
-if TYPE_CHECKING:
-    from dp_polars._frame.private_frame import PrivateFrame
 
-
-class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], Responses[ResponsePlan], PublicNames):
-    """The questions of a private frame, answered with their plan.
+class Preview(
+    Questions[Plan],
+    Choices[ChoicePlan],
+    Streams[StreamPlan],
+    ManyQueries[OnlinePlan, SynthesisPlan],
+    Responses[ResponsePlan],
+    PublicNames,
+):
+    """The methods of a private frame. Each returns the plan of its question; nothing is read and nothing is spent.
 
     Examples
     --------
@@ -36,21 +42,9 @@ class Preview(PreviewMany, Questions[Plan], Choices[Plan], Streams[StreamPlan], 
     (12.0, 0.0)
     """
 
-    def __init__(self, frame: PrivateFrame[Any]) -> None:
-        self._frame = frame
-
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Plan:
-        return self._frame._question(asked, by, options).plan
+    def __init__(self, view: Callable[[AnyOptions], View]) -> None:
+        self._view = view
 
     @no_panics
-    def _ask_responses(self, asking: Asking) -> ResponsePlan:
-        return response_question_of(self._frame._view(asking.general), asking).plan
-
-    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Plan:
-        return self._frame._choice(choice, by, options).plan
-
-    def _view(self, options: Options | OpeningOptions) -> View:
-        return self._frame._view(options)
-
-    def _stream(self, plan: StreamPlan, view: View) -> StreamPlan:
-        return plan
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> BasePlan:
+        return question(self._view(options)).plan

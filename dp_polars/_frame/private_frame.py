@@ -1,18 +1,15 @@
-"""`df.dp` and `lf.dp`: a private frame, its checked transformations and its questions."""
+"""`PrivateFrame`, which is `df.dp` and `lf.dp`: checked transformations of private rows, and questions to them."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._choices.methods import BestChoice, Choice, Choices
-from dp_polars._choices.query import choice_question
-from dp_polars._choices.select_best import best_question
+from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.escaping import escaped
 from dp_polars._engines.polars.rows import PrivateRows, check_names
@@ -20,24 +17,20 @@ from dp_polars._expressions import Column, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
-from dp_polars._frame.options import AnyOptions, By, ChoiceOptions, ExpressionLike, Options
+from dp_polars._frame.options import AnyOptions, ExpressionLike
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.queries import Question, View, question_of
-from dp_polars._local.methods import Asking, Responses, response_question_of
-from dp_polars._local.release import run_responses
-from dp_polars._many.methods import PrivateMany
+from dp_polars._frame.question import Question, Source, View
+from dp_polars._local.methods import Responses
+from dp_polars._many.methods import ManyQueries
+from dp_polars._many.online_queries import OnlineQueries
+from dp_polars._many.synthesis import Synthesis
 from dp_polars._numbers import flag_of
-from dp_polars._plan.query import public_digest
-from dp_polars._release.answers import result_schema
-from dp_polars._release.lazy import deferred
-from dp_polars._release.run import run_plan
-from dp_polars._release.source import source_identity
+from dp_polars._plan.base import BasePlan
+from dp_polars._plan.digest import public_digest
 from dp_polars._session.current import current_session
-from dp_polars._session.reservation import release_key
 from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
-from dp_polars._streams.plan import StreamPlan
-from dp_polars._streams.stream import Stream, Streams, opened
+from dp_polars._streams.stream import Stream, Streams
 from dp_polars.errors import InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
@@ -47,12 +40,18 @@ Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
 
 
 class PrivateFrame(
-    PrivateMany, Questions[Frame], Choices[Frame], Streams[Stream], Responses[Frame], PublicNames, Generic[Frame]
+    Questions[Frame],
+    Choices[Frame],
+    Streams[Stream],
+    ManyQueries[OnlineQueries, Synthesis],
+    Responses[Frame],
+    PublicNames,
+    Generic[Frame],
 ):
-    """A frame whose rows stay private: it can be transformed and asked, not seen.
+    """A frame whose rows stay private: it can be transformed and asked questions, but not seen.
 
-    The guarantee is about the rows of the frame that `.dp` was called on; what happened to it before is the caller's
-    business. Transformations are checked: each row of the result depends on one row of the frame.
+    The guarantee is about the rows of the frame that `.dp` was called on. What happened to it before is up to the
+    caller. Transformations are checked so that each row of the result depends on one row of the frame.
 
     Examples
     --------
@@ -84,7 +83,7 @@ class PrivateFrame(
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
-        self._unit_of(session)  # says so if it is no unit
+        self._unit_of(session)  # raises an error if it is not a unit
         self._name, self._data_version = name, data_version
         self._steps: tuple[str, ...] = ()
         self._made: frozenset[str] = frozenset()
@@ -94,7 +93,10 @@ class PrivateFrame(
 
     @no_panics
     def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
-        """Keep the rows for which every predicate is true, and in which columns have the values of constraints."""
+        """Keep the rows for which every predicate is true and columns have the values of the constraints.
+
+        `unchecked=True` skips the check: the user then vouches that the predicates are row-wise and never fail.
+        """
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
@@ -107,7 +109,7 @@ class PrivateFrame(
 
     @no_panics
     def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
-        """Add or replace columns; the unit column can't be replaced."""
+        """Add or replace columns. The unit column can't be replaced."""
         if flag_of(unchecked, "unchecked"):
             return self._with_unchecked(expressions, named)
         checked = self._checked_columns(expressions, named, "with_columns")
@@ -119,7 +121,7 @@ class PrivateFrame(
 
     @no_panics
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
-        """Keep these columns; the unit column stays in any case."""
+        """Keep these columns. The unit column always stays."""
         if flag_of(unchecked, "unchecked"):
             made = self._with_unchecked(expressions, named)
             listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
@@ -138,7 +140,7 @@ class PrivateFrame(
 
     @no_panics
     def drop(self, *columns: str) -> PrivateFrame[Frame]:
-        """Leave these columns out; the unit column can't be."""
+        """Drop these columns. The unit column can't be dropped."""
         self._known(columns)
         self._keep_unit(set(columns), "drop")
         kept = [name for name in self._rows.schema if name not in columns]
@@ -146,7 +148,7 @@ class PrivateFrame(
 
     @no_panics
     def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
-        """Rename columns; the unit column keeps its name."""
+        """Rename columns. The unit column keeps its name."""
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
         schema = self._rows.schema
@@ -163,7 +165,7 @@ class PrivateFrame(
     def join(
         self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
     ) -> PrivateFrame[Frame]:
-        """Join a public frame by equal keys, which must be unique in it, so that no row is multiplied."""
+        """Join a public frame by equal keys. Its keys must be unique, so that no private row is multiplied."""
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
         names = [on] if isinstance(on, str) else list(on)
@@ -179,35 +181,25 @@ class PrivateFrame(
         rows = self._rows.make(texts) if texts else self._rows
         rows = rows.lookup(public, on=[(name, name) for name in names], how=how, columns=added)
         check_names(rows.schema)
-        # Public rows are part of the question, so they may be part of its name.
+        # Public rows are part of the question, so their digest may be stored with it.
         step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, made=added.values())
 
     @property
     def preview(self) -> Preview:
-        """The same questions, answered with their plan: what they would do and cost. Spends nothing."""
-        return Preview(self)
+        """The same methods, which return their plan: what a question would do and cost. Nothing is spent."""
+        return Preview(self._view)
 
-    # ------------------------------------------------------------------ from words to a question
-
-    def _ask(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Any:
-        return self._answer(self._question(asked, by, options), options)
-
-    def _choose(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Any:
-        return self._answer(self._choice(choice, by, options), options)
+    # ------------------------------------------------------------------ questions
 
     @no_panics
-    def _choice(self, choice: Choice | BestChoice, by: By, options: ChoiceOptions) -> Question:
-        question = best_question if isinstance(choice, BestChoice) else choice_question
-        return question(self._view(options), choice, by, options)  # type: ignore[arg-type]
-
-    @no_panics
-    def _question(self, asked: Asked | Mapping[str | None, Asked], by: By, options: Options) -> Question:
-        return question_of(self._view(options), asked, by, options)
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
+        """Answer a question: charge its price, read the rows and release."""
+        return question(self._view(options)).answer(Source(self._origin, self._name, self._data_version))
 
     @no_panics
     def _view(self, options: AnyOptions) -> View:
-        """Return what a question sees of this frame, or say why nobody can ask."""
+        """Return what a question sees of this frame, or raise an error that says why it can't be asked."""
         session = self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
@@ -215,45 +207,15 @@ class PrivateFrame(
         if missing:
             raise InvalidParameterError(
                 f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
-                f"{', '.join(self._schema())}. If it is called otherwise here, say dp.private(frame, "
+                f"{', '.join(self._schema())}. If the column has another name here, say dp.private(frame, "
                 f"unit={{{missing[0]!r}: 'the column here'}})."
             )
         self._own_unit(unit)
         if any(name.startswith("\0") for name in self._schema()):
-            raise InvalidParameterError("Names of columns that begin with a null character are dp_polars' own; rename.")
+            raise InvalidParameterError(
+                "Column names that begin with a null character are reserved for dp_polars; rename yours."
+            )
         return View(self._rows, self._steps, self._unchecked, unit, session, table)
-
-    @no_panics
-    def _stream(self, plan: StreamPlan, view: View) -> Stream:
-        return opened(plan, view)
-
-    @no_panics
-    def _answer(self, question: Question, options: Options | ChoiceOptions) -> Any:
-        plan, fresh = question.plan, flag_of(options.get("fresh", False), "fresh")
-
-        def name() -> bytes:
-            source = source_identity(self._origin, self._name, self._data_version)
-            return release_key(plan.query.fingerprint(), source)
-
-        def release() -> pl.DataFrame:
-            return run_plan(plan, question.rows, question.session, name=name, fresh=fresh, engine=question.engine).frame
-
-        if isinstance(self._origin, pl.DataFrame):
-            return release()
-        return deferred(release, result_schema(plan))
-
-    @no_panics
-    def _ask_responses(self, asking: Asking) -> Any:
-        question = response_question_of(self._view(asking.general), asking)
-        plan, fresh = question.plan, flag_of(asking.options.get("fresh", False), "fresh")
-
-        def name() -> bytes:
-            return release_key(plan.fingerprint(), source_identity(self._origin, self._name, self._data_version))
-
-        def release() -> pl.DataFrame:
-            return run_responses(plan, question.rows, question.session, name=name, fresh=fresh).frame
-
-        return release() if isinstance(self._origin, pl.DataFrame) else deferred(release, plan.schema)
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()
@@ -265,17 +227,17 @@ class PrivateFrame(
         return session
 
     def _unit_of(self, session: Session | None) -> TableUnit:
-        """Return who is protected here in a session; without one, what was said of this table alone."""
+        """Return who is protected in this table: the session's unit, or the unit that this table has of its own."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
         return table_unit(agreed, self._unit, weaker=weaker)
 
     def _unit_columns(self) -> tuple[str, ...]:
-        """Return the unit columns as far as they are known before a question: those of the session at hand."""
+        """Return the unit columns that are known before a question: those of the current session."""
         return self._unit_of(self._session or current_session()).columns
 
     def _own_unit(self, unit: tuple[str, ...]) -> None:
-        """Refuse a unit column that a step made: whichever session pays, units are those of the frame itself."""
+        """Refuse a unit column that a step made. Whichever session pays, units must come from the original frame."""
         made = self._made & set(unit)
         if made:
             raise InvalidParameterError(
@@ -289,7 +251,7 @@ class PrivateFrame(
         return self._rows.schema
 
     def _check_all(self, expression: Any, what: str) -> tuple[CheckedExpression, ...]:
-        """Return what an expression with selectors stands for, checked."""
+        """Return the checked expressions that an expression with selectors expands to."""
         return check_expressions(expression, schema=self._schema(), what=what)
 
     def _checked_columns(
@@ -304,7 +266,7 @@ class PrivateFrame(
         return checked
 
     def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
-        """Add columns on the user's word that they are row-wise and total."""
+        """Add columns that nobody checked: the user vouches that they are row-wise and never fail."""
         rows = self._rows.lazy().with_columns(*expressions, **named)
         before, after = self._schema(), rows.collect_schema()
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
@@ -342,7 +304,7 @@ class PrivateFrame(
         return after
 
     def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
-        """Return the frame after a step that nobody checked: it may not even have a text that names it."""
+        """Return the frame after a step that nobody checked. It has a random name, as it may not have a text."""
         after = self._after(PrivateRows(rows), kind, secrets.token_hex(16), made=made)
         after._unchecked = True
         return after
@@ -352,6 +314,49 @@ class PrivateFrame(
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError(
-            "A private frame can't be copied or pickled: the copy would hold the rows. Pass what was released, or make "
-            "the frame private where it is asked."
+            "A private frame can't be copied or pickled: the copy would hold the rows. Pass on what was released, or "
+            "make the frame private where it is asked."
         )
+
+
+def private(
+    frame: Frame,
+    session: Session | None = None,
+    unit: UnitWords = None,
+    name: str | None = None,
+    data_version: str | None = None,
+    weaker_unit: bool = False,
+) -> PrivateFrame[Frame]:
+    """Make a frame private. This is `df.dp` with options, in a form that editors and type checkers understand.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame or LazyFrame.
+    session
+        The session that pays. The default is the current one.
+    unit
+        The unit of this table, if it differs from the session's. Use a mapping if the columns have other names here,
+        `{"user_id": "customer_id"}`, or some of the session's columns for a coarser unit, which doubles the noise.
+    name, data_version
+        If both are given, releases are found again by them in every process, until the version changes.
+    weaker_unit
+        Allows any other `unit`, which may protect less than the session promises. The owner of the data vouches for
+        this, and the plan and the ledger repeat it.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = dp.private(pl.DataFrame({"user": [1, 2]}), session=dp.Session(epsilon=1.0, unit="user"))
+    >>> visits.count_units(epsilon=0.5).columns
+    ['count_units']
+    """
+    return PrivateFrame(
+        frame, session=session, unit=unit, name=name, data_version=data_version, weaker_unit=weaker_unit
+    )
+
+
+def register_namespace() -> None:
+    """Register the namespace `dp` for DataFrame and LazyFrame."""
+    pl.api.register_dataframe_namespace("dp")(PrivateFrame)
+    pl.api.register_lazyframe_namespace("dp")(PrivateFrame)

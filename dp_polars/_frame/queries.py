@@ -2,68 +2,51 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._aggregates.values import edges_of, quantiles_of, value_of
+from dp_polars._aggregates.base import Aggregate, AggregateCall
+from dp_polars._aggregates.values import Value
 from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, spend_of
-from dp_polars._numbers import count_of, flag_of, positive, probability_of
+from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, spend_of
+from dp_polars._frame.question import TableQuestion, View
+from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.plan import Plan, plan_of
-from dp_polars._plan.query import UNIT_STEP, Aggregate, Key, Query, Value
-from dp_polars._release.answers import BIN, WITHOUT_INTERVAL
-from dp_polars._release.moments import REGRESSION
-from dp_polars._release.run import Engine
-from dp_polars._session.session import Session
-from dp_polars._session.terms import TableUnit, Terms, table_terms
+from dp_polars._plan.query import Key, Query
+from dp_polars._release.answers import result_schema
+from dp_polars._release.run import Engine, run_plan
+from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
 
 @dataclass(frozen=True)
-class View:
-    """What a question sees of a private frame: its rows and steps, who is protected and who pays."""
+class AggregateQuestion(TableQuestion[Plan]):
+    """Planned aggregates, and the rows with the columns that the engine reads."""
 
-    rows: PrivateRows
-    steps: tuple[str, ...]
-    unchecked: bool
-    unit: tuple[str, ...]
-    session: Session
-    table: TableUnit | None = None
-    """How the unit was said, if not by the session alone."""
-
-    def __post_init__(self) -> None:
-        if self.table is not None and self.table.relation != "agreed":  # another unit, another question
-            said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
-            object.__setattr__(self, "steps", (*self.steps, said))
+    engine: Engine | None = None
+    """The engine that aggregates the rows, if it is not the usual one."""
 
     @property
-    def terms(self) -> Terms:
-        """The terms under which this table is asked."""
-        return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
+    def schema(self) -> dict[str, pl.DataType]:
+        """The names and types of the released table, known before it exists."""
+        return result_schema(self.plan)
+
+    def release(self, name: Callable[[], bytes]) -> Release:
+        """Return the stored release of this question, or charge its price and make one."""
+        return run_plan(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
 
 
-@dataclass(frozen=True)
-class Question:
-    """A planned query and the rows it will be asked of."""
-
-    plan: Plan
-    rows: PrivateRows
-    session: Session
-    engine: Engine | None = None
-    """What aggregates the rows, if not the usual engine."""
-
-
-def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, options: Options) -> Question:
+def question_of(
+    view: View, asked: Mapping[str | None, AggregateCall] | AggregateCall, by: By, options: Options
+) -> AggregateQuestion:
     """Return the question that a call means, or say what is missing; without a name an aggregate has its column's."""
-    named = {None: asked} if isinstance(asked, Asked) else dict(asked)
+    named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
     check_options(options, ", ".join(one.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.schema
@@ -94,19 +77,20 @@ def question_of(view: View, asked: Mapping[str | None, Asked] | Asked, by: By, o
         unchecked=view.unchecked,
         integer_unit=is_integer(unit, schema),
         rollup=flag_of(options.get("rollup", False), "rollup"),
-        unfolded=isinstance(asked, Asked),
+        unfolded=isinstance(asked, AggregateCall),
     )
     plan = plan_of(query, view.terms)
-    return Question(plan, engine_rows(view, key_columns, expressions, plan), session)
+    rows = engine_rows(view, key_columns, expressions, plan.columns)
+    return AggregateQuestion(plan, rows, session, fresh_of(options))
 
 
 def engine_rows(
-    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], plan: Plan
+    view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], columns: Sequence[Value]
 ) -> PrivateRows:
     """Return the rows with the columns that a bounded request names."""
     made = unit_columns(view)
     made |= {f"key{i}": item.tree for i, item in enumerate(keys)}
-    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(plan.columns)}
+    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(columns)}
     return view.rows.make(made, keep=False)
 
 
@@ -116,37 +100,19 @@ def unit_columns(view: View, prefix: str = "") -> dict[str, Expression]:
     return {f"{prefix}unit{i}": Column(name, schema[name]) for i, name in enumerate(view.unit)}
 
 
-def aggregate_of(name: str | None, asked: Asked, view: View, expressions: dict[str, Expression]) -> Aggregate:
-    """Return one aggregate, checked; its value expressions are added to `expressions` by their canonical text."""
-    schema = view.rows.schema
-    if asked.per not in ("row", "unit"):
-        raise InvalidParameterError(f"per must be 'row' or 'unit', got {asked.per!r}.")
-    if asked.per == "unit" and asked.kind != "sum":
-        raise InvalidParameterError(f"per='unit' clips each unit's total, which only a sum has, not a {asked.kind}.")
-    pairs = [isinstance(own, tuple | list) or own in (None, "auto") for own in asked.bounds]
-    if len(asked.columns) > 1 and (len(pairs) != len(asked.columns) or not all(pairs)):
-        raise InvalidParameterError("bounds= of two columns is a pair for each: bounds=((0, 1), (0, 100)).")
+def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions: dict[str, Expression]) -> Aggregate:
+    """Return one aggregate, checked. Its value expressions are added to `expressions` by their canonical text."""
+    aggregate, schema = call.aggregate, view.rows.schema
+    pairs = [isinstance(own, tuple | list) or own in (None, "auto") for own in call.bounds]
+    if len(aggregate.columns) > 1 and (len(pairs) != len(call.columns) or not all(pairs)):
+        raise InvalidParameterError("bounds= of two columns takes a pair for each: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
-    for column, bounds in zip_longest(asked.columns, asked.bounds):
-        checked = check_expression(column, schema=schema, what=asked.kind)
-        values.append(value_of(checked, checked.dtype, asked, bounds))
+    for column, bounds in zip_longest(call.columns, call.bounds):
+        checked = aggregate.prepared(check_expression(column, schema=schema, what=call.kind), bounds)
+        values.append(aggregate.value(checked, bounds, call))
         expressions[checked.canonical] = _plain(checked.tree)
-    quantiles, several = quantiles_of(asked)
-    ddof = asked.ddof
-    if not isinstance(ddof, int) or isinstance(ddof, bool) or not 0 <= ddof <= 1000:
-        raise InvalidParameterError("ddof= is a whole number, 1 for a sample and 0 for a population.")
-    own = asked.kind if not values or asked.kind == "count" or len(values) > 1 else values[0].name
-    return Aggregate(
-        kind=asked.kind,
-        name=own if name is None else name,
-        values=tuple(values),
-        per=asked.per,
-        quantiles=quantiles,
-        several=several,
-        ddof=ddof,
-        edges=edges_of(asked, values[0]) if values else (),
-        weight=positive(asked.weight, "weight"),
-    )
+    own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
+    return aggregate.parse(call, own, tuple(values))
 
 
 def _plain(tree: Expression) -> Expression:
@@ -159,25 +125,24 @@ def _plain(tree: Expression) -> Expression:
 def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
     names = [key.name for key in keys]
     for one in aggregates:
-        own = [one.name, f"{one.name}_low", f"{one.name}_high"]
-        if len(aggregates) == 1:
-            own += {"histogram": [*BIN, "count"], "linear_regression": list(REGRESSION)}.get(one.kind, [])
-        clash = set(own) & set(names)
+        own = list(one.schema(interval=intervals))
+        extra = list(one.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
+        clash = {one.name, f"{one.name}_low", f"{one.name}_high", *own, *extra} & set(names)
         if clash:
             raise InvalidParameterError(
-                f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers; give one an "
-                "alias."
+                f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers. Give one of "
+                "them an alias."
             )
-        names += own[:3] if intervals else own[:1]
+        names += own
 
 
 def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None:
     confidence = options.get("confidence")
     if confidence is None:
         return None
-    without = [one.kind for one in aggregates if one.kind in WITHOUT_INTERVAL]
+    without = [one.kind for one in aggregates if not one.has_interval()]
     if len(without) == len(aggregates):
-        raise InvalidParameterError(f"No interval is known for a {' or '.join(without)}; ask without confidence=.")
+        raise InvalidParameterError(f"No interval is known for {' or '.join(without)}. Ask without confidence=.")
     return probability_of(confidence, "confidence")
 
 

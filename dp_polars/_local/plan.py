@@ -1,7 +1,7 @@
-"""The plan of randomized responses: the local model. It holds no data.
+"""The plan of randomized responses, the local model. It never sees data.
 
-What one unit can change: its one response, whose law moves by a factor of at most e**epsilon; `group_size` units change
-as many independent responses, so their epsilons add up. How many responses there are is not hidden: under "replace" it
+One unit changes one response, whose probabilities move by a factor of at most e**epsilon. `group_size` units change as
+many independent responses, so their epsilons add up. The number of responses is not hidden: in a "replace" session it
 is the same for neighbours.
 """
 
@@ -13,10 +13,9 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._display.fact_table import AsTable
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
-from dp_polars._plan.pure_spend import pure_opening
-from dp_polars._plan.query import UNIT_STEP, Spend, public_digest
+from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
+from dp_polars._plan.digest import public_digest
+from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
 from dp_polars._session.minimum_price import check_price
 from dp_polars._session.pricing import pure_cost
@@ -28,19 +27,17 @@ _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ResponsePlan(AsTable):
-    """What will happen to a column that is released by randomized response.
+class ResponsePlan(FramePlan):
+    """What randomized response will do to a column, and what it costs. Prints as a table.
 
     Attributes
     ----------
     name, expression
-        The column: its name, and its expression as canonical text.
+        The name of the column, and its expression as canonical text.
     categories, rule
-        All possible responses, and where they came from, in words.
+        All possible responses, and where they came from.
     channel
-        The law of each response.
-    cost
-        The price of all.
+        The probabilities of each response.
     """
 
     name: str
@@ -48,15 +45,10 @@ class ResponsePlan(AsTable):
     categories: pl.Series
     rule: str
     channel: Channel
-    cost: Cost
-    terms: Terms
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
 
     @property
     def epsilon(self) -> Fraction:
-        """The epsilon of each response: what `dp.estimate_frequencies` takes, if there is no `resample`."""
+        """The epsilon of each response. `dp.estimate_frequencies` takes it, unless there is a `resample`."""
         return self.channel.epsilon
 
     @property
@@ -65,7 +57,7 @@ class ResponsePlan(AsTable):
         return {self.name: self.categories.dtype}
 
     def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal questions, in every process."""
+        """Return bytes that are equal for equal questions, in every process. Stored responses are found by them."""
         plain = [
             "randomized_response", self.name, self.expression, public_digest(self.categories.to_frame()),
             str(self.channel.epsilon), str(self.channel.resample), self.unit, self.steps, self.unchecked,
@@ -80,33 +72,39 @@ class ResponsePlan(AsTable):
         unit = unit_text(self.terms, self.unit)
         return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, {unit}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
+    def title(self) -> str:
+        """Return the question in a few words."""
+        return f"randomized_response of {self.name}"
+
+    def protects(self) -> str:
+        """Return who is protected against what, in words."""
+        return f"{super().protects()}: values, not presence"
+
+    def facts(self) -> Facts:
+        """Return the rows about the categories and their probabilities."""
         channel = self.channel
         form = "the truth, or else one of the other categories"
         if channel.resample is not None:
             form = f"the truth, or with probability {float(channel.resample):.6g} any category (resample)"
-        rows = [
-            ("query", f"randomized_response of {self.name}{steps_text(self.steps)}"),
-            ("protects", f"{protected_text(self.terms, self.unit)}: values, not presence"),
+        return [
             ("rows", "one response of each unit, in random order"),
             ("categories", f"{channel.size} ({self.rule})"),
             ("form", form),
             ("truth", f"with probability {channel.truthful:.6g}, each other category {channel.other:.6g}"),
             ("epsilon of each response", f"{float(self.epsilon):.6g}"),
-            ("price", price_text(self.terms, self.cost)),
-            ("standard error", f"{channel.deviation(0.5):.6g} / sqrt(n) of a frequency of 1/2 among n units"),
         ]
-        if self.unchecked:
-            rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-        return rows
+
+    def accuracy(self) -> Facts:
+        """Return the standard error of an estimated frequency."""
+        error = self.channel.deviation(0.5)
+        return [("standard error", f"{error:.6g} / sqrt(n) of a frequency of 1/2 among n units")]
 
 
 def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fraction | None) -> tuple[Channel, Cost]:
-    """Return the law of a response and the price of all, of a spend or of the classroom form.
+    """Return the probabilities of a response and the price of all responses, from a spend or from `resample`.
 
-    `epsilon=` is each response's own, and the price is that for each of `group_size` units; a share or a rho is the
-    whole price, of which each response has its part.
+    `epsilon=` is the epsilon of each response, and the price is `group_size` times that. A share or a rho is the whole
+    price, which the responses of `group_size` units divide.
     """
     units = terms.group_size
     if spend is None or spend.epsilon is not None:
@@ -114,17 +112,17 @@ def channel_and_cost(terms: Terms, size: int, spend: Spend | None, resample: Fra
         cost = pure_cost(channel.epsilon * units)
         check_price(terms, cost)
         return channel, cost
-    whole, cost = pure_opening(terms, spend, "a response")
+    whole, cost = pure_spend(terms, spend, "a response")
     return Channel(size=size, epsilon=whole / units), cost
 
 
 def check_presence(terms: Terms, steps: tuple[str, ...]) -> None:
-    """Refuse where the number of responses would tell something: they hide values, not who is there."""
+    """Refuse questions whose number of responses would reveal something: responses hide values, not presence."""
     if terms.adjacency != "replace":
         raise InvalidParameterError(
-            "Randomized response hides what each unit says, not whether it is there: one row comes back for each. That "
-            "protects in a session with adjacency='replace' only. Open one for it, or ask for noisy frequencies in "
-            "this one: df.dp.count(column, ...)."
+            "Randomized response hides what each unit says, not whether it is there: one row comes back for each unit. "
+            "That protects only in a session with adjacency='replace'. Open such a session, or ask for noisy "
+            "frequencies in this one: df.dp.count(column, ...)."
         )
     for step in steps:
         kind, detail = json.loads(step)[:2]
@@ -138,7 +136,7 @@ def check_presence(terms: Terms, steps: tuple[str, ...]) -> None:
         if kind not in _KEEP_ALL_ROWS and not (kind == "join" and detail["how"] == "left"):
             what = f"{detail['how']} join" if kind == "join" else kind
             raise InvalidParameterError(
-                f"After a {what} the number of responses would tell how many units are left, which randomized response "
-                "does not hide. Ask the frame without it: make what it looks at a category of the column, with "
-                "with_columns(pl.when(...).then(...)), or join with how='left'."
+                f"After a {what} the number of responses would reveal how many units are left, which randomized "
+                "response does not hide. Ask the frame without this step: make the condition a category of the column "
+                "with with_columns(pl.when(...).then(...)), or join with how='left'."
             )

@@ -1,4 +1,4 @@
-"""Randomized responses: a row of each unit is chosen and its value randomized."""
+"""Randomized responses after their charge. No other module of this folder sees exact values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dp_polars.mechanisms.channel import codes_of
 def run_responses(
     plan: ResponsePlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
 ) -> Release:
-    """Return the stored responses to a question on a source, or charge the plan's price and make some."""
+    """Return the stored responses of a source, or charge the plan's price and draw them."""
     return release_once(
         session,
         plan.cost,
@@ -34,19 +34,19 @@ def run_responses(
 
 
 def responses_of(plan: ResponsePlan, rows: PrivateRows, source: BitSource) -> pl.DataFrame:
-    """Return one randomized response of each unit, in random order; `rows` has `unit0`, ... and `value`."""
+    """Return one randomized response for each unit, in random order. `rows` has `unit0`, ... and `value`."""
     units = [f"unit{i}" for i in range(len(plan.unit))]
     snapshot = take_snapshot(rows, units, source, max_rows=1)
     codes = codes_of(snapshot.of_units()["value"], plan.categories)
     responses = plan.channel.respond_to_any(codes, source)
-    # In the order of the rows, a response could be told to be a certain person's, or rows of one source be joined to
-    # those of another. Shuffled, they are no more than the number of each category.
+    # In the order of the rows, a response could be traced to a certain person, or joined to the responses of another
+    # question. Shuffled, the responses say no more than how often each category occurs.
     shuffled = responses[permutation(len(responses), source)]
     return plan.categories.gather(shuffled).alias(plan.name).to_frame()
 
 
 def permutation(size: int, source: BitSource) -> NDArray[Any]:
-    """Return the numbers below `size` in an order that is exactly uniform: that of random words, all different."""
+    """Return a uniformly random order of the numbers below `size`: the order of random words without ties."""
     while True:
         words = source.words(size, np.uint64)
         order = np.argsort(words)

@@ -1,28 +1,85 @@
-"""A public domain: the product of columns that have finitely many values, and the number of a row's cell in it.
+"""A public domain: the product of columns with finitely many values, and the number of a row's cell in it.
 
-What one unit can change: the rows that it has. A row's cell depends on that row alone; which cells there are, on what
-the user said. Cells are numbered in C order, so that a histogram over them is an array of the shape `dims`.
+The user names the values, so the cells are public. A row's cell depends on that row alone. Cells are numbered in C
+order, so a histogram over them is an array of the shape `dims`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from dp_polars._plan.query import public_digest
+from dp_polars._aggregates.values import stored_number
+from dp_polars._frame.options import given_domain
+from dp_polars._plan.digest import public_digest
+from dp_polars._plan.query import Key
 from dp_polars.errors import InvalidParameterError
 
 MAX_CELLS = 1_000_000
 CELL = "dp_polars_cell"
+"""The column with the number of a row's cell."""
+
+_LARGEST_EDGE = 2**62
+
+
+# ---------------------------------------------------------------- what users write
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Half-open bins between rising edges; the last bin includes both of its edges. Made by `dp.bins`.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.bins([0, 18, 65, 120])
+    Bins(edges=(0, 18, 65, 120))
+    """
+
+    edges: tuple[Any, ...]
+
+
+DomainLike = str | Sequence[str] | Mapping[str, Iterable[Any] | Bins | None]
+
+
+def bins(edges: Iterable[Any]) -> Bins:
+    """Return bins between edges, as the values of a numeric or temporal column in a domain.
+
+    A bin includes its lower edge, and the last bin includes both. Values outside are left out. Fix the edges without
+    looking at the data.
+
+    Parameters
+    ----------
+    edges
+        At least two rising numbers; dates, times or durations for columns of these types.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> people = pl.DataFrame({"user": [1, 2, 3], "age": [5, 31, 45], "member": [True, False, True]})
+    >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1):
+    ...     made = people.dp.synthesize({"age": dp.bins([0, 18, 65, 120]), "member": None}, epsilon=0.5)
+    >>> made.distribution.shape
+    (6, 3)
+    """
+    if isinstance(edges, str | bytes | Mapping) or not isinstance(edges, Iterable):
+        raise InvalidParameterError("bins takes a list of at least two edges: dp.bins([0, 10, 20, 60]).")
+    found = tuple(edges)
+    if len(found) < 2:
+        raise InvalidParameterError("bins needs at least two edges: dp.bins([0, 10, 20, 60]).")
+    return Bins(found)
+
+
+# ---------------------------------------------------------------- the domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +89,11 @@ class DomainColumn:
     Attributes
     ----------
     name, dtype
-        Of the column in the frame.
+        The name and the type of the column in the frame.
     values
         What stands for each cell: its value, or the lower edge of its bin.
     edges
-        Of a binned column: the edges as the numbers that the column stores, rising; else empty.
+        The rising edges of the bins, as the numbers that the column stores; empty if the values are listed.
     """
 
     name: str
@@ -45,11 +102,11 @@ class DomainColumn:
     edges: tuple[Fraction, ...] = ()
 
     def code(self) -> pl.Expr:
-        """Return the number of a row's cell along this column, null outside."""
+        """Return the number of a row's cell along this column; null if the row is outside the domain."""
         column = pl.col(self.name)
         if self.edges:
             return self._bin(column)
-        if isinstance(self.dtype, pl.Categorical):  # its own numbers depend on other rows
+        if isinstance(self.dtype, pl.Categorical):  # its codes depend on other rows
             column = column.cast(pl.String)
         known = self.values.is_not_null()
         numbers = pl.Series(np.arange(len(self.values)), dtype=pl.Int64)
@@ -73,7 +130,7 @@ class DomainColumn:
 
     @property
     def float_edges(self) -> list[float]:
-        """The edges of bins of floats; the last one belongs to the last bin."""
+        """The edges of bins of floats; the last edge belongs to the last bin."""
         return [float(edge) for edge in self.edges]
 
     @property
@@ -98,12 +155,12 @@ class Domain:
 
     @cached_property
     def dims(self) -> tuple[int, ...]:
-        """How many cells there are along each column."""
+        """The number of cells along each column."""
         return tuple(len(column.values) for column in self.columns)
 
     @property
     def size(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return math.prod(self.dims)
 
     @property
@@ -113,24 +170,20 @@ class Domain:
 
     @property
     def schema(self) -> pl.Schema:
-        """The types of the columns that stand for the cells."""
+        """The types of the values that stand for the cells."""
         return pl.Schema({column.name: column.values.dtype for column in self.columns})
 
     def cell(self) -> pl.Expr:
-        """Return the number of a row's cell, null for a row outside."""
+        """Return the number of a row's cell; null if the row is outside the domain."""
         number: pl.Expr = pl.lit(0, pl.Int64)
         for column in self.columns:
             number = number * len(column.values) + column.code()
         return number.alias(CELL)
 
     def frame(self, axes: Sequence[int] | None = None) -> pl.DataFrame:
-        """Return the cells as rows in their order; with `axes` those of the product of these columns alone."""
-        chosen = range(len(self.columns)) if axes is None else axes
-        return self.at(np.arange(math.prod(self.dims[axis] for axis in chosen)), chosen)
-
-    def at(self, cells: NDArray[Any], axes: Sequence[int] | None = None) -> pl.DataFrame:
-        """Return the rows that stand for cells."""
+        """Return the cells as rows in their order. With `axes`, the cells of the product of these columns alone."""
         chosen = list(range(len(self.columns)) if axes is None else axes)
+        cells = np.arange(math.prod(self.dims[axis] for axis in chosen))
         places = np.unravel_index(cells, tuple(self.dims[axis] for axis in chosen)) if chosen else ()
         return pl.DataFrame(
             [self.columns[axis].values.gather(place) for axis, place in zip(chosen, places, strict=True)]
@@ -149,7 +202,90 @@ class Domain:
         return ", ".join(f"{column.name} ({len(column.values)})" for column in self.columns)
 
 
-def histogram_of(cells: pl.Series, domain: Domain) -> NDArray[np.int64]:
-    """Return how many rows each cell has, exactly."""
-    counts = np.bincount(cells.to_numpy(), minlength=domain.size)
-    return counts.astype(np.int64).reshape(domain.dims)
+# ---------------------------------------------------------------- from what users write to the domain
+
+
+def parse_domain(given: Any, schema: pl.Schema, unit: Sequence[str]) -> Domain:
+    """Return the domain that a user described, or raise an error that says what is missing."""
+    words: dict[str, Any]
+    if isinstance(given, Mapping):
+        words = dict(given)
+    elif isinstance(given, str):
+        words = {given: None}
+    elif isinstance(given, Iterable):
+        listed = list(given)
+        words = dict.fromkeys(listed) if all(isinstance(name, str) for name in listed) else {}
+        if len(words) < len(listed):
+            raise InvalidParameterError("A domain lists names of columns, each once, or maps them to their values.")
+    else:
+        words = {}
+    if not words or not all(isinstance(name, str) for name in words):
+        raise InvalidParameterError(
+            "A domain is a list of Enum and Boolean columns, or maps each column to its values: "
+            "{'sex': None, 'region': ['north', 'south'], 'age': dp.bins([0, 18, 65, 120])}."
+        )
+    for name in words:
+        if name not in schema:
+            raise InvalidParameterError(f"The frame has no column {name}; it has {', '.join(schema)}.")
+        if name in unit:
+            raise InvalidParameterError(f"{name} says who is protected; it can't be a column of a domain.")
+    return Domain(tuple(_column(name, schema[name], values) for name, values in words.items()))
+
+
+def _column(name: str, dtype: pl.DataType, given: Any) -> DomainColumn:
+    if dtype.is_nested() or dtype in (pl.Object, pl.Null, pl.Unknown):
+        raise InvalidParameterError(f"{name} has the type {dtype}; a domain has columns of single values.")
+    if isinstance(given, Bins):
+        return _binned(name, dtype, given)
+    if given is None:
+        return DomainColumn(name, dtype, _values_of_type(name, dtype))
+    if dtype.is_float():
+        raise InvalidParameterError(
+            f"{name} holds floats, which can't be listed one by one; give {name}: dp.bins([0, 10, 20])."
+        )
+    plain: pl.DataType = pl.String() if isinstance(dtype, pl.Categorical) else dtype
+    key = Key(name=name, expression="", dtype=plain, constant_per_unit=False)
+    try:
+        values = given_domain(given, (key,))[name]
+    except InvalidParameterError:
+        raise InvalidParameterError(
+            f"The values of {name} must be a list without repeats, of the type that {name} has ({plain})."
+        ) from None
+    return DomainColumn(name, dtype, values)
+
+
+def _values_of_type(name: str, dtype: pl.DataType) -> pl.Series:
+    """Return all values of a Boolean or an Enum type."""
+    if dtype == pl.Boolean:
+        return pl.Series(name, [False, True])
+    if isinstance(dtype, pl.Enum) and len(dtype.categories):
+        return pl.Series(name, list(dtype.categories), dtype=dtype)
+    how = f"dp.bins([0, 10, 20]) as {name}" if dtype.is_float() else f"a list of values or dp.bins as {name}"
+    raise InvalidParameterError(
+        f"{name} has the type {dtype}, which doesn't say its values: give {how}. They must not be read off the data."
+    )
+
+
+def _binned(name: str, dtype: pl.DataType, given: Bins) -> DomainColumn:
+    if not (dtype.is_integer() or dtype.is_float() or dtype.is_temporal()):
+        raise InvalidParameterError(f"{name} has the type {dtype}; bins are for integers, floats and times.")
+    edges = tuple(stored_number(edge, "an edge of bins", name, dtype) for edge in given.edges)
+    if any(abs(edge) > _LARGEST_EDGE for edge in edges):
+        raise InvalidParameterError(f"The edges of {name} must lie within -2**62 and 2**62.")
+    column = DomainColumn(name, dtype, pl.Series(name, [], dtype=pl.Float64), edges)
+    points: Sequence[float] = column.float_edges if dtype.is_float() else column.whole_edges
+    if any(not a < b for a, b in pairwise(edges)) or any(not a < b for a, b in pairwise(points)):
+        raise InvalidParameterError(f"The edges of {name} must rise, with a value of the type {dtype} in each bin.")
+    return DomainColumn(name, dtype, _lower_edges(name, dtype, edges), edges)
+
+
+def _lower_edges(name: str, dtype: pl.DataType, edges: Sequence[Fraction]) -> pl.Series:
+    """Return the lower edges in the column's own type if they fit it, and as floats otherwise."""
+    lower = edges[:-1]
+    if dtype.is_float() or any(edge.denominator != 1 for edge in lower):
+        return pl.Series(name, [float(edge) for edge in lower], dtype=pl.Float64)
+    whole = pl.Series(name, [int(edge) for edge in lower], dtype=pl.Int64)
+    try:
+        return whole.cast(dtype)
+    except pl.exceptions.PolarsError:
+        return whole

@@ -1,32 +1,24 @@
-"""`online_queries` and `synthesize`: very many questions, or rows to ask anything of, for one charge."""
+"""The methods of a private frame for very many questions at one price: `online_queries` and `synthesize`."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
+from typing import Any, Generic, Literal, TypeVar, Unpack
 
-import polars as pl
-
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import View, check_unit
-from dp_polars._many.domain import Domain
-from dp_polars._many.domain_columns import DomainLike, domain_of_words
+from dp_polars._frame.queries import check_unit
+from dp_polars._frame.question import FrameMethods, Question, Source, View
+from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
 from dp_polars._many.online_queries import WEIGHT, OnlineQueries
 from dp_polars._many.online_release import open_online
 from dp_polars._many.predicates import workload_of
+from dp_polars._many.synthesis import Synthesis
 from dp_polars._many.synthesis_plan import SynthesisPlan, synthesis_plan
-from dp_polars._many.synthesis_release import RESERVED, Synthesis, run_synthesis
+from dp_polars._many.synthesis_release import RESERVED, run_synthesis
 from dp_polars._numbers import Number, count_of, exact, flag_of, probability_of
-from dp_polars._release.source import source_identity
-from dp_polars._session.reservation import release_key
 from dp_polars.errors import InvalidParameterError
-
-if TYPE_CHECKING:
-    from dp_polars._frame.private_frame import PrivateFrame
 
 Opened = TypeVar("Opened")
 Made = TypeVar("Made")
@@ -34,34 +26,8 @@ Made = TypeVar("Made")
 _MOST_ROUNDS = 1_000
 
 
-@dataclass(frozen=True)
-class OnlineWords:
-    """The arguments of `online_queries`."""
-
-    domain: Any
-    alpha: Any
-    max_updates: Any
-
-
-@dataclass(frozen=True)
-class SynthesisWords:
-    """The arguments of `synthesize`."""
-
-    columns: Any
-    queries: Any
-    method: Any
-    rounds: Any
-    alpha: Any
-
-
-class ManyQueries(Generic[Opened, Made]):
-    """Questions over a public domain: answered one after another, or by synthetic rows."""
-
-    @abstractmethod
-    def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> Opened: ...
-
-    @abstractmethod
-    def _synthesize(self, words: SynthesisWords, options: OpeningOptions, fresh: bool) -> Made: ...
+class ManyQueries(FrameMethods, Generic[Opened, Made]):
+    """Very many questions over a public domain: answered one after another, or by synthetic rows."""
 
     def online_queries(
         self,
@@ -76,28 +42,29 @@ class ManyQueries(Generic[Opened, Made]):
         Parameters
         ----------
         domain
-            The columns that questions are about and their public values: a list of Enum and Boolean columns, or a
-            mapping of columns to None (Enum, Boolean), a list of values (None: null), or `dp.bins`. At most 10**6
-            combinations. Rows with other values are left out.
+            The columns that questions are about, with their public values: a list of Enum and Boolean columns, or a
+            mapping from columns to a list of values, to `dp.bins`, or to None for Enum and Boolean columns. A None in a
+            list of values stands for null. A domain has at most 10**6 combinations. Rows with other values are left
+            out.
         alpha
-            How far off an answer may be before it is measured, as a part of all rows.
+            How far off the hypothesis may be, as a fraction of all rows, before an answer is measured.
         max_updates
-            How many answers are measured at most; the noise grows with them. Without it 10 + 4 ln(cells), enough for
-            most data, or if that is less the number that is enough for any data, ln(cells) / (1.5 alpha**2). Once they
-            are used up the hypothesis answers unchecked.
+            The most answers that are measured; the noise grows with it. The default is 10 + 4 ln(cells), enough for
+            most data, or ln(cells) / (1.5 alpha**2), enough for any data, if that is less. Once they are used up, the
+            hypothesis answers without being checked.
         **options
-            The spend and the most rows of one unit: see `dp.OpeningOptions`.
+            The spend and the cap on the rows of one unit: see `dp.OpeningOptions`.
 
         Returns
         -------
         OnlineQueries
-            With `ask`, `ask_many`, `distribution`, `size` and `updates_left`. On a LazyFrame too, the rows are read
-            at this call.
+            Has `ask`, `ask_many`, `distribution`, `size` and `updates_left`. The rows are read at this call, even those
+            of a LazyFrame.
 
         Notes
         -----
         Hardt and Rothblum 2010. One part of the spend counts the rows, one compares every answer with the hypothesis
-        (a sparse vector), one measures where it is far off.
+        (a sparse vector), and one measures the answers where it is far off.
 
         Examples
         --------
@@ -111,7 +78,12 @@ class ManyQueries(Generic[Opened, Made]):
         >>> 0 <= answer.fraction <= 1, answer.checked
         (True, True)
         """
-        return self._open_queries(OnlineWords(domain, alpha, max_updates), options)
+
+        def question(view: View) -> OnlineOpening:
+            return online_opening(view, options, domain=domain, alpha=alpha, max_updates=max_updates)
+
+        opened: Opened = self._resolve(options, question)
+        return opened
 
     def synthesize(
         self,
@@ -124,31 +96,33 @@ class ManyQueries(Generic[Opened, Made]):
         fresh: bool = False,
         **options: Unpack[OpeningOptions],
     ) -> Made:
-        """Make synthetic rows that answer many questions nearly as the private rows do.
+        """Make synthetic rows that answer many questions nearly as the private rows would.
 
         Parameters
         ----------
         columns
-            The columns and their public values, as `domain` of `online_queries`.
+            The columns and their public values, like `domain` of `online_queries`.
         queries
-            Conditions over these columns whose counts shall be near; without it those of every pair of columns.
+            Conditions over these columns whose counts shall be close. The default is the counts of every pair of
+            columns.
         method
-            "mwem": measure, round after round, where the synthetic rows are worst (Hardt, Ligett, McSherry 2012).
-            "small_database": choose among all databases of ln(queries) / alpha**2 rows (Blum, Ligett, Roth 2008),
+            "mwem" measures, round after round, where the synthetic rows are worst (Hardt, Ligett, McSherry 2012).
+            "small_database" chooses among all databases of ln(queries) / alpha**2 rows (Blum, Ligett, Roth 2008); it is
             for very small domains.
         rounds
-            Of MWEM; without it by the noisy number of rows. As many as there are queries: each is measured once.
+            The number of MWEM's rounds. By default it follows from the noisy number of rows. With as many rounds as
+            queries, each query is measured once.
         alpha
-            Of the small database: the error that its size alone would allow, as a part of all rows.
+            The error that the size of the small database alone allows, as a fraction of all rows.
         fresh
-            Pays for new noise although the same synthesis is stored.
+            Pays for new noise even if the same synthesis is stored.
         **options
-            The spend and the most rows of one unit: see `dp.OpeningOptions`.
+            The spend and the cap on the rows of one unit: see `dp.OpeningOptions`.
 
         Returns
         -------
         Synthesis
-            With `frame`, `distribution`, `size` and `entry`. On a LazyFrame too, it is released at this call.
+            Has `frame`, `distribution`, `size` and `entry`. It is released at this call, even from a LazyFrame.
 
         Examples
         --------
@@ -159,107 +133,111 @@ class ManyQueries(Generic[Opened, Made]):
         >>> made.frame.columns, made.frame.height == made.size
         (['member', 'region'], True)
         """
-        return self._synthesize(SynthesisWords(columns, queries, method, rounds, alpha), options, fresh)
+
+        def question(view: View) -> SynthesisQuestion:
+            return synthesis_question(
+                view, options, columns=columns, queries=queries, method=method, rounds=rounds, alpha=alpha, fresh=fresh
+            )
+
+        made: Made = self._resolve(options, question)
+        return made
 
 
-class PrivateMany(ManyQueries[OnlineQueries, Synthesis]):
-    """What a private frame does with them: charge, read and release."""
+@dataclass(frozen=True)
+class OnlineOpening(Question[OnlinePlan]):
+    """Planned online queries, and the rows that they will ask."""
 
-    @no_panics
-    def _open_queries(self: PrivateFrame[Any], words: OnlineWords, options: OpeningOptions) -> OnlineQueries:  # type: ignore[misc]
-        view = self._view(options)
-        plan = online_plan_of(view, words, options)
-        return OnlineQueries(open_online(plan, view.rows, view.session))
-
-    @no_panics
-    def _synthesize(  # type: ignore[misc]
-        self: PrivateFrame[Any], words: SynthesisWords, options: OpeningOptions, fresh: bool
-    ) -> Synthesis:
-        view, fresh = self._view(options), flag_of(fresh, "fresh")
-        plan = synthesis_plan_of(view, words, options)
-
-        def name() -> bytes:
-            source = source_identity(self._origin, self._name, self._data_version)
-            return release_key(plan.fingerprint(), source)
-
-        return run_synthesis(plan, view.rows, view.session, name=name, fresh=fresh)
+    def answer(self, source: Source) -> OnlineQueries:
+        """Charge the price and open the online queries."""
+        return OnlineQueries(open_online(self.plan, self.rows, self.session))
 
 
-class PreviewMany(ManyQueries[OnlinePlan, SynthesisPlan]):
-    """What a preview does with them: plan."""
+@dataclass(frozen=True)
+class SynthesisQuestion(Question[SynthesisPlan]):
+    """A planned synthesis, and the rows that it measures."""
 
-    _frame: PrivateFrame[Any]
+    fresh: bool
 
-    @no_panics
-    def _open_queries(self, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
-        return online_plan_of(self._frame._view(options), words, options)
-
-    @no_panics
-    def _synthesize(self, words: SynthesisWords, options: OpeningOptions, fresh: bool) -> SynthesisPlan:
-        flag_of(fresh, "fresh")
-        return synthesis_plan_of(self._frame._view(options), words, options)
-
-
-def online_plan_of(view: View, words: OnlineWords, options: OpeningOptions) -> OnlinePlan:
-    """Return the plan that the words mean, or say what is missing."""
-    check_options(options, "online_queries", OpeningOptions, ("domain", "alpha", "max_updates"))
-    domain = _domain(view, words.domain, (WEIGHT,))
-    if words.alpha is None:
-        raise InvalidParameterError(
-            "How far off may an answer be before it is measured? Say alpha=0.05, a part of all rows."
+    def answer(self, source: Source) -> Synthesis:
+        """Return the stored synthesis, or charge its price and make one."""
+        plan = self.plan
+        release = run_synthesis(
+            plan, self.rows, self.session, name=lambda: source.key(plan.fingerprint()), fresh=self.fresh
         )
-    probability_of(words.alpha, "alpha")
-    updates = None if words.max_updates is None else count_of(words.max_updates, "max_updates")
-    return online_plan(
+        return Synthesis(plan.domain, release)
+
+
+def online_opening(view: View, options: OpeningOptions, *, domain: Any, alpha: Any, max_updates: Any) -> OnlineOpening:
+    """Return the question of a call of `online_queries`, or raise an error that says what is missing."""
+    check_options(options, "online_queries", OpeningOptions, ("domain", "alpha", "max_updates"))
+    parsed = _domain(view, domain, (WEIGHT,))
+    if alpha is None:
+        raise InvalidParameterError(
+            "How far off may an answer be before it is measured? Say alpha=0.05, a fraction of all rows."
+        )
+    probability_of(alpha, "alpha")
+    plan = online_plan(
         view.terms,
         spend_of(options, view.session),
-        domain=domain,
-        alpha=exact(words.alpha, "alpha"),
-        max_updates=updates,
+        domain=parsed,
+        alpha=exact(alpha, "alpha"),
+        max_updates=None if max_updates is None else count_of(max_updates, "max_updates"),
         max_rows=_max_rows(view, options),
         unit=view.unit,
         steps=view.steps,
         unchecked=view.unchecked,
     )
+    return OnlineOpening(plan, view.rows, view.session)
 
 
-def synthesis_plan_of(view: View, words: SynthesisWords, options: OpeningOptions) -> SynthesisPlan:
-    """Return the plan that the words mean, or say what is missing."""
+def synthesis_question(
+    view: View,
+    options: OpeningOptions,
+    *,
+    columns: Any,
+    queries: Any,
+    method: Any,
+    rounds: Any,
+    alpha: Any,
+    fresh: Any = False,
+) -> SynthesisQuestion:
+    """Return the question of a call of `synthesize`, or raise an error that says what is missing."""
     check_options(options, "synthesize", OpeningOptions, ("columns", "queries", "method", "rounds", "alpha", "fresh"))
-    if words.method not in ("mwem", "small_database"):
-        raise InvalidParameterError(f"method must be 'mwem' or 'small_database', got {words.method!r}.")
-    small = words.method == "small_database"
-    if small and words.alpha is None:
+    if method not in ("mwem", "small_database"):
+        raise InvalidParameterError(f"method must be 'mwem' or 'small_database', got {method!r}.")
+    small = method == "small_database"
+    if small and alpha is None:
         raise InvalidParameterError("method='small_database' needs alpha=, the error that its size allows: alpha=0.5.")
-    if not small and words.alpha is not None:
+    if not small and alpha is not None:
         raise InvalidParameterError("alpha= is for method='small_database'; MWEM takes rounds=.")
-    if small and words.rounds is not None:
+    if small and rounds is not None:
         raise InvalidParameterError("rounds= is for method='mwem'; the small database takes alpha=.")
     if small:
-        probability_of(words.alpha, "alpha")
-    rounds = None if words.rounds is None else count_of(words.rounds, "rounds")
-    if rounds is not None and rounds > _MOST_ROUNDS:
+        probability_of(alpha, "alpha")
+    wanted = None if rounds is None else count_of(rounds, "rounds")
+    if wanted is not None and wanted > _MOST_ROUNDS:
         raise InvalidParameterError(f"rounds= must be at most {_MOST_ROUNDS:,}: each gets a part of the spend.")
-    domain = _domain(view, words.columns, RESERVED)
-    return synthesis_plan(
+    domain = _domain(view, columns, RESERVED)
+    plan = synthesis_plan(
         view.terms,
         spend_of(options, view.session),
         domain=domain,
-        method=words.method,
-        queries=None if words.queries is None else workload_of(domain, words.queries),
-        rounds=rounds,
-        alpha=exact(words.alpha, "alpha") if small else None,
+        method=method,
+        queries=None if queries is None else workload_of(domain, queries),
+        rounds=wanted,
+        alpha=exact(alpha, "alpha") if small else None,
         max_rows=_max_rows(view, options),
         unit=view.unit,
         steps=view.steps,
         unchecked=view.unchecked,
     )
+    return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
 
 
 def _domain(view: View, given: Any, reserved: Sequence[str]) -> Domain:
-    schema: pl.Schema = view.rows.schema
+    schema = view.rows.schema
     check_unit(view.unit, schema)
-    domain = domain_of_words(given, schema, view.unit)
+    domain = parse_domain(given, schema, view.unit)
     clash = set(domain.names) & set(reserved)
     if clash:
         raise InvalidParameterError(f"{', '.join(sorted(clash))} is a column of the answer; rename the frame's column.")
@@ -267,7 +245,7 @@ def _domain(view: View, given: Any, reserved: Sequence[str]) -> Domain:
 
 
 def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
-    """Return the most rows that one unit counts with, and which rule says so."""
+    """Return the most rows that one unit counts with, and where this cap came from."""
     if not view.unit:
         return 1, "every row is a unit"
     cap, rule = cap_of(options, "max_rows_per_group", view.session)

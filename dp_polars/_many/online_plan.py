@@ -1,17 +1,15 @@
-"""What answering many questions over a domain will do and cost: private multiplicative weights, split up front.
+"""The plan of online queries: private multiplicative weights (Hardt and Rothblum 2010). It never sees data.
 
-What one unit can change: it keeps at most `max_rows` rows, each in one cell. Added or removed, t units move the number
-of kept rows in any set of cells by at most max_rows * t. Replaced: a unit's rows in the set, at most max_rows and at
-least 0 of them, become another number from 0 to max_rows; so t units move it by at most max_rows * t as well. The
-distance of that number from a public one moves by no more. So all parts have the same sensitivity:
+The protected change of t units moves the number of kept rows in any set of cells by at most max_rows * t (see
+`histogram`). The distance of that number from a public one moves by no more. So all parts have the same sensitivity:
 
-- the number of kept rows, with discrete Laplace noise, `size_epsilon`;
-- one sparse vector (Lyu, Su, Li 2017, not monotone) of `max_updates` hits, asked whether the exact answer is further
-  than alpha * n from the hypothesis', `test_epsilon` for the whole stream;
-- at each hit the exact answer with discrete Laplace noise, `value_epsilon` / max_updates each.
+- the number of kept rows, with discrete Laplace noise, costs `size_epsilon`;
+- one sparse vector with `max_updates` hits (Lyu, Su, Li 2017, not monotone) is asked whether the exact answer is
+  further than alpha * n from the hypothesis, and costs `test_epsilon` as a whole;
+- at each hit, the exact answer with discrete Laplace noise costs `value_epsilon` / max_updates.
 
 The threshold, the hypothesis and the questions depend on what was released before, so the epsilons add up (adaptive
-composition of the sparse vector's stream with the values, as in Lyu, Su, Li 2017, theorem 2).
+composition of the sparse vector with the values, as in Lyu, Su, Li 2017, theorem 2).
 """
 
 from __future__ import annotations
@@ -20,26 +18,36 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dp_polars._display.fact_table import AsTable
 from dp_polars._many.domain import Domain
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
-from dp_polars._plan.pure_spend import pure_opening
+from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
 from dp_polars._plan.query import Spend
 from dp_polars._sampling.noise import MAX_SCALE
-from dp_polars._session.cost import Cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.sparse_accuracy import sparse_error
 from dp_polars.mechanisms.sparse_vector import SparseScales, sparse_scales
 
 _SIZE_PART = Fraction(1, 20)
-_VALUE_PART = Fraction(1, 4)  # values then err like comparisons, for about a thousand questions
+_VALUE_PART = Fraction(1, 4)  # for about a thousand questions, values then err as much as comparisons
 _MOST_UPDATES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OnlinePlan(AsTable):
-    """What an object that answers many questions will do and cost. Prints as a table.
+class OnlinePlan(FramePlan):
+    """What online queries will do and cost. Prints as a table; `preview` makes it and spends nothing.
+
+    Attributes
+    ----------
+    domain
+        The columns that questions are about, and their public values.
+    alpha
+        How far off the hypothesis may be, as a fraction of all rows, before an answer is measured.
+    max_updates
+        How many answers are measured at most.
+    max_rows, max_rows_rule
+        The most rows that one unit counts with, and where this cap came from.
+    epsilon
+        The epsilon of everything together.
 
     Examples
     --------
@@ -50,36 +58,31 @@ class OnlinePlan(AsTable):
     (10, 839)
     """
 
-    terms: Terms
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
     domain: Domain
     alpha: Fraction
     max_updates: int
     max_rows: int
     max_rows_rule: str
     epsilon: Fraction
-    cost: Cost
 
     @property
     def sensitivity(self) -> int:
-        """How far one protected change moves the number of rows in a set of cells."""
+        """The most by which one protected change moves the number of rows in a set of cells."""
         return self.max_rows * self.terms.group_size
 
     @property
     def size_epsilon(self) -> Fraction:
-        """What the number of rows costs."""
+        """The epsilon of the noisy number of rows."""
         return self.epsilon * _SIZE_PART
 
     @property
     def value_epsilon(self) -> Fraction:
-        """What the values of all updates cost together."""
+        """The epsilon of the values of all updates together."""
         return self.epsilon * _VALUE_PART
 
     @property
     def test_epsilon(self) -> Fraction:
-        """What all comparisons cost together."""
+        """The epsilon of all comparisons together."""
         return self.epsilon - self.size_epsilon - self.value_epsilon
 
     @property
@@ -94,13 +97,13 @@ class OnlinePlan(AsTable):
 
     @property
     def scales(self) -> SparseScales:
-        """The scales of the comparisons, for a sensitivity of 1."""
+        """The noise scales of the comparisons, for a sensitivity of 1."""
         return sparse_scales(
             self.test_epsilon, self.max_updates, delta=None, monotone=False, constants="lyu-su-li", numeric=False
         )
 
     def margin(self, questions: int, confidence: float = 0.95) -> float:
-        """Return how far beyond alpha * n an answer may be off, in rows, for so many questions at once."""
+        """Return by how many rows beyond alpha * n an answer may be off; it holds for so many questions together."""
         each = 1 - (1 - confidence) / 2
         compared = sparse_error(
             answers=questions,
@@ -111,13 +114,40 @@ class OnlinePlan(AsTable):
         ).margin
         return max(compared + 1, float(self.value_scale) * math.log(self.max_updates / (1 - each)))
 
+    def title(self) -> str:
+        """Return what is opened, in a few words."""
+        return f"online queries over {self.domain.title()}"
+
     def label(self) -> str:
         """Return a short public description for the ledger."""
         return f"online queries over {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
-        return _rows(self)
+    def facts(self) -> Facts:
+        """Return the rows about the domain, the updates and the noise."""
+        reach = self.sensitivity
+        return [
+            ("rows per unit", f"{self.max_rows} ({self.max_rows_rule})"),
+            ("domain", f"{self.domain.size:,} cells"),
+            ("updates", f"at most {self.max_updates:,}; afterwards answers are not checked any more"),
+            ("sensitivity", f"{reach} for every count"),
+            ("noise on the number of rows", f"discrete Laplace, scale {float(self.size_scale):.6g}"),
+            (
+                "noise on comparisons",
+                f"discrete Laplace, scale {float(self.scales.query * reach):.6g}, "
+                f"on the threshold {float(self.scales.threshold * reach):.6g}",
+            ),
+            ("noise on updates", f"discrete Laplace, scale {float(self.value_scale):.6g}"),
+        ]
+
+    def accuracy(self) -> Facts:
+        """Return the expected error of many checked answers."""
+        return [
+            (
+                "expected error",
+                f"all of 1,000 checked answers within {float(self.alpha):g} * n + {self.margin(1_000):.4g} rows in "
+                "95 % of cases (privacy noise, not what caps cut off)",
+            )
+        ]
 
 
 def online_plan(
@@ -132,14 +162,14 @@ def online_plan(
     steps: tuple[str, ...],
     unchecked: bool,
 ) -> OnlinePlan:
-    """Return the plan of an object that answers many questions; without `max_updates` the bound that theory gives."""
+    """Return the plan of online queries. `max_updates` defaults to the usual number or, if that is less, the bound."""
     updates = min(most_updates(domain, alpha), usual_updates(domain)) if max_updates is None else max_updates
     if updates > _MOST_UPDATES:
         raise InvalidParameterError(
             f"alpha={float(alpha):g} would need up to {updates:,} updates, and the noise grows with them; use a larger "
             "alpha, or say max_updates=."
         )
-    epsilon, cost = pure_opening(terms, spend, "online queries")
+    epsilon, cost = pure_spend(terms, spend, "online queries")
     plan = OnlinePlan(
         terms=terms,
         unit=unit,
@@ -160,38 +190,10 @@ def online_plan(
 
 
 def most_updates(domain: Domain, alpha: Fraction) -> int:
-    """Return how many updates with a gap of alpha there can be: ln|X| / (3/2 alpha**2); see `Hypothesis.learn`."""
+    """Return the bound on updates with a gap of alpha: ln(cells) / (3/2 alpha**2), see `Hypothesis.learn`."""
     return max(1, math.ceil(math.log(domain.size) / (1.5 * float(alpha) ** 2)))
 
 
 def usual_updates(domain: Domain) -> int:
-    """Return how many updates are usually enough: real data are far from the worst case, and noise grows with them."""
+    """Return how many updates are usually enough. Real data are far from the worst case, and more updates add noise."""
     return 10 + math.ceil(4 * math.log(domain.size))
-
-
-def _rows(plan: OnlinePlan) -> list[tuple[str, str]]:
-    reach, alpha = plan.sensitivity, float(plan.alpha)
-    rows = [
-        ("query", f"online queries over {plan.domain.title()}{steps_text(plan.steps)}"),
-        ("protects", protected_text(plan.terms, plan.unit)),
-        ("rows per unit", f"{plan.max_rows} ({plan.max_rows_rule})"),
-        ("domain", f"{plan.domain.size:,} cells"),
-        ("updates", f"at most {plan.max_updates:,}; afterwards answers are not checked any more"),
-        ("sensitivity", f"{reach} for every count"),
-        ("noise on the number of rows", f"discrete Laplace, scale {float(plan.size_scale):.6g}"),
-        (
-            "noise on comparisons",
-            f"discrete Laplace, scale {float(plan.scales.query * reach):.6g}, "
-            f"on the threshold {float(plan.scales.threshold * reach):.6g}",
-        ),
-        ("noise on updates", f"discrete Laplace, scale {float(plan.value_scale):.6g}"),
-        ("price", price_text(plan.terms, plan.cost)),
-        (
-            "expected error",
-            f"all of 1,000 checked answers within {alpha:g} * n + {plan.margin(1_000):.4g} rows in 95 % of cases "
-            "(privacy noise, not what caps cut off)",
-        ),
-    ]
-    if plan.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-    return rows

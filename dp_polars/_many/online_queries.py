@@ -1,4 +1,4 @@
-"""`dp.OnlineQueries`: what `online_queries` opens, asked with one predicate after another."""
+"""`dp.OnlineQueries`: what `online_queries` returns. It answers one predicate after another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WEIGHT = "weight"
 class OnlineQueries:
     """Answers very many counting questions over a public domain after one charge. Made by `online_queries`.
 
-    Most answers come from a public hypothesis and are free; the data are compared with it each time, and where it is
-    far off it learns a noisy count, at most `max_updates` times.
+    Most answers come from a public hypothesis and are free. Each time it is compared with the data, and where it is far
+    off it learns a noisy count, at most `max_updates` times.
 
     Examples
     --------
@@ -42,13 +42,13 @@ class OnlineQueries:
 
     @no_panics
     def ask(self, predicate: ExpressionLike) -> OnlineAnswer:
-        """Answer how many rows fulfil a condition.
+        """Return how many rows fulfil a condition.
 
         Parameters
         ----------
         predicate
-            A row-wise condition over the domain's columns. A binned column has the lower edge of its bin, so
-            `pl.col("age") < 18` is exact where 18 is an edge.
+            A row-wise condition over the domain's columns. The value of a binned column is the lower edge of the bin,
+            so `pl.col("age") < 18` is exact if 18 is an edge.
 
         Returns
         -------
@@ -60,9 +60,9 @@ class OnlineQueries:
 
     @no_panics
     def ask_many(self, predicates: Iterable[ExpressionLike]) -> list[OnlineAnswer]:
-        """Answer several conditions in their order; all are checked before the first is asked."""
+        """Answer several conditions in order. All of them are checked before the first one is asked."""
         if isinstance(predicates, str | pl.Expr) or not isinstance(predicates, Iterable):
-            raise InvalidParameterError("ask_many takes a list of conditions; for one there is ask.")
+            raise InvalidParameterError("ask_many takes a list of conditions; for a single one use ask.")
         self._stream.refuse_copies()
         checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
         return [self._stream.ask(*self._predicates.cells(one)) for one in checked]
@@ -75,7 +75,7 @@ class OnlineQueries:
 
     @property
     def plan(self) -> OnlinePlan:
-        """What was agreed at opening: it prints as a table."""
+        """The plan that was paid for when the queries were opened."""
         return self._stream.plan
 
     @property
@@ -85,7 +85,7 @@ class OnlineQueries:
 
     @property
     def updates_left(self) -> int:
-        """How many times the hypothesis may still learn."""
+        """How many times the hypothesis can still learn."""
         return self._stream.updates_left
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Many questions over a domain after one charge: the exact histogram behind a sparse vector, the public guess before.
+"""Online queries after their charge: a public hypothesis answers, and a sparse vector compares it with the rows.
 
-The histogram is computed once; after that only whole numbers of it are compared or released, each with its noise.
+The exact histogram is computed once. After that, only counts of it are compared or released, each with its noise.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.rows import PrivateRows, collect, rows_of
-from dp_polars._many.domain import CELL, Domain, histogram_of
+from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._many.histogram import bounded_histogram
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._release.charge import OpenQuestions, open_charged
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_laplace
@@ -28,9 +27,9 @@ from dp_polars.mechanisms.sparse_vector import SparseVector
 
 Mask = NDArray[np.bool_]
 
-_WORK = 500_000  # cells that are touched once more after an update: none where the domain is larger
+_WORK = 500_000  # how many cells are updated again after an update; none if the domain is larger
 _PASSES = 10
-_MOST_KEPT = 100  # measurements that are gone through again
+_MOST_KEPT = 100  # how many of the latest measurements are learned again
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,16 @@ class OnlineAnswer:
     Attributes
     ----------
     count
-        How many rows: measured with noise, or what the hypothesis says; between 0 and the noisy number of rows.
+        The number of rows, measured with noise or taken from the hypothesis. It lies between 0 and the noisy number of
+        all rows.
     fraction
-        The same as a part of the noisy number of rows.
+        The same number as a fraction of the noisy number of all rows.
     free
-        Whether it used none of the updates.
+        Whether the answer used none of the updates.
     checked
-        Whether the data were compared with the hypothesis: no longer when the updates are used up.
+        Whether the hypothesis was compared with the data. That ends when the updates are used up.
     updates_left
-        How many updates are left after it.
+        How many updates are left after this answer.
 
     Examples
     --------
@@ -66,25 +66,8 @@ class OnlineAnswer:
     updates_left: int
 
 
-def bounded_histogram(
-    rows: PrivateRows | pl.LazyFrame, unit: tuple[str, ...], domain: Domain, max_rows: int, source: BitSource
-) -> NDArray[np.int64]:
-    """Return how many kept rows each cell has; call it after the charge.
-
-    Rows outside the domain are left out first, then each unit keeps at most `max_rows` of its rows.
-    """
-    scan = rows_of(rows).scan([*unit, *(name for name in domain.names if name not in unit)])
-    scan.begin()
-    units = [pl.col(name).alias(f"unit{place}") for place, name in enumerate(unit)]
-    cells = collect(scan.frame.select(*units, domain.cell()))
-    scan.check(cells.height)
-    inside = cells.filter(pl.col(CELL).is_not_null())
-    kept = kept_rows(inside, [f"unit{place}" for place in range(len(unit))], source, max_rows=max_rows)
-    return histogram_of(inside.filter(kept)[CELL], domain)
-
-
 def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> OnlineStream:
-    """Charge the whole price, read the rows once and return what answers from then on."""
+    """Charge the whole price, read the rows once, and return what answers from then on."""
 
     def make() -> tuple[pl.DataFrame, OnlineStream]:
         histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)
@@ -103,7 +86,7 @@ def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> Online
 
 
 class OnlineStream:
-    """An exact histogram, a sparse vector before it, and the hypothesis that answers."""
+    """Open online queries: the exact histogram, the sparse vector that guards it, and the hypothesis that answers."""
 
     def __init__(self, plan: OnlinePlan, histogram: NDArray[np.int64], source: BitSource) -> None:
         self.plan, self._histogram, self._source = plan, histogram, source
@@ -113,7 +96,7 @@ class OnlineStream:
         self._vector = SparseVector(plan.scales, plan.alpha * self.size, Fraction(plan.sensitivity), source)
         self._measured: list[tuple[Partition, float]] = []
         self._lock = threading.Lock()
-        self._guard = Exclusive(None)  # knows a forked copy
+        self._guard = Exclusive(None)  # recognizes a forked copy
         self.questions: OpenQuestions | None = None
 
     @property
@@ -127,7 +110,7 @@ class OnlineStream:
             return self._hypothesis.weights.copy()
 
     def refuse_copies(self) -> None:
-        """Refuse to be asked by a forked process; called before Polars runs, which hangs in one."""
+        """Refuse questions from a forked process. Call this before Polars runs, which would hang there."""
         if self._guard.inherited():
             raise InvalidParameterError(
                 "These online queries were opened by the process that this one was forked from, which may still ask "
@@ -138,14 +121,14 @@ class OnlineStream:
         """Answer how many rows lie in the cells where a predicate over `axes` is true."""
         self.refuse_copies()
         with self._lock:
-            if not self._vector.hits_left:  # nothing private is asked any more
+            if not self._vector.hits_left:  # from now on nothing private is asked
                 return self._answer(round(self._hypothesis.share(axes, mask) * self.size), free=True, checked=False)
-            if self.questions is None:  # in tests, which bring their own bits and rows of nobody
+            if self.questions is None:  # only in tests, which bring their own random bits and made-up rows
                 return self._compared(axes, mask)
             return self.questions.ask(1, lambda: self._compared(axes, mask))
 
     def _compared(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:
-        """Answer by the hypothesis, or where the data are far from it by a noisy count, from which it learns."""
+        """Answer by the hypothesis or, if the data are far from it, by a noisy count from which it learns."""
         guess = self._hypothesis.share(axes, mask) * self.size
         exact = int((over(self._histogram, axes) * mask).sum(dtype=np.int64))
         if self._vector.ask(abs(exact - round(guess))) is None:
@@ -157,13 +140,14 @@ class OnlineStream:
         return self._answer(count, free=False, checked=True)
 
     def _learn_again(self, partition: Partition, share: float) -> None:
-        """Go through what was measured before, where the hypothesis moved away from it by more than the noise.
+        """Learn earlier measurements again where the hypothesis has moved away from them by more than the noise.
 
-        That is post-processing of released counts, and each such step makes the hypothesis better, as the first did.
+        This is post-processing of released counts. Each step improves the hypothesis as the first one did.
         """
         self._measured = [*self._measured[1 - _MOST_KEPT :], (partition, share)]
         noise, left = float(self.plan.value_scale) / self.size, _WORK // self._hypothesis.weights.size
-        left, moved = min(left, _PASSES * len(self._measured)), True  # measurements that disagree would go on forever
+        # Measurements that contradict each other would never settle, so the number of steps is limited.
+        left, moved = min(left, _PASSES * len(self._measured)), True
         while moved and left > 0:
             moved = False
             for own, wanted in self._measured[-left:]:

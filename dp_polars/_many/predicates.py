@@ -1,4 +1,4 @@
-"""Predicates over a domain: a user's expression becomes the set of cells where it is true. Reads no private row."""
+"""Predicates over a domain: an expression becomes the set of cells where it is true. No private row is read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dp_polars.mechanisms.multiplicative_weights import Partition
 
 Mask = NDArray[np.bool_]
 
-_MOST_KEPT = 4_000_000  # values of domain frames that are kept to be asked again
-_MOST_BITS = 2_000_000_000
+_MOST_KEPT = 4_000_000  # how many values of domain frames are kept for later questions
+_MOST_BITS = 2_000_000_000  # the size of all masks of a workload
 
 
 class Predicates:
-    """Reads predicates over one domain, each over the product of the columns that it names alone."""
+    """Evaluates predicates over a domain, each over the product of only those columns that it names."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -33,20 +33,20 @@ class Predicates:
         self._lock = threading.Lock()
 
     def check(self, predicate: Any, what: str) -> CheckedExpression:
-        """Return a condition over the domain's columns, or refuse it."""
+        """Return a checked condition over the domain's columns, or refuse it."""
         checked = check_expression(predicate, schema=self._domain.schema, what=what)
         if checked.dtype != pl.Boolean:
             raise InvalidParameterError(f"{what} takes a condition: an expression that is true or false in each row.")
         return checked
 
     def cells(self, checked: CheckedExpression) -> tuple[tuple[int, ...], Mask]:
-        """Return the columns that a condition looks at, and where over their product it is true. Null is not true."""
+        """Return the columns that a condition reads, and where it is true over their product. Null is not true."""
         axes = tuple(axis for axis, name in enumerate(self._domain.names) if name in checked.columns)
         true = Program([checked.tree]).columns(self._frame(axes))[0].fill_null(False).to_numpy()
         return axes, true.reshape([self._domain.dims[axis] for axis in axes])
 
     def _frame(self, axes: tuple[int, ...]) -> pl.DataFrame:
-        if not axes:  # a constant condition has one cell
+        if not axes:  # a constant condition
             return pl.DataFrame({"cell": [0]})
         if len(axes) == len(self._domain.dims):
             return self._whole
@@ -62,7 +62,7 @@ class Predicates:
 
 
 def workload_of(domain: Domain, queries: Sequence[ExpressionLike]) -> tuple[tuple[Partition, ...], tuple[str, ...]]:
-    """Return predicates as partitions, and their canonical texts."""
+    """Return conditions as partitions of the domain, and their canonical texts."""
     if isinstance(queries, str | pl.Expr) or not isinstance(queries, Sequence) or not queries:
         raise InvalidParameterError("queries= is a list of conditions over the domain: [pl.col('age') < 18, ...].")
     predicates, bits = Predicates(domain), 0
@@ -74,8 +74,8 @@ def workload_of(domain: Domain, queries: Sequence[ExpressionLike]) -> tuple[tupl
         bits += mask.size
         if bits > _MOST_BITS:
             raise InvalidParameterError(
-                f"The first {len(partitions):,} of queries= are as many as fit into memory over this domain; give "
-                "fewer, or conditions on fewer columns each."
+                f"Only the first {len(partitions):,} of queries= fit into memory over this domain. Give fewer "
+                "conditions, or conditions on fewer columns."
             )
         partitions.append(Partition.of_predicate(axes, mask))
         texts.append(checked.canonical)

@@ -1,30 +1,31 @@
-"""What making synthetic rows will do and cost: MWEM, or the small database where it is feasible.
+"""The plan of synthetic rows: MWEM, or the small database where it is feasible. It never sees data.
 
-What one unit can change: it keeps at most `max_rows` rows, each in one cell. With r = max_rows * t for t units:
+How t units change what is measured, with r = max_rows * t:
 
-- the number of rows in any set of cells moves by at most r, added or removed or replaced (see `planning/online.py`);
-- the counts of a partition of the cells move by at most r in the first norm and r**2 in the second squared; replaced,
-  r rows leave and r others enter: 2r, and 2 r**2 (the two changes are non-negative, so their product only helps);
-- MWEM's score of a partition is the distance in the first norm of its counts from public whole numbers, less a public
-  penalty: it moves by at most as much as the counts do, up for some partitions and down for others (not monotone);
-- the small database's score is -max |m f(D) - n f(candidate)| over all counts f, with the noisy n: m r.
+- The number of rows in any set of cells moves by at most r (see `histogram`).
+- The counts of a partition of the cells move by at most r in the L1 norm and r**2 in the squared L2 norm if units are
+  added or removed. If they are replaced, r rows leave and r others enter: 2r and 2 r**2. (Both changes are
+  non-negative, so their product only lowers the norm.)
+- MWEM's score of a partition is the L1 distance of its counts from public whole numbers, minus a public penalty. It
+  moves by at most as much as the counts do, up for some partitions and down for others (it is not monotone).
+- The small database's score is -max |m f(D) - n f(candidate)| over all counts f, with m elements and the noisy n. It
+  moves by at most m r.
 
-The parts of a spend add up in epsilon or in rho, whichever buys less noise (`spend.allot`).
+The parts of the spend add up in epsilon or in rho, whichever gives less noise (`spend.allot`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
-from dp_polars._display.fact_table import AsTable
 from dp_polars._many.domain import Domain
-from dp_polars._plan.description import price_text, protected_text, steps_text, unit_text
+from dp_polars._plan.base import Facts, FramePlan, unit_text
 from dp_polars._plan.query import Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
@@ -40,9 +41,9 @@ Method = Literal["mwem", "small_database"]
 MAX_CANDIDATES = 10**7
 _MOST_ROUNDS = 50
 _LEAST_ROUNDS = 3
-_ALWAYS = 15  # rounds that are done however large the domain
-_WORK = 2_000_000_000  # cells that all choices may look at
-# Parts of the spend, and how noisy a measurement may be: measured on the flights from New York, see the tests.
+_ALWAYS = 15  # how many rounds are possible however large the domain is
+_WORK = 2_000_000_000  # how many cells all choices together may look at
+# The parts of the spend, and how noisy a measurement may be. They were tuned on the flights from New York (see tests).
 _SIZE_PART, _START_PART, _CHOICE_PART = Fraction(1, 25), Fraction(1, 5), Fraction(3, 20)
 _SMALL_SIZE_PART = Fraction(1, 20)
 _TOLERATED = 0.15
@@ -50,7 +51,10 @@ _TOLERATED = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What MWEM measures: the columns alone first, then in each round a chosen partition; without choices, each."""
+    """The noise of MWEM's measurements: first the single columns, then a chosen partition in each round.
+
+    If there are as many rounds as partitions, every partition is measured and `choice` is None.
+    """
 
     start: tuple[Noise, ...]
     choice: Fraction | None
@@ -58,8 +62,21 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SynthesisPlan(AsTable):
-    """What making synthetic rows will do and cost. Prints as a table.
+class SynthesisPlan(FramePlan):
+    """What a synthesis will do and cost. Prints as a table; `preview` makes it and spends nothing.
+
+    Attributes
+    ----------
+    spend, allowance
+        What the user wants to spend, and what that is in the measure with less noise.
+    domain
+        The columns of the synthetic rows, and their public values.
+    method, rounds, alpha
+        The arguments of `synthesize`.
+    workload, queries
+        The partitions whose counts shall be close, and the conditions that they stand for (None: pairs of columns).
+    max_rows, max_rows_rule
+        The most rows that one unit counts with, and where this cap came from.
 
     Examples
     --------
@@ -69,11 +86,7 @@ class SynthesisPlan(AsTable):
     <dp.Cost epsilon 0.5, rho 0.122459>
     """
 
-    terms: Terms
     spend: Spend
-    unit: tuple[str, ...]
-    steps: tuple[str, ...]
-    unchecked: bool
     domain: Domain
     method: Method
     workload: tuple[Partition, ...]
@@ -84,22 +97,9 @@ class SynthesisPlan(AsTable):
     max_rows_rule: str
     allowance: Allowance
 
-    @cached_property
-    def cost(self) -> Cost:
-        """The price of all parts together, whatever the number of rounds turns out to be.
-
-        In epsilon the parts sum to the whole; what they sum to in rho may be far less than a pure release of that
-        epsilon costs. The number of rounds follows from the noisy number of rows: the dearest counts.
-        """
-        if self.allowance.measure != "pure" or self.terms.measure == "pure":
-            return self.allowance.cost
-        possible = [self.rounds] if self.rounds is not None else range(1, self.most_rounds + 1)
-        sums = [sum((one.cost for one in self.granted(rounds)), NOTHING) for rounds in possible]
-        return Cost(epsilon=self.allowance.amount, rho=max(total.rho for total in sums))
-
     @property
     def most_rounds(self) -> int:
-        """How many rounds there are at most, if the user doesn't say."""
+        """The most rounds that are made if the user doesn't give a number."""
         if self.method == "small_database":
             return 1
         work = _WORK // (self.domain.size * len(self.workload))
@@ -107,30 +107,30 @@ class SynthesisPlan(AsTable):
 
     @property
     def reach(self) -> int:
-        """How far one protected change moves the number of rows in a set of cells."""
+        """The most by which one protected change moves the number of rows in a set of cells."""
         return self.max_rows * self.terms.group_size
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one protected change moves the counts of a partition."""
+        """The most by which one protected change moves the counts of a partition."""
         changes = 1 if self.terms.adjacency == "add_remove" else 2
         return Sensitivity(l1=changes * self.reach, l2_squared=changes * self.reach**2, each=self.reach)
 
     @cached_property
     def start(self) -> tuple[Partition, ...]:
-        """What MWEM measures first: each column alone, unless the user said what counts."""
+        """The partitions that MWEM measures first: each single column, unless the user gave queries."""
         if self.queries is not None or len(self.domain.dims) == 1:
             return ()
         return tuple(Partition((axis,), (length,)) for axis, length in enumerate(self.domain.dims))
 
     @property
     def elements(self) -> int:
-        """How many rows a small database has: ln|Q| / alpha**2 (Blum, Ligett, Roth 2008)."""
+        """The number of rows of a small database: ln|Q| / alpha**2 (Blum, Ligett, Roth 2008)."""
         counts = len(self.workload) if self.queries is not None else sum(one.cells for one in self.workload)
         return max(1, math.ceil(math.log(max(counts, 2)) / float(self.alpha or 1) ** 2))
 
     def wanted(self, rounds: int) -> list[Wanted]:
-        """Return what the spend is split among, the number of rows first; the weights sum to 1."""
+        """Return the parts of the spend, the number of rows first. Their weights sum to 1."""
         size = Sensitivity(l1=self.reach, l2_squared=self.reach**2, each=self.reach)
         if self.method == "small_database":
             return [
@@ -138,7 +138,7 @@ class SynthesisPlan(AsTable):
                 Wanted(weight=1 - _SMALL_SIZE_PART),
             ]
         parts, rest = [Wanted(weight=_SIZE_PART, sensitivity=size)], 1 - _SIZE_PART
-        if rounds >= len(self.workload):  # nothing to choose
+        if rounds >= len(self.workload):  # every partition is measured
             each = Wanted(weight=rest / len(self.workload), sensitivity=self.sensitivity)
             return parts + [each] * len(self.workload)
         if self.start:
@@ -150,16 +150,16 @@ class SynthesisPlan(AsTable):
         return parts + [measured] * rounds
 
     def granted(self, rounds: int) -> list[Granted]:
-        """Return what each part of `wanted` bought."""
+        """Return what each part of `wanted` gets."""
         return allot(self.terms, self.spend, self.wanted(rounds), self.allowance)[0]
 
     @cached_property
     def size_noise(self) -> Noise:
-        """The noise on the number of rows; it doesn't depend on the rounds."""
+        """The noise on the number of rows. It doesn't depend on the number of rounds."""
         return _noise(self.granted(1)[0])
 
     def rounds_for(self, size: int) -> int:
-        """Return how many rounds a noisy number of rows allows: so many that a measurement is not drowned in noise."""
+        """Return as many rounds as a noisy number of rows allows before noise drowns the measurements."""
         if self.rounds is not None:
             return self.rounds
         cells = sum(one.cells for one in self.workload) / len(self.workload)
@@ -171,7 +171,7 @@ class SynthesisPlan(AsTable):
         return low
 
     def schedule(self, size: int) -> Schedule:
-        """Return MWEM's measurements and choices for a noisy number of rows."""
+        """Return MWEM's schedule for a noisy number of rows."""
         rounds = self.rounds_for(size)
         granted = self.granted(rounds)[1:]
         if rounds >= len(self.workload):
@@ -184,7 +184,7 @@ class SynthesisPlan(AsTable):
         )
 
     def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal questions, in every process."""
+        """Return bytes that are equal for equal syntheses, in every process."""
         plain = {
             "question": "synthesize",
             "domain": self.domain.fingerprint(),
@@ -199,13 +199,40 @@ class SynthesisPlan(AsTable):
         }
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
+    def title(self) -> str:
+        """Return what is made, in a few words."""
+        return f"synthetic rows of {self.domain.title()}"
+
     def label(self) -> str:
         """Return a short public description for the ledger."""
         return f"synthetic rows of {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what it says of itself, as names and texts."""
-        return _rows(self)
+    def facts(self) -> Facts:
+        """Return the rows about the domain, the method and the noise."""
+        rows = [
+            ("rows per unit", f"{self.max_rows} ({self.max_rows_rule})"),
+            ("domain", f"{self.domain.size:,} cells"),
+            ("noise on the number of rows", _noise_text(self.size_noise)),
+        ]
+        if self.method == "small_database":
+            epsilon, moved = self.granted(1)[1].epsilon, self.elements * self.reach
+            return [
+                *rows,
+                ("method", f"small database of {self.elements} rows, chosen among {candidates(self):,}"),
+                ("choice", f"exponential mechanism, epsilon {float(epsilon):.6g}, sensitivity {moved}"),
+            ]
+        pairs = "pair of columns" if len(self.domain.dims) > 1 else "column"
+        what = _plural(len(self.workload), pairs if self.queries is None else "condition")
+        most, sensitivity = self.most_rounds, self.sensitivity
+        chosen = f"{self.rounds}" if self.rounds is not None else f"up to {most}, by the noisy number of rows"
+        usual = min(self.rounds if self.rounds is not None else most, len(self.workload))
+        return [
+            *rows,
+            ("method", f"MWEM over {what}"),
+            ("rounds", chosen),
+            ("sensitivity", f"L1 {sensitivity.l1}, L2 {math.sqrt(sensitivity.l2_squared):.6g} for each of them"),
+            ("noise on each", f"{_noise_text(_noise(self.granted(usual)[-1]))} in {_plural(usual, 'round')}"),
+        ]
 
 
 def synthesis_plan(
@@ -222,11 +249,12 @@ def synthesis_plan(
     steps: tuple[str, ...],
     unchecked: bool,
 ) -> SynthesisPlan:
-    """Return the plan in the measure that buys less noise, or say why there is none."""
+    """Return the plan in the measure with less noise, or raise an error that says why there is none."""
     best: tuple[float, SynthesisPlan] | None = None
     for allowance in allowances_of(terms, spend):
         plan = SynthesisPlan(
             terms=terms,
+            cost=allowance.cost,
             spend=spend,
             unit=unit,
             steps=steps,
@@ -247,7 +275,7 @@ def synthesis_plan(
         try:
             granted, wanted = plan.granted(usual), plan.wanted(usual)
             if rounds is None:
-                plan.granted(plan.most_rounds)  # whatever the number of rows will be
+                plan.granted(plan.most_rounds)  # the number of rounds is not known yet, so the largest must work too
         except InvalidParameterError:
             continue
         size = sum(float(own.weight) * math.log(one.size) for one, own in zip(granted, wanted, strict=True))
@@ -255,18 +283,32 @@ def synthesis_plan(
             best = size, plan
     if best is None:
         raise no_option(terms, spend)
-    check_price(terms, best[1].cost)
-    return best[1]
+    plan = replace(best[1], cost=_price(best[1]))
+    check_price(terms, plan.cost)
+    return plan
+
+
+def _price(plan: SynthesisPlan) -> Cost:
+    """Return the price of all parts together, whatever the number of rounds turns out to be.
+
+    In epsilon the parts sum to the whole. What they sum to in rho may be far less than a pure release with that epsilon
+    costs. The number of rounds follows from the noisy number of rows, so the most expensive number counts.
+    """
+    if plan.allowance.measure != "pure" or plan.terms.measure == "pure":
+        return plan.allowance.cost
+    possible = [plan.rounds] if plan.rounds is not None else range(1, plan.most_rounds + 1)
+    sums = [sum((one.cost for one in plan.granted(rounds)), NOTHING) for rounds in possible]
+    return Cost(epsilon=plan.allowance.amount, rho=max(total.rho for total in sums))
 
 
 def marginals(domain: Domain) -> tuple[Partition, ...]:
-    """Return the usual workload: every pair of columns (which has each column too), or the only column."""
+    """Return the default workload: every pair of columns, or the only column."""
     axes = combinations(range(len(domain.dims)), min(2, len(domain.dims)))
     return tuple(Partition(pair, tuple(domain.dims[axis] for axis in pair)) for pair in axes)
 
 
 def candidates(plan: SynthesisPlan) -> int:
-    """Return how many small databases there are."""
+    """Return the number of possible small databases."""
     return number_of_multisets(plan.domain.size, plan.elements)
 
 
@@ -293,43 +335,17 @@ def _noise(granted: Granted) -> Noise:
 
 
 def mean_error(noise: Noise) -> float:
-    """Return the mean distance of a noisy number from the true one."""
+    """Return the mean absolute error of a noisy number."""
     return float(noise.parameter) if noise.mechanism == "laplace" else math.sqrt(2 * noise.parameter / math.pi)
-
-
-def _rows(plan: SynthesisPlan) -> list[tuple[str, str]]:
-    sensitivity = plan.sensitivity
-    rows = [
-        ("query", f"synthetic rows of {plan.domain.title()}{steps_text(plan.steps)}"),
-        ("protects", protected_text(plan.terms, plan.unit)),
-        ("rows per unit", f"{plan.max_rows} ({plan.max_rows_rule})"),
-        ("domain", f"{plan.domain.size:,} cells"),
-        ("noise on the number of rows", _noise_text(plan.size_noise)),
-    ]
-    if plan.method == "small_database":
-        epsilon, moved = plan.granted(1)[1].epsilon, plan.elements * plan.reach
-        rows += [
-            ("method", f"small database of {plan.elements} rows, chosen among {candidates(plan):,}"),
-            ("choice", f"exponential mechanism, epsilon {float(epsilon):.6g}, sensitivity {moved}"),
-        ]
-    else:
-        what = "pairs of columns" if plan.queries is None else "conditions"
-        most = plan.most_rounds
-        chosen = f"{plan.rounds}" if plan.rounds is not None else f"up to {most}, by the noisy number of rows"
-        usual = min(plan.rounds if plan.rounds is not None else most, len(plan.workload))
-        rows += [
-            ("method", f"MWEM over {len(plan.workload):,} {what}"),
-            ("rounds", chosen),
-            ("sensitivity", f"L1 {sensitivity.l1}, L2 {math.sqrt(sensitivity.l2_squared):.6g} for each of them"),
-            ("noise on each", f"{_noise_text(_noise(plan.granted(usual)[-1]))} in {usual} rounds"),
-        ]
-    rows.append(("price", price_text(plan.terms, plan.cost)))
-    if plan.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
-    return rows
 
 
 def _noise_text(noise: Noise) -> str:
     if noise.mechanism == "laplace":
         return f"discrete Laplace, scale {float(noise.parameter):.6g}"
     return f"discrete Gaussian, sigma {math.sqrt(noise.parameter):.6g}"
+
+
+def _plural(number: int, what: str) -> str:
+    """Return a number and what it counts, as in "1 round" and "2 pairs of columns"."""
+    first, *rest = what.split(" ")
+    return " ".join([f"{number:,}", first if number == 1 else f"{first}s", *rest])

@@ -1,9 +1,14 @@
-"""From a plan to synthetic rows: reserve, read, make the distribution, commit; rows follow from what was committed."""
+"""Synthetic rows after their charge: MWEM or the small database on the exact histogram of the rows.
+
+Exact numbers are used in three places, each with its noise: the number of rows, the scores of a choice, and the counts
+of what was chosen. Everything else is post-processing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,82 +16,42 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.polars.rows import PrivateRows
-from dp_polars._many.domain import Domain, DomainColumn
-from dp_polars._many.mwem import synthetic_weights
-from dp_polars._many.online_release import bounded_histogram
-from dp_polars._many.synthesis_plan import SynthesisPlan
+from dp_polars._many.domain import Domain
+from dp_polars._many.histogram import bounded_histogram
+from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error
+from dp_polars._plan.spend import Noise
 from dp_polars._release.charge import release_once
-from dp_polars._sampling import SYSTEM_BITS, BitSource
-from dp_polars._session.ledger import Entry
+from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.release_record import Release
 from dp_polars._session.session import Session
+from dp_polars.mechanisms.grid import add_saturating
+from dp_polars.mechanisms.multiplicative_weights import Floats, Hypothesis, Partition
+from dp_polars.mechanisms.selection import choose_exponential
+from dp_polars.mechanisms.small_database import choose_small_database
 
 PROBABILITY, ROWS, SIZE = "probability", "synthetic_rows", "noisy_size"
 RESERVED = (PROBABILITY, ROWS, SIZE)
+"""The columns of a release that are not columns of the domain."""
 
 MAX_ROWS = 10**7
 
+_WORK, _MOST_PASSES = 100_000_000, 20  # how many cells may be touched between two rounds, in how many passes
+_LAST_WORK, _LAST_PASSES = 3 * _WORK, 200  # the same after the last round
 
-class Synthesis:
-    """Synthetic rows and the distribution behind them. Made by `synthesize`.
-
-    Examples
-    --------
-    >>> import dp_polars as dp, polars as pl
-    >>> people = dp.private(pl.DataFrame({"member": [True, False] * 500}), dp.Session(epsilon=1.0, unit=dp.ROW))
-    >>> made = people.synthesize(["member"], epsilon=0.5)
-    >>> made.frame.height == made.size, made.distribution.columns, made.entry.cost, made.stored
-    (True, ['member', 'probability'], <dp.Cost epsilon 0.5, rho 0.122459>, False)
-    """
-
-    def __init__(self, domain: Domain, release: Release) -> None:
-        self._domain, self._release = domain, release
-
-    @property
-    def distribution(self) -> pl.DataFrame:
-        """The domain's columns (of bins the lower edge) and the `probability` of each cell."""
-        return self._release.frame.drop(ROWS, SIZE)
-
-    @property
-    def size(self) -> int:
-        """The noisy number of rows in the domain, at least 1."""
-        return int(self._release.frame[SIZE][0])
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """Synthetic rows with the names and types of the private frame's columns, as many as `size`, at most 10**7.
-
-        Values of bins are spread evenly over their bin. The rows are in the order of the domain's cells.
-        """
-        counts = self._release.frame[ROWS].to_numpy()
-        return synthetic_rows(self._domain, np.repeat(np.arange(len(counts)), counts))
-
-    @property
-    def entry(self) -> Entry:
-        """The release's row in the ledger, with its price."""
-        return self._release.entry
-
-    @property
-    def stored(self) -> bool:
-        """Whether it was released earlier and found again, which cost nothing."""
-        return self._release.stored
-
-    def __repr__(self) -> str:
-        return f"<dp.Synthesis of {', '.join(self._domain.names)}: about {self.size:,} rows>"
+Numbers = NDArray[np.int64]
 
 
 def run_synthesis(
     plan: SynthesisPlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
-) -> Synthesis:
-    """Return the stored release of a question on a source, or charge the plan's price and make one."""
+) -> Release:
+    """Return the stored synthesis of a source, or charge the plan's price and make one."""
 
     def make() -> tuple[pl.DataFrame, SynthesisPlan]:
         histogram = bounded_histogram(rows, plan.unit, plan.domain, plan.max_rows, SYSTEM_BITS)
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
 
-    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
-    return Synthesis(plan.domain, release)
+    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:
@@ -99,10 +64,10 @@ def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: B
 
 
 def whole_rows(probabilities: NDArray[np.float64], size: int, source: BitSource) -> NDArray[np.int64]:
-    """Return whole numbers of rows that sum to `size`, each within 1 of its share and right on average.
+    """Return whole numbers of rows that sum to `size`. Each is within 1 of its share, and equal to it on average.
 
-    What is left after rounding down is drawn systematically over the cells in random order: in their own order, cells
-    that repeat with the step of the draw would all get a row or none.
+    The rows that are left after rounding down are drawn systematically, over the cells in random order. In their own
+    order, cells that repeat with the step of the draw would all get a row, or none of them would.
     """
     share = probabilities * size
     counts = np.floor(share)
@@ -117,39 +82,118 @@ def whole_rows(probabilities: NDArray[np.float64], size: int, source: BitSource)
     return counts.astype(np.int64)
 
 
-def synthetic_rows(domain: Domain, cells: NDArray[Any]) -> pl.DataFrame:
-    """Return a row for each cell in the types of the private frame."""
-    places = np.unravel_index(cells, domain.dims)
-    columns = []
-    for number, (column, place) in enumerate(zip(domain.columns, places, strict=True)):
-        if column.edges:
-            columns.append(_inside(column, place, _even(len(cells), number)))
+# ---------------------------------------------------------------- the distribution
+
+
+def synthetic_weights(histogram: Numbers, plan: SynthesisPlan, source: BitSource) -> tuple[int, Floats]:
+    """Return the noisy number of rows and the weight of each cell."""
+    total = np.array([histogram.sum(dtype=np.int64)])
+    size = _Size(int(noisy(total, plan.size_noise, source)[0]), plan.size_noise.deviation**2)
+    if plan.method == "small_database":
+        size.number = min(size.number, float(2**61 // plan.elements))  # products of it fit 64 bits
+        return size.whole, _small_database(histogram, size.whole, plan, source)
+    return _mwem(histogram, size, plan, source)
+
+
+@dataclass
+class _Size:
+    """The noisy number of rows and its variance. Every measured partition is another measurement of it."""
+
+    number: float
+    variance: float
+
+    def learn(self, counts: Numbers, noise: Noise) -> None:
+        own = len(counts) * noise.deviation**2
+        self.number += (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + own)
+        self.variance *= own / (self.variance + own)
+
+    @property
+    def whole(self) -> int:
+        return max(1, round(self.number))
+
+
+def noisy(counts: Numbers, noise: Noise, source: BitSource) -> Numbers:
+    """Return exact counts plus the noise of the plan."""
+    draw = discrete_laplace if noise.mechanism == "laplace" else discrete_gaussian
+    return add_saturating(counts, draw(noise.parameter, counts.size, source))
+
+
+def _mwem(histogram: Numbers, size: _Size, plan: SynthesisPlan, source: BitSource) -> tuple[int, Floats]:
+    schedule = plan.schedule(size.whole)
+    hypothesis = Hypothesis(plan.domain.dims)
+    measured: list[tuple[Partition, Floats, float]] = []
+
+    def measure(partition: Partition, noise: Noise) -> None:
+        counts = noisy(partition.totals(histogram), noise, source)
+        measured.append((partition, counts.astype(np.float64), mean_error(noise)))
+        size.learn(counts, noise)
+
+    if schedule.choice is None:
+        for partition, noise in zip(plan.workload, schedule.rounds, strict=True):
+            measure(partition, noise)
+    else:
+        for partition, noise in zip(plan.start, schedule.start, strict=True):
+            measure(partition, noise)
+        hypothesis.fit(measured, size.whole, _passes(hypothesis, measured))
+        exact = [partition.totals(histogram) for partition in plan.workload]
+        for noise in schedule.rounds:
+            scores = scores_of(exact, hypothesis, plan.workload, size.whole, noise)
+            rate = choice_rate(schedule.choice, plan)
+            measure(plan.workload[choose_exponential(scores, rate, source)], noise)
+            hypothesis.fit(measured, size.whole, _passes(hypothesis, measured))
+    hypothesis.fit(measured, size.whole, _passes(hypothesis, measured, _LAST_WORK, _LAST_PASSES))
+    return size.whole, hypothesis.weights
+
+
+def choice_rate(epsilon: Fraction, plan: SynthesisPlan) -> Fraction:
+    """Return the weight of one point of score in the exponent of a choice."""
+    return epsilon / (2 * plan.sensitivity.l1)
+
+
+def scores_of(
+    exact: Sequence[Numbers], hypothesis: Hypothesis, workload: Sequence[Partition], size: int, noise: Noise
+) -> Numbers:
+    """Return how far the hypothesis is off in each partition, minus the error that measuring it would leave."""
+    off = np.empty(len(workload), np.int64)
+    for place, (partition, counts) in enumerate(zip(workload, exact, strict=True)):
+        guess = np.rint(partition.totals(hypothesis.weights) * size).astype(np.int64)
+        off[place] = np.abs(counts - guess).sum() - round(mean_error(noise) * partition.cells)
+    return off
+
+
+def _passes(hypothesis: Hypothesis, measured: Sequence[Any], work: int = _WORK, most: int = _MOST_PASSES) -> int:
+    """Return in how many passes the measurements are learned: fewer for large domains."""
+    touched = hypothesis.weights.size * max(1, len(measured))
+    return max(1, min(work // touched, most))
+
+
+def _small_database(histogram: Numbers, size: int, plan: SynthesisPlan, source: BitSource) -> Floats:
+    counts, queries = small_queries(histogram, plan)
+    chosen = choose_small_database(
+        counts,
+        queries,
+        elements=plan.elements,
+        size=size,
+        reach=plan.reach,
+        epsilon=plan.granted(1)[1].epsilon,
+        source=source,
+    )
+    return chosen.reshape(plan.domain.dims) / plan.elements
+
+
+def small_queries(histogram: Numbers, plan: SynthesisPlan) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Return the exact counts of a workload, and for each count a row that says which cells it covers."""
+    numbers = np.arange(plan.domain.size).reshape(plan.domain.dims)
+    places = np.unravel_index(numbers.ravel(), plan.domain.dims)
+    rows: list[NDArray[np.bool_]] = []
+    for partition in plan.workload:
+        labels = np.zeros(plan.domain.size, np.int64)
+        if partition.axes:
+            labels = np.ravel_multi_index([places[axis] for axis in partition.axes], partition.shape)
+        if partition.packed is not None:
+            rows.append(partition.mask.ravel()[labels])
         else:
-            columns.append(column.values.gather(place).cast(column.dtype))
-    return pl.DataFrame(columns)
-
-
-def _even(rows: int, number: int) -> NDArray[np.float64]:
-    """Return numbers that fill [0, 1) evenly, a sequence of its own for each column: multiples of a square root."""
-    roots = np.sqrt([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71])
-    spread: NDArray[np.float64] = (0.5 + np.arange(rows) * roots[number % len(roots)]) % 1.0
-    return spread
-
-
-def _inside(column: DomainColumn, place: NDArray[Any], part: NDArray[np.float64]) -> pl.Series:
-    """Return values inside of bins, of the column's type."""
-    if column.dtype.is_float():
-        edges = np.array(column.float_edges)
-        exact: Any = np.float32 if column.dtype == pl.Float32 else np.float64
-        values = (edges[place] + part * (edges[place + 1] - edges[place])).astype(exact)
-        below = np.nextafter(edges[1:].astype(exact), exact(-np.inf))  # an upper edge belongs to the next bin
-        return pl.Series(column.name, np.minimum(values, below[place])).cast(column.dtype)
-    whole = np.array(column.whole_edges, dtype=np.int64)
-    width = whole[place + 1] - whole[place]
-    steps = np.minimum((part * width).astype(np.int64), width - 1)
-    stored = pl.Series(column.name, whole[place] + steps, dtype=pl.Int64)
-    if column.dtype.is_integer():
-        kind: Any = column.dtype
-        low, high = pl.select(low=kind.min(), high=kind.max()).row(0)
-        stored = stored.clip(max(low, -(2**63)), min(high, 2**63 - 1))
-    return stored.cast(column.dtype)
+            rows += [labels == part for part in range(partition.cells)]
+    queries = np.array(rows)
+    counts = np.array([histogram.ravel()[row].sum(dtype=np.int64) for row in rows], np.int64)
+    return counts, queries

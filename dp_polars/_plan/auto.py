@@ -18,9 +18,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from dp_polars._aggregates.base import Aggregate, Shape
+from dp_polars._aggregates.values import Value
 from dp_polars._numbers import rounded_down
 from dp_polars._plan.contribution import needs_group_cap, needs_row_cap
-from dp_polars._plan.query import Aggregate, Query, Value
+from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
 
 _EACH, _ALL = Fraction(6, 100), Fraction(12, 100)  # parts of the spend: of one estimate, and of all, at most
@@ -37,7 +39,6 @@ _TENTHS = 10
 _PARTS = {False: 1, True: 5}  # tenths of all units that may lie beyond a candidate, in any case
 MOVES = 11
 """The range of what one unit that is added or removed changes in scores: -10 to 1, or for ratios -5 to 5."""
-_RATIOS = frozenset({"mean", "var", "std", "quantile", "median", "min", "max", "cov", "corr", "linear_regression"})
 
 What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
 
@@ -82,7 +83,7 @@ def estimates_of(query: Query, allowance: Allowance) -> tuple[Estimate, ...]:
             candidates=_candidates(query, what, value),
             epsilon=epsilon,
             part=part,
-            ratio=what == "max_rows_per_group" and all(one.kind in _RATIOS for one in query.aggregates),
+            ratio=what == "max_rows_per_group" and all(one.shape is not Shape.LINEAR for one in query.aggregates),
         )
         for what, value in wanted
     )

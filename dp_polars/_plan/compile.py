@@ -1,44 +1,40 @@
-"""What each aggregate needs of an engine, and what of that gets noise."""
+"""The compiler: from the needs of all aggregates to what an engine computes and what gets noise.
+
+Aggregates of the same value share a lane, so that one sort gives its rows, sums, squares and values. A statistic that
+several aggregates need (a mean and a count of the same values) is computed once and gets the shares of all of them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
 
-from dp_polars._engines.request import HASH_BITS, Cells, Column, Sum
+from dp_polars._aggregates.base import Aggregate
+from dp_polars._aggregates.needs import (
+    Bins,
+    Distinct,
+    Need,
+    Power,
+    Quantiles,
+    Rows,
+    Total,
+    Units,
+    UnitTotal,
+)
+from dp_polars._aggregates.values import Value
+from dp_polars._engines.request import HASH_BITS, Cells, Column, Lane, Sum
 from dp_polars._plan.contribution import Bounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
-from dp_polars._plan.lanes import (
-    Building,
-    column_of,
-    degree_of,
-    lane_of_expression,
-    noisy_sum,
-    shares_rows,
-    value_lane,
-)
-from dp_polars._plan.needs import Form, Made, Piece, Pieces
-from dp_polars._plan.query import Aggregate, Query, Value
-from dp_polars._plan.sensitivity import choice_prices, sensitivity_of_bins
+from dp_polars._plan.query import Query
+from dp_polars._plan.sensitivity import choice_prices, sensitivity_of, sensitivity_of_bins
+from dp_polars._plan.statistics import Form, Made, Piece, Pieces
 from dp_polars._session.terms import Terms
 
-_FREE = 1 << 61  # a unit's total is clipped, not its rows: these only keep sums from wrapping
-
-# With the true mean anywhere in the bounds, the error of a ratio of a noisy sum about the middle and a noisy count is
-# least when the sum gets this part of the spend: 1 / (1 + (1/3)**(1/3)).
-_MEAN = {"x": Fraction(3, 5), "rows": Fraction(2, 5)}
-# A variance is the mean of squares less the square of the mean. By the derivatives, for values spread over the bounds,
-# the errors weigh about 1/2 (squares, centred), 1/2 (the sum, by twice the mean) and 1/4 (the count); the whole error
-# is least when parts go with the cube roots of their squares.
-_VARIANCE = {"xx": Fraction(8, 20), "x": Fraction(7, 20), "rows": Fraction(5, 20)}
-_PAIR = {
-    "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
-    "rows": Fraction(3, 20),
-}  # fmt: skip
-_COVARIANCE = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20), "rows": Fraction(4, 20)}
+_SQUARE_BITS = 18  # bits of a value whose squares are summed: sums of 2**24 rows of a unit fit
+_BASIS_BITS = {1: 23, 2: 16}  # bits of a value on a basis: sums of 10**8 rows stay far below 2**62, where they are cut
+_FREE = 1 << 61  # unit totals are clipped instead of rows; this only keeps their sums from wrapping
 
 
 def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Pieces:
@@ -51,7 +47,7 @@ def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales:
     for i in order:
         one = query.aggregates[i]
         cap = row_cap_of(query, one)
-        made[i] = Made(aggregate=one, cap=cap, pieces=_make(build, one, cap, one.weight / whole))
+        made[i] = Made(aggregate=one, cap=cap, pieces=_compiled(build, one, cap, one.weight / whole))
     counted = max(
         (one for one in build.pieces.values() if one.source == "basis" or one.what in ("rows", "units")),
         key=lambda piece: piece.weight,
@@ -78,60 +74,102 @@ def _units(build: Building, counted: str | None) -> str:
     return build.sum(0, Sum(name="", of="units"))
 
 
-def _make(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    match one.kind:
-        case "count" | "count_units":
-            return _counts(build, one, cap, weight)
-        case "n_unique":
-            return _distinct(build, one, cap, weight)
-        case "histogram":
-            return _bins(build, one, cap, weight)
-        case "quantile" | "median" | "min" | "max":
-            return _choices(build, one, cap, weight)
-        case "sum" if one.per == "unit":
-            return _clipped_totals(build, one, cap, weight)
-        case "sum":
-            return _sum(build, one, cap, weight)
-        case "mean" | "var" | "std" if build.form == "basis":
-            return _basis(build, one, one.values, cap, weight)
-        case "mean":
-            return _ratios(build, one, cap, weight, _MEAN)
-        case "var" | "std":
-            return _ratios(build, one, cap, weight, _VARIANCE)
-        case "cov":
-            return _ratios(build, one, cap, weight, _COVARIANCE)
-        case "corr" | "linear_regression":
-            return _ratios(build, one, cap, weight, _PAIR)
+def _compiled(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Compile one aggregate and return the names of its statistics by their role."""
+    needs = one.needs()
+    value = _value_on_basis(build, needs)
+    if value is not None:
+        return _basis(build, value, cap, weight)
+    found: dict[str, str] = {}
+    for need in needs:
+        found |= _compiled_need(build, need, cap, weight * need.share)
+    return found
 
 
-def _counts(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    of: Literal["rows", "units"] = "rows" if one.kind == "count" else "units"
-    shared = _with_basis(build, one.values[0]) if one.values and of == "rows" and build.form == "basis" else None
-    if shared is not None:
-        return _basis(build, one, (shared,), cap, weight)
-    if one.values:
-        lane = lane_of_expression(build, one.values[0])
-        everyone = False
+def _compiled_need(build: Building, need: Need, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    match need:
+        case Rows():
+            return {"rows": _rows(build, need.values, cap, weight)}
+        case Units():
+            name = build.sum(_lane_of_all_rows(build), Sum(name="", of="units", everyone=_is_shared(build)))
+            return {"rows": build.noisy(noisy_sum(build, name, "units", weight, COUNTS, cap, 0, 1))}
+        case Power():
+            return {need.of: _power(build, need, cap, weight)}
+        case Total():
+            return _total(build, need.value, cap, weight)
+        case UnitTotal():
+            return {"total": _unit_total(build, need.value, cap, weight)}
+        case Distinct():
+            return {"rows": _distinct(build, need.value, cap, weight)}
+        case Bins():
+            return {"bins": _bins(build, need, cap, weight)}
+        case Quantiles():
+            return _choices(build, need, cap, weight)
+
+
+def _value_on_basis(build: Building, needs: Sequence[Need]) -> Value | None:
+    """Return the value whose basis sums give all of an aggregate's needs; None if there is no such value."""
+    if build.form != "basis":
+        return None
+    if all(isinstance(need, Rows | Power) for need in needs):
+        values = {need.values for need in needs if isinstance(need, Rows | Power)}
+        if len(values) != 1 or len(own := values.pop()) != 1:
+            return None
+        return _with_basis(build, own[0]) if own[0].bounds is None else own[0]
+    if len(needs) == 1 and isinstance(needs[0], Total) and degree_of(build, needs[0].value):
+        return needs[0].value
+    return None
+
+
+def _rows(build: Building, values: tuple[Value, ...], cap: RowCap, weight: Fraction) -> str:
+    """Count rows: of a lane of values where they have bounds, else those with a value, or all of them."""
+    everyone = False
+    if not values:
+        lane = _lane_of_all_rows(build)
+        everyone = bool(build.lanes[lane].columns)
+    elif values[0].bounds is None:
+        lane = lane_of_expression(build, values[0])
     else:
-        found = next((i for i, known in enumerate(build.lanes) if shares_rows(known)), None)
-        lane = build.lane("rows", (), ()) if found is None else found
-        everyone = True
-    if not build.lanes[lane].columns:
-        everyone = False
-    name = build.sum(lane, Sum(name="", of=of, max_rows=cap.enforced, everyone=everyone))
-    return {"rows": build.noisy(noisy_sum(build, name, of, weight, COUNTS, cap, 0, 1))}
+        lane = value_lane(build, values, cap)
+    name = build.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
+    return build.noisy(noisy_sum(build, name, "rows", weight, COUNTS, cap, 0, 1))
 
 
-def _sum(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Return the pieces of a sum: about the middle and a count, if that is there anyway; else from 0."""
-    value = one.values[0]
-    lane = value_lane(build, one.values, cap)
+def _lane_of_all_rows(build: Building) -> int:
+    """Return a lane in which all rows can be counted."""
+    found = next((i for i, known in enumerate(build.lanes) if shares_rows(known)), None)
+    return build.lane("rows", (), ()) if found is None else found
+
+
+def _is_shared(build: Building) -> bool:
+    """Whether the lane in which all rows are counted has values, too."""
+    return bool(build.lanes[_lane_of_all_rows(build)].columns)
+
+
+def _power(build: Building, need: Power, cap: RowCap, weight: Fraction) -> str:
+    """Sum a product of values about the middle of its range."""
+    lane = value_lane(build, need.values, cap)
+    grids = dict(zip("xy", build.grids[lane], strict=False))
+    low, high, centre = _range_of_product([grids[letter] for letter in need.of])
+    exponent = sum(grids[letter].exponent for letter in need.of)
+    scaling = _scaling(build, cap, max(abs(low), abs(high)), exponent)
+    name = build.sum(lane, _capped(Sum(name="", of=need.of, shift=-centre), cap, scaling))
+    offset = grids[need.of].offset if len(need.of) == 1 else centre * Fraction(2) ** exponent
+    grid = scaling.of(Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre))
+    words = {"x": "sum", "y": "sum of the second"}.get(need.of, "products" if need.of == "xy" else "squares")
+    return build.noisy(noisy_sum(build, name, words, weight, grid, cap, grid.low, grid.high))
+
+
+def _total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Sum a value: about its middle beside a count if those are there anyway, else from 0."""
+    lane = value_lane(build, (value,), cap)
     grid = build.grids[lane][0]
-    shared = degree_of(build, value) > 0
-    if shared and build.form == "basis":
-        return _basis(build, one, one.values, cap, weight)
-    if shared and grid.offset:
-        return _ratios(build, one, cap, weight, {"x": Fraction(1, 2), "rows": Fraction(1, 2)})
+    if degree_of(build, value) and grid.offset:
+        half = weight / 2
+        return {
+            "x": _power(build, Power(values=(value,), of="x"), cap, half),
+            "rows": _rows(build, (value,), cap, half),
+        }
     shift = int(grid.offset / grid.step)
     own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
     scaling = _scaling(build, cap, max(grid.largest, own.largest), grid.exponent)
@@ -151,47 +189,24 @@ def _capped(one: Sum, cap: RowCap, scaling: Scaling) -> Sum:
     return replace(one, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
 
 
-def _clipped_totals(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    value = one.values[0]
+def _unit_total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
+    """Sum a value whose total is clipped once for each unit."""
     grid = grid_of(value, 1, centred=False)
     column = replace(column_of(build.place(value), value, grid), low=-_FREE, high=_FREE)
     lane = build.lane(("totals", value.expression, value.bounds), (column,), (grid,))
     name = build.sum(lane, Sum(name="", of="x", clip=(grid.low, grid.high)))
-    return {"total": build.noisy(noisy_sum(build, name, "sum", weight, grid, cap, grid.low, grid.high))}
-
-
-def _ratios(
-    build: Building, one: Aggregate, cap: RowCap, weight: Fraction, parts: dict[str, Fraction]
-) -> dict[str, str]:
-    """Return sums of powers about the middle of the bounds, and the number of rows."""
-    lane = value_lane(build, one.values, cap)
-    grids = dict(zip("xy", build.grids[lane], strict=False))
-    found = {}
-    for what, part in parts.items():
-        if what == "rows":
-            name = build.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced))
-            found["rows"] = build.noisy(noisy_sum(build, name, "rows", weight * part, COUNTS, cap, 0, 1))
-            continue
-        low, high, centre = _range_of_product([grids[letter] for letter in what])
-        exponent = sum(grids[letter].exponent for letter in what)
-        scaling = _scaling(build, cap, max(abs(low), abs(high)), exponent)
-        name = build.sum(lane, _capped(Sum(name="", of=what, shift=-centre), cap, scaling))  # type: ignore[arg-type]
-        offset = grids[what].offset if len(what) == 1 else centre * Fraction(2) ** exponent
-        grid = scaling.of(Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre))
-        words = {"x": "sum", "y": "sum of the second"}.get(what, "products" if what == "xy" else "squares")
-        found[what] = build.noisy(noisy_sum(build, name, words, weight * part, grid, cap, grid.low, grid.high))
-    return found
+    return build.noisy(noisy_sum(build, name, "sum", weight, grid, cap, grid.low, grid.high))
 
 
 def _with_basis(build: Building, counted: Value) -> Value | None:
-    """Return a value whose basis tells how many rows have a counted one."""
+    """Return a value whose basis sums already give this column's count of values that are not null."""
     values = [value for one in build.query.aggregates for value in one.values if value.bounds is not None]
     return next((v for v in values if v.expression == counted.expression and degree_of(build, v)), None)
 
 
-def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Return the sums of a basis, which tell rows, sums and squares of a value."""
-    lane, degree = value_lane(build, values, cap), degree_of(build, values[0])
+def _basis(build: Building, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Sum a basis of polynomials, which gives the rows, sums and squares of a value."""
+    lane, degree = value_lane(build, (value,), cap), degree_of(build, value)
     grid = build.grids[lane][0]
     whole = (grid.high - grid.low) ** degree
     scaling = _scaling(build, cap, whole)
@@ -217,7 +232,7 @@ def _basis(build: Building, one: Aggregate, values: Sequence[Value], cap: RowCap
 
 
 def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
-    """Return the least and the largest number of steps of a row's product, and the middle; of one value it is 0."""
+    """Return the smallest and the largest product of a row, in steps, and the middle (0 for a single value)."""
     if len(grids) == 1:
         return grids[0].low, grids[0].high, 0
     first, second = grids
@@ -226,23 +241,24 @@ def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
     return low, max(corners), (low + max(corners)) // 2
 
 
-def _distinct(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    value = one.values[0]
+def _distinct(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
+    """Count distinct values."""
     column = Column(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     lane = build.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
     piece = noisy_sum(build, name, "distinct values", weight, COUNTS, cap, 0, 1)
-    return {"rows": build.noisy(replace(piece, source="distinct"))}
+    return build.noisy(replace(piece, source="distinct"))
 
 
-def _bins(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    value, count = one.values[0], len(one.edges) - 1
-    *inner, last = one.edges  # the last bin has both of its edges
+def _bins(build: Building, need: Bins, cap: RowCap, weight: Fraction) -> str:
+    """Count rows by bin."""
+    value, count = need.value, len(need.edges) - 1
+    *inner, last = need.edges  # the last bin includes both of its edges
     whole = (*(math.ceil(edge) for edge in inner), math.floor(last))
-    edges = whole if value.integers else tuple(float(edge) for edge in one.edges)
+    edges = whole if value.integers else tuple(float(edge) for edge in need.edges)
     column = Column(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
-    lane = build.lane(("bins", value.expression, one.edges), (column,), ())
+    lane = build.lane(("bins", value.expression, need.edges), (column,), ())
     name = f"bins{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
     piece = Piece(
@@ -255,18 +271,18 @@ def _bins(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dic
         sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows),
         bins=count,
     )
-    return {"bins": build.noisy(piece)}
+    return build.noisy(piece)
 
 
-def _choices(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Return the choice of values at quantiles; several share one descent, whose levels are paid for."""
-    lane = value_lane(build, one.values, cap)
+def _choices(build: Building, need: Quantiles, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Choose values at quantiles. Several share one descent, and every level of it is paid for."""
+    lane = value_lane(build, (need.value,), cap)
     name = f"values{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
-    targets = tuple(sorted(set(one.quantiles)))
+    targets = need.targets
     levels = len(targets).bit_length()
-    # Others in the place of a unit's rows move a score by 1 (quantiles: by q and 1 - q, in all) or 2 (ends) where rows
-    # that are added move it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice.
+    # Replacing a unit's rows moves a score by 1 (for a quantile: q and 1 - q together) or 2 (for an extreme), where
+    # adding rows moves it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice as much.
     alone = len(targets) == 1 and targets[0] not in (0, 1)
     replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
     pure, squared = choice_prices(build.bounds, build.terms, replacement)
@@ -282,3 +298,143 @@ def _choices(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> 
         targets=targets,
     )
     return {"values": build.noisy(piece), "cells": name}
+
+
+# ---------------------------------------------------------------------- shared lanes
+
+
+@dataclass
+class Building:
+    """The lanes and pieces of a query as far as they are made. Aggregates of the same value share a lane."""
+
+    query: Query
+    bounds: Bounds
+    terms: Terms
+    form: Form
+    scales: bool
+    lanes: list[Lane] = field(default_factory=list)
+    grids: list[tuple[Grid, ...]] = field(default_factory=list)
+    places: dict[object, int] = field(default_factory=dict)
+    columns: list[Value] = field(default_factory=list)
+    pieces: dict[str, Piece] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # In the order of the aggregates, whatever is made of them: plans of the same query agree on places.
+        for one in self.query.aggregates:
+            for value in one.values:
+                if value.expression not in {known.expression for known in self.columns}:
+                    self.columns.append(value)
+
+    def place(self, value: Value) -> int:
+        """Return the place of a value column."""
+        return [known.expression for known in self.columns].index(value.expression)
+
+    def lane(self, key: object, columns: tuple[Column, ...], grids: tuple[Grid, ...]) -> int:
+        """Return the lane of a key."""
+        if key not in self.places:
+            self.places[key] = len(self.lanes)
+            self.lanes.append(Lane(columns=columns))
+            self.grids.append(grids)
+        return self.places[key]
+
+    def sum(self, lane: int, one: Sum) -> str:
+        """Ask a lane for a sum and return its name."""
+        named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
+        known = self.lanes[lane]
+        if named not in known.sums:
+            if named.name in {other.name for other in known.sums}:
+                raise ValueError("two sums of one name")
+            everyone = known.everyone or one.everyone
+            self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
+        return named.name
+
+    def noisy(self, piece: Piece) -> str:
+        """Ask for noise on a piece; its parts of the spend add up."""
+        known = self.pieces.get(piece.name)
+        if known is not None and replace(known, weight=piece.weight) != piece:
+            raise ValueError("two pieces of one name")
+        weight = piece.weight if known is None else known.weight + piece.weight
+        self.pieces[piece.name] = replace(piece, weight=weight)
+        return piece.name
+
+
+def _name(one: Sum, lane: int) -> str:
+    base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
+    if one.of == "basis":
+        return f"basis{lane}_{one.degree}_{one.place}"
+    kind = "all_" if one.everyone else ""
+    shifted = "_from_0" if one.of == "x" and one.shift else ""
+    return f"{kind}{base}{shifted}{lane or ''}"
+
+
+def shares_rows(lane: Lane) -> bool:
+    """Whether rows without a value may take part in a lane too, so that all rows can be counted there."""
+    return not lane.columns or (len(lane.columns) == 1 and lane.columns[0].kind == "number" and clips_rows(lane))
+
+
+def clips_rows(lane: Lane) -> bool:
+    """Whether a lane's values are clipped row by row, not in total."""
+    return not any(one.clip for one in lane.sums)
+
+
+def lane_of_expression(build: Building, value: Value) -> int:
+    """Return a lane whose rows are those with this value: one that is there, or one of its own."""
+    for lane, known in enumerate(build.lanes):
+        if len(known.columns) != 1 or known.columns[0].kind not in ("number", "presence") or not clips_rows(known):
+            continue
+        if build.columns[known.columns[0].place].expression == value.expression:
+            return lane
+    column = Column(place=build.place(value), low=0, high=0, kind="presence")
+    return build.lane(("presence", value.expression), (column,), ())
+
+
+def noisy_sum(
+    build: Building, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
+) -> Piece:
+    """Return a sum of rows that lie in [low, high] steps, which gets noise."""
+    sensitivity = sensitivity_of(build.bounds, build.terms, cap.max_rows, low, high)
+    return Piece(
+        name=name, source="sum", what=what, weight=weight, grid=grid, max_rows=cap.max_rows, sensitivity=sensitivity
+    )
+
+
+def value_lane(build: Building, values: Sequence[Value], cap: RowCap) -> int:
+    """Return the lane of values on their grids, counted from the middle of their bounds."""
+    key = ("values", *((value.expression, value.bounds) for value in values))
+    if key in build.places:
+        return build.places[key]
+    degree = 2 if len(values) > 1 else degree_of(build, values[0])
+    bits = None if degree == 0 else _BASIS_BITS[degree] if build.form == "basis" and len(values) == 1 else _SQUARE_BITS
+    grids = tuple(grid_of(value, cap.max_rows, centred=True, bits=bits) for value in values)
+    columns = tuple(column_of(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True))
+    return build.lane(key, columns, grids)
+
+
+def degree_of(build: Building, value: Value) -> int:
+    """Return the highest power of a value that is needed: 2 for a variance, 1 for a mean or a sum beside a count."""
+    needs = [need for one in build.query.aggregates for need in one.needs()]
+    same = (value.expression, value.bounds)
+    powers = [
+        len(need.of)
+        for need in needs
+        if isinstance(need, Power)
+        and len(need.values) == 1
+        and (need.values[0].expression, need.values[0].bounds) == same
+    ]
+    if powers:
+        return max(powers)
+    summed = any(isinstance(need, Total) and (need.value.expression, need.value.bounds) == same for need in needs)
+    counted = any(
+        isinstance(need, Rows)
+        and len(need.values) == 1
+        and need.values[0].expression == value.expression
+        and need.values[0].bounds is None
+        for need in needs
+    )
+    return 1 if summed and counted else 0
+
+
+def column_of(place: int, value: Value, grid: Grid) -> Column:
+    """Return a value column on its grid."""
+    offset = int(grid.offset) if value.integers else float(grid.offset)
+    return Column(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)

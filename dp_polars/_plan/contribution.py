@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dp_polars._plan.query import Aggregate, Query
+from dp_polars._aggregates.base import Aggregate, RowRule
+from dp_polars._plan.query import Query
 from dp_polars.errors import InvalidParameterError
 
 
@@ -70,9 +71,9 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     """Return the cap on rows that holds for an aggregate, or say which ways there are to give it."""
     if not query.unit:
         return RowCap(max_rows=1, rule="every row is a unit", enforce=False)
-    if aggregate.kind == "count_units":
+    if aggregate.row_rule is RowRule.ONCE:
         return RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
-    if aggregate.per == "unit":
+    if aggregate.row_rule is RowRule.CLIP_TOTAL:
         return RowCap(max_rows=1, rule="per='unit': each unit's total in a group is clipped once", enforce=False)
     if query.max_rows == "auto":
         raise ValueError("max_rows_per_group is not estimated yet")
@@ -88,7 +89,7 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
 
 def needs_row_cap(query: Query) -> bool:
     """Whether an aggregate of a query needs a cap on rows."""
-    return bool(query.unit) and any(one.kind != "count_units" and one.per == "row" for one in query.aggregates)
+    return bool(query.unit) and any(one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for one in query.aggregates)
 
 
 def needs_group_cap(query: Query) -> bool:

@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 
 import polars as pl
 
-from dp_polars._display.fact_table import table_text as table_text
-from dp_polars._plan.needs import Made
+from dp_polars._aggregates.base import RowRule
+from dp_polars._aggregates.values import Value
+from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, steps_text
 from dp_polars._plan.plan import Part, Plan
-from dp_polars._plan.query import UNIT_STEP, Value
-from dp_polars._session.cost import Cost
-from dp_polars._session.filters import share_of
-from dp_polars._session.terms import Terms
+from dp_polars._plan.statistics import Made
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
-
-
-def protected_text(terms: Terms, unit: Sequence[str]) -> str:
-    """Return who is protected against what, in words."""
-    together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
-    change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
-    note = f" ({terms.unit_note})" if terms.unit_note else ""
-    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
-
-
-def unit_text(terms: Terms, unit: Sequence[str]) -> str:
-    """Return who was protected, for a label in the ledger."""
-    note = f" ({terms.unit_note})" if terms.unit_note else ""
-    return f"unit {', '.join(unit) or 'each row'}{note}"
-
-
-def steps_text(steps: Sequence[str]) -> str:
-    """Return the transformations before a question, in words."""
-    kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
-    return f" (after {', '.join(kinds)})" if kinds else ""
-
-
-def price_text(terms: Terms, cost: Cost) -> str:
-    """Return a price, and which part of the session it is."""
-    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
-
-
-def hashed_text(delta: Fraction) -> str:
-    """Return how units are told apart that are no integers; the bound is heuristic, and says so."""
-    return f"told apart by a hash of 128 bits (delta {float(delta):.3g}, assuming a random function)"
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -91,7 +57,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
             noise = "privacy noise, not what caps and bounds cut off"
             rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
     if query.unchecked:
-        rows.append(("unchecked", "a step was not checked; the guarantee rests on the user's word"))
+        rows.append(UNCHECKED)
     return rows
 
 
@@ -111,11 +77,12 @@ def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]
         points = part.grid.high - part.grid.low + 1
         ranks = 2 * part.piece.max_rows / float(part.epsilon) * (math.log(points) + math.log(20))
         return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
-    if made.aggregate.kind == "mean" and "basis" in made.pieces and plan.parts:
+    if "basis" in made.pieces and plan.parts:
         part = plan.part(made.pieces["basis"])
         width = (part.grid.high - part.grid.low) * float(part.grid.step * made.aggregate.values[0].unit)
         off = part.error(0.975) / part.piece.whole * width
-        return [(name, f"within {off:.6g} / n for 95 % of groups of n rows, if n is not small")]
+        text = made.aggregate.error_per_row(off)
+        return [] if text is None else [(name, text)]
     return []
 
 
@@ -137,7 +104,7 @@ def bounds_texts(made: Made, plan: Plan) -> list[str]:
     """Return the bounds of an aggregate's values, in words."""
     one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
     found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
-    per = "unit's total" if one.per == "unit" else "row"
+    per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [
         (
             f"unknown until estimated{twice}"

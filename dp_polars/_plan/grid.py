@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import MOST_INNER
-from dp_polars._plan.query import Value
 from dp_polars.errors import InvalidParameterError
 
 _FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise

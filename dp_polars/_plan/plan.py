@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dp_polars._display.fact_table import AsTable
+from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
 from dp_polars._numbers import MIN_DELTA
 from dp_polars._plan.auto import (
@@ -21,14 +21,15 @@ from dp_polars._plan.auto import (
     settled_query,
     wanted_estimates,
 )
+from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.compile import pieces_of
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.needs import Form, Made, Piece, Pieces
-from dp_polars._plan.query import Aggregate, Query, Value
+from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
+from dp_polars._plan.statistics import Form, Made, Piece, Pieces
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.minimum_price import check_price
@@ -91,42 +92,8 @@ class Discovery:
     delta: Fraction
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limited:
-    """How candidates come from the data: the `most` best of a group compete with one that stands for nobody.
-
-    Its score is that of the next best, plus `gap` steps.
-    """
-
-    most: int
-    gap: int
-    delta: Fraction
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choosing:
-    """How candidates are chosen by their scores.
-
-    Attributes
-    ----------
-    rate
-        What a step of a score counts in the exponent.
-    flips
-        Permute-and-flip; else the exponential mechanism.
-    moves
-        The most steps by which one unit moves a score.
-    limited
-        How candidates that come from the data are kept apart from those of nobody else; None: they are public.
-    """
-
-    rate: Fraction
-    flips: bool
-    moves: int
-    limited: Limited | None
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(AsTable):
+class Plan(BasePlan):
     """What a query will do and cost. Prints as a table; made by `preview` without spending anything.
 
     Examples
@@ -139,7 +106,6 @@ class Plan(AsTable):
     """
 
     query: Query
-    terms: Terms
     bounds: Bounds
     lanes: tuple[Lane, ...]
     made: tuple[Made, ...]
@@ -149,21 +115,24 @@ class Plan(AsTable):
     discovery: Discovery | None
     unit_delta: Fraction
     """What telling units apart by a hash costs; 0 if they are told apart exactly."""
-    cost: Cost
     estimates: tuple[Estimate, ...] = ()
     """What is estimated before the rest is known; then there are no parts yet."""
     estimated: tuple[tuple[Estimate, Fraction], ...] = ()
     """What was estimated."""
     main: Allowance | None = None
     """What is left of the spend for the answers, where something is estimated first."""
-    choosing: Choosing | None = None
-    """Of a choice among candidates: how it is made."""
 
-    def label(self) -> str:
-        """Return a short public description for the ledger: the question and who was protected."""
-        from dp_polars._plan.description import unit_text
+    def subject(self) -> Query:
+        """Return whose rows the question is about."""
+        return self.query
 
-        return f"{self.query.title()}, {unit_text(self.terms, self.query.unit)}"
+    def title(self) -> str:
+        """Return the question in a few words."""
+        return self.query.title()
+
+    def fingerprint(self) -> bytes:
+        """Return bytes that are equal for equal questions, in every process."""
+        return self.query.fingerprint()
 
     def part(self, name: str) -> Part:
         """Return a part by its name."""
@@ -171,14 +140,12 @@ class Plan(AsTable):
 
     def expected_error(self, confidence: float = 0.95) -> float | None:
         """Return the error that an answer stays within, where it doesn't depend on the data (not for means)."""
-        if len(self.made) != 1 or self.choosing is not None:
+        if len(self.made) != 1:
             return None
         return self.expected_error_of(self.made[0], confidence)
 
     def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
         """Return the expected error of each answer by its name, where it is known without looking at the data."""
-        if self.choosing is not None:
-            return {}
         found = {made.aggregate.name: self.expected_error_of(made, confidence) for made in self.made}
         return {name: error for name, error in found.items() if error is not None}
 
@@ -192,20 +159,13 @@ class Plan(AsTable):
         error = part.error(confidence) * part.grid.step
         if not made.aggregate.values or made.aggregate.values[0].integers:
             error = Fraction(math.ceil(error))  # a whole number, whose sums may have been finer
-        return float(error * _unit_of(made.aggregate))
+        return float(error * made.aggregate.unit)
 
-    def expected_regret(self, confidence: float = 0.95) -> float | None:
-        """Return how far the score of a choice lies from the best one at most, where it doesn't depend on the data."""
-        from dp_polars._choices.plan import regret
-
-        return regret(self, confidence)
-
-    def rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> Facts:
         """Return what it says of itself, as names and texts."""
-        from dp_polars._choices.description import selection_rows
         from dp_polars._plan.description import plan_rows
 
-        return plan_rows(self) if self.choosing is None else selection_rows(self)
+        return plan_rows(self)
 
 
 def plan_of(query: Query, terms: Terms) -> Plan:
@@ -265,7 +225,7 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
     spend = query.spend
     if spend.within is not None:
-        spend = replace(spend, within=spend.within / (noisy[0].grid.step * _unit_of(query.aggregates[0])))
+        spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
     granted, cost = allot(terms, spend, wanted, allowance)
     parts = tuple(
         Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
@@ -293,11 +253,6 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
-
-
-def _unit_of(one: Aggregate) -> Fraction:
-    """Return what the number 1 stands for in an answer that is a sum: decimals are counted in their last digit."""
-    return one.values[0].unit if one.kind == "sum" else Fraction(1)
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:

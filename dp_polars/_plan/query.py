@@ -9,12 +9,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._plan.digest import public_digest as public_digest
+from dp_polars._aggregates.base import Aggregate
+from dp_polars._plan.digest import public_digest
 
-Kind = Literal[
-    "count", "count_units", "n_unique", "sum", "mean", "var", "std", "quantile", "median", "min", "max", "histogram",
-    "cov", "corr", "linear_regression",
-]  # fmt: skip
 UNIT_STEP = "unit"
 """The kind of step that says how the unit of a table was said."""
 
@@ -30,115 +27,6 @@ class Key:
     expression: str
     dtype: pl.DataType
     constant_per_unit: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Value:
-    """A value: its expression as canonical text, its type and its bounds, if it is used as a number.
-
-    Times and decimals are the whole numbers that they are stored as; so are their bounds. With `auto` the bounds are
-    the range in which they are looked for.
-    """
-
-    name: str
-    expression: str
-    dtype: pl.DataType
-    bounds: tuple[Fraction, Fraction] | None = None
-    auto: bool = False
-
-    @property
-    def integers(self) -> bool:
-        """Whether values are whole numbers."""
-        return not self.dtype.is_float()
-
-    @property
-    def unit(self) -> Fraction:
-        """What the number 1 stands for: of decimals the last digit, of times what they are counted in."""
-        return Fraction(1, 10**self.dtype.scale) if isinstance(self.dtype, pl.Decimal) else Fraction(1)
-
-    @property
-    def lower(self) -> Fraction:
-        """The least value that counts."""
-        return _given(self.bounds)[0]
-
-    @property
-    def upper(self) -> Fraction:
-        """The largest value that counts."""
-        return _given(self.bounds)[1]
-
-
-def _given(bounds: tuple[Fraction, Fraction] | None) -> tuple[Fraction, Fraction]:
-    if bounds is None:
-        raise ValueError("a value without bounds")
-    return bounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Aggregate:
-    """One aggregate of a question.
-
-    Attributes
-    ----------
-    kind, name
-        What is computed and the name of its column.
-    values
-        What it is computed of: nothing (rows, units), a value, or two.
-    per
-        Whether each row is clipped or each unit's total.
-    quantiles, several
-        The wanted quantiles, and whether the answer is a list of them.
-    ddof
-        Of a variance: the divisor is the number of rows less this.
-    edges
-        The edges of a histogram's bins.
-    weight
-        Its part of the spend, relative to the other aggregates.
-    """
-
-    kind: Kind
-    name: str
-    values: tuple[Value, ...] = ()
-    per: Literal["row", "unit"] = "row"
-    quantiles: tuple[Fraction, ...] = ()
-    several: bool = False
-    ddof: int = 1
-    edges: tuple[Fraction, ...] = ()
-    weight: Fraction = Fraction(1)
-
-    def title(self) -> str:
-        """Return the aggregate in a few words."""
-        of = " and ".join(value.name for value in self.values)
-        return f"{self.kind} of {of}" if of else self.kind
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Which values of the last key are wanted, by their score: the one aggregate of a query.
-
-    Attributes
-    ----------
-    kind, k
-        How it was asked for, and how many are wanted of each group.
-    largest
-        Whether high scores are wanted.
-    candidates, candidates_rule
-        The public candidates, a frame of one column, and where they came from; None: discovered.
-    groups
-        The public keys of the groups in which candidates are chosen; None: discovered, or there is one group.
-    """
-
-    kind: Literal["noisy_max", "noisy_min", "top_k", "select_best"]
-    k: int
-    largest: bool
-    candidates: pl.DataFrame | None
-    candidates_rule: str
-    groups: pl.DataFrame | None
-
-    def public(self) -> dict[str, Any]:
-        """Return what a fingerprint needs."""
-        frames = {"candidates": self.candidates, "groups": self.groups}
-        digests = {name: None if frame is None else public_digest(frame) for name, frame in frames.items()}
-        return {**vars(self), **digests}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +70,6 @@ class Query:
         What it may cost.
     steps
         The transformations before the aggregation, as canonical text.
-    drops_rows
-        Whether a step may drop rows (a filter or an inner, semi or anti join).
     unchecked
         Whether the user vouched for a step that was not checked.
     integer_unit
@@ -192,8 +78,6 @@ class Query:
         Whether totals over the last keys are released too.
     unfolded
         Whether an answer of several numbers has columns and rows of its own; else it is one value, a list or a struct.
-    selection
-        Of a choice: what is chosen among the values of the last key.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -214,15 +98,13 @@ class Query:
     integer_unit: bool = True
     rollup: bool = False
     unfolded: bool = True
-    selection: Selection | None = None
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal for equal queries, in every process."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
-        plain["aggregates"] = [asdict(aggregate) for aggregate in self.aggregates]
+        plain["aggregates"] = [{"kind": one.kind, **asdict(one)} for one in self.aggregates]
         plain["spend"] = asdict(self.spend)
-        plain["selection"] = None if self.selection is None else self.selection.public()
         domain = plain.pop("domain")
         plain["domain"] = None if domain is None else public_digest(domain)
         return json.dumps(plain, sort_keys=True, default=str).encode()
@@ -235,17 +117,6 @@ class Query:
 
     def title(self) -> str:
         """Return the question in a few words."""
-        if self.selection is not None:
-            return self._choice()
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
         rolled = ", with totals" if self.rollup else ""
         return f"{', '.join(aggregate.title() for aggregate in self.aggregates)}{by}{rolled}"
-
-    def _choice(self) -> str:
-        *by, column = self.keys
-        groups = f" by {', '.join(key.name for key in by)}" if by else ""
-        kind = self.selection.kind if self.selection is not None else ""
-        if kind == "select_best":
-            return f"select_best{groups}"
-        several = f" ({self.selection.k})" if self.selection is not None and kind == "top_k" else ""
-        return f"{kind}{several} of {column.name}{groups}, scored by {self.aggregates[0].title()}"

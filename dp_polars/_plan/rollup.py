@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 
 from dp_polars._plan.contribution import Bounds
-from dp_polars._plan.needs import Piece
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import sensitivity_of_totals
+from dp_polars._plan.statistics import Piece
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._choices.release import choose_candidates
+from dp_polars._aggregates.base import Shape
 from dp_polars._engines.request import Exact
 from dp_polars._plan.plan import Part, Plan
 from dp_polars._release.quantiles import choose_values
@@ -27,8 +27,6 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     several numbers for a group (bins, quantiles) is a list.
     """
     keys = [f"key{i}" for i in range(len(plan.query.keys))]
-    if plan.choosing is not None:
-        return choose_candidates(exact, plan, plan.choosing, source)
     if plan.query.rollup:
         return _noisy_with_totals(exact, plan, keys, source)
     noisy = [pl.Series(part.name, _noisy(_vector(exact, part), part, source)) for part in plan.parts if part.noise]
@@ -48,7 +46,7 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
 def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSource) -> pl.DataFrame:
     """Return the noisy parts of a table and its totals, made to agree; `level` says how many keys a row is for."""
     parents, rows = tree_of(keys, exact.groups)
-    shown = {name for made in plan.made if made.aggregate.kind == "sum" for name in made.pieces.values()}
+    shown = {name for made in plan.made if made.aggregate.shape is Shape.LINEAR for name in made.pieces.values()}
     columns = []
     for part in plan.parts:
         if part.piece.level == len(keys):

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._plan.needs import Piece
+from dp_polars._plan.statistics import Piece
 from dp_polars._sampling import BitSource
 from dp_polars.mechanisms.quantiles import Target, choose_points
 

@@ -69,5 +69,4 @@ def request_of(plan: Plan) -> BoundedRequest:
         domain=query.engine_domain(),
         lanes=plan.lanes,
         hashed_units=plan.unit_delta > 0,
-        capped_keys=None if plan.choosing is None else len(query.keys) - 1,
     )

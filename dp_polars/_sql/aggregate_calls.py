@@ -6,27 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._aggregates.functions import sum as total
-from dp_polars._choices.methods import Choice
+from dp_polars._aggregates.base import Aggregate, AggregateCall
+from dp_polars._aggregates.sums import Sum
+from dp_polars._choices.question import Choice
 from dp_polars._frame.options import ChoiceOptions, Options
-from dp_polars._plan.query import Kind
 from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, fold, place, walk
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 
 _OF_CHOICES = frozenset({"candidates", "score", "k", "bounds"})
-_OF_AGGREGATES = frozenset({"bounds", "per", "weight", "quantile", "ddof", "bins", "edges"})
+_OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in AGGREGATES.values()))
 OWN = _OF_CHOICES | _OF_AGGREGATES
-"""Options of one aggregate or choice; all others are of the whole question."""
-_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"} | _OF_AGGREGATES
+"""The options of one aggregate or choice. All others belong to the whole query."""
+_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"}
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
-_PAIRS = ("corr", "cov", "linear_regression")
-_WITHOUT_BOUNDS = ("count", "count_units", "n_unique", *_PAIRS)
 _STARRED = ("columns", "expr", "relation_name", "exclude_list", "replace_list", "rename_list", "qualified_exclude_list")
-_MEDIANS = {"median": 0.5, "min": 0, "max": 1}
 
 Refuse = Callable[[Node, str], StatementNotAllowed]
 
@@ -36,7 +32,7 @@ class Call:
     """A private aggregate: which, of what values, under which condition; what is said of it, and of the question."""
 
     name: str
-    kind: Kind | ChoiceKind
+    what: type[Aggregate] | ChoiceKind
     values: tuple[Node, ...]
     where: Node | None
     own: dict[str, Any]
@@ -61,13 +57,13 @@ class Call:
                 raise InvalidParameterError(
                     f"{self.name} chooses by the sum of {columns[1]} or by score=, not by both."
                 )
-            score = total(columns[1], bounds=self.own.get("bounds"))
+            score = Sum.call(columns[1], bounds=self.own.get("bounds"))
         given = self.own.get("candidates")
         candidates = list(given) if isinstance(given, tuple) else given
         return Choice(kind=CHOICES[self.name], column=columns[0], score=score, candidates=candidates, k=self._wanted())
 
     def _wanted(self) -> Any:
-        if self.kind == "top_k":
+        if self.what == "top_k":
             if self.own.get("k") is None:
                 raise InvalidParameterError("How many does dp_top_k choose? Say dp_top_k(x, 3).")
             return self.own["k"]
@@ -75,19 +71,30 @@ class Call:
             raise InvalidParameterError(f"{self.name} chooses one; several are chosen by dp_top_k(x, 3).")
         return 1
 
-    def asked(self, columns: tuple[str, ...]) -> Asked:
+    def takes(self, option: str) -> bool:
+        """Whether this call has an option of its own by this name."""
+        if isinstance(self.what, str):
+            return option in _OF_CHOICES
+        return option in _own_options(self.what)
+
+    @property
+    def ignores_options(self) -> bool:
+        """Whether options that were given for a whole statement may pass it by: a count has nothing to clip."""
+        return not isinstance(self.what, str) and not self.what.bounded
+
+    def asked(self, columns: tuple[str, ...]) -> AggregateCall:
         """Return the aggregate of these columns."""
-        if self.kind == "noisy_max" or self.kind == "noisy_min" or self.kind == "top_k":
-            raise ValueError("a choice is no aggregate")
-        own = {option: value for option, value in self.own.items() if option in _OF_AGGREGATES}
-        pairs = own.pop("bounds", None)
-        bounds = (pairs,) if columns else ()
-        if self.kind in _PAIRS:
-            if pairs is not None and not (isinstance(pairs, tuple | list) and len(pairs) == 2):
-                raise InvalidParameterError(f"{self.name} has bounds of both columns: bounds := ((0, 1), (0, 100)).")
-            bounds = tuple(pairs) if pairs else (None, None)
-        quantiles = own.pop("quantile", _MEDIANS.get(self.kind))
-        return Asked(kind=self.kind, columns=columns, bounds=bounds, quantiles=quantiles, **own)
+        if isinstance(self.what, str):
+            raise ValueError("a choice is not an aggregate")
+        own = {option: value for option, value in self.own.items() if option in _own_options(self.what)}
+        bounds = own.get("bounds")
+        if len(columns) > 1 and bounds is not None and not (isinstance(bounds, tuple | list) and len(bounds) == 2):
+            raise InvalidParameterError(f"{self.name} takes bounds of both columns: bounds := ((0, 1), (0, 100)).")
+        return self.what.call(*columns, **own)
+
+
+def _own_options(aggregate: type[Aggregate]) -> frozenset[str]:
+    return frozenset({"weight", *aggregate.options, *(["bounds"] if aggregate.bounded else [])})
 
 
 def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) -> Call:
@@ -97,7 +104,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         return StatementNotAllowed(reason + place(at, sql))
 
     name = fold(node["function_name"])
-    kind = AGGREGATES[name]
+    what: type[Aggregate] | ChoiceKind = CHOICES[name] if name in CHOICES else AGGREGATES[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
         instead = "distinct units are dp_count_units(), distinct values dp_count_distinct(x)"
         raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; {instead}.")
@@ -113,73 +120,73 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
                 "An answer in a SELECT is one value, so there is no place for an interval. Functions of dp.register "
                 "and df.dp have confidence; con.preview and dp-polars preview say the expected error.",
             )
-        known = _CHOICE_OPTIONS if name in CHOICES else _OPTIONS
+        known = _CHOICE_OPTIONS if isinstance(what, str) else _OPTIONS | _own_options(what)
         if fold(option) not in known:
             raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")
         if fold(option) in said:
             raise refuse(child, f"{name} has the option {fold(option)} twice; say it once.")
         said[fold(option)] = constant_of(child, parser, parameters, refuse)
     if name in CHOICES:
-        positional, wanted = _how_many(kind, positional)
+        positional, wanted = _how_many(what, positional)
         if wanted is not None:
             said["k"] = constant_of(wanted, parser, parameters, refuse)
-    values, rest = _values(name, kind, positional, refuse, node)
+    values, rest = _values(name, what, positional, refuse, node)
     constants = [constant_of(child, parser, parameters, refuse) for child in rest]
-    if kind == "quantile" and constants:
-        said.setdefault("quantile", constants.pop(0))
-    if kind in _PAIRS and len(constants) == 4:
+    if not isinstance(what, str):
+        for option in what.sql_positional[: len(constants)]:
+            said.setdefault(option, constants.pop(0))
+    bounded = len(values) == 2 if isinstance(what, str) else what.bounded and len(values) == 1
+    if not isinstance(what, str) and what.bounded and len(values) == 2 and len(constants) == 4:
         said.setdefault("bounds", (tuple(constants[:2]), tuple(constants[2:])))
-    elif len(constants) == 2 and (len(values) == 2 if name in CHOICES else kind not in _WITHOUT_BOUNDS):
+    elif len(constants) == 2 and bounded:
         said.setdefault("bounds", tuple(constants))
     elif constants:
-        usage = _usage(name, kind)
+        usage = _usage(name, what)
         raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options have names: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])
     if name in CHOICES and said.get("bounds") is not None and len(values) < 2:
-        raise refuse(node, f"{name} has bounds of what is summed: {_usage(name, kind)}.")
+        raise refuse(node, f"{name} has bounds of what is summed: {_usage(name, what)}.")
     own = {option: value for option, value in said.items() if option in OWN}
     options = {option: value for option, value in said.items() if option not in OWN}
-    return Call(name, kind, values, node.get("filter"), own, options, node)
+    return Call(name, what, values, node.get("filter"), own, options, node)
 
 
-_USAGE = {
-    "count": "dp_count(*) or dp_count(x)",
-    "count_units": "dp_count_units()",
-    "n_unique": "dp_count_distinct(x)",
-    "quantile": "dp_quantile(x, 0.5, 0, 100)",
+_CHOICE_USAGE: dict[ChoiceKind, str] = {
     "noisy_max": "dp_noisy_max(x), or by the sum of y: dp_noisy_max(x, y, 0, 100)",
     "noisy_min": "dp_noisy_min(x), or by the sum of y: dp_noisy_min(x, y, 0, 100)",
     "top_k": "dp_top_k(x, 3), or by the sum of y: dp_top_k(x, 3, y, 0, 100)",
 }
 
 
-def _usage(name: str, kind: Kind | ChoiceKind) -> str:
-    """Return a call as it should be."""
-    return _USAGE.get(kind, f"{name}(x, y, 0, 1, 0, 100)" if kind in _PAIRS else f"{name}(x, 0, 100)")
+def _usage(name: str, what: type[Aggregate] | ChoiceKind) -> str:
+    """Return an example of a call."""
+    return _CHOICE_USAGE[what] if isinstance(what, str) else what.usage(name)
 
 
 def _values(
-    name: str, kind: Kind | ChoiceKind, positional: list[Node], refuse: Refuse, node: Node
+    name: str, what: type[Aggregate] | ChoiceKind, positional: list[Node], refuse: Refuse, node: Node
 ) -> tuple[tuple[Node, ...], list[Node]]:
     """Return the expressions that a call is about, and what else it was given by position."""
-    if kind in ("count", "count_units") and (not positional or positional[0]["class"] == "STAR"):
+    counts = not isinstance(what, str) and what.kind in ("count", "count_units")
+    if counts and (not positional or positional[0]["class"] == "STAR"):
         if positional and any(positional[0].get(part) for part in _STARRED):
             raise refuse(node, f"{name}(*) counts rows; * with a table, COLUMNS, EXCLUDE or REPLACE is not understood.")
         return (), positional[1:]
-    if kind == "count_units":
-        raise refuse(node, "dp_count_units counts units; it takes no column. Leave units out with FILTER (WHERE ...).")
-    wanted = 2 if kind in _PAIRS or (name in CHOICES and len(positional) > 1) else 1
-    unfit = ("STAR", "CONSTANT", "PARAMETER") if name in CHOICES else ("STAR",)
+    if not isinstance(what, str) and not what.columns:
+        raise refuse(node, f"{name} counts units; it takes no column. Leave units out with FILTER (WHERE ...).")
+    chooses = isinstance(what, str)
+    wanted = (2 if len(positional) > 1 else 1) if isinstance(what, str) else len(what.columns)
+    unfit = ("STAR", "CONSTANT", "PARAMETER") if chooses else ("STAR",)
     if len(positional) < wanted or any(item["class"] in unfit for item in positional[:wanted]):
         columns = "two columns" if wanted == 2 else "a column"
-        raise refuse(node, f"{name} needs {columns}: {_usage(name, kind)}.")
+        raise refuse(node, f"{name} needs {columns}: {_usage(name, what)}.")
     return tuple(positional[:wanted]), positional[wanted:]
 
 
-def _how_many(kind: Kind | ChoiceKind, positional: list[Node]) -> tuple[list[Node], Node | None]:
+def _how_many(what: type[Aggregate] | ChoiceKind, positional: list[Node]) -> tuple[list[Node], Node | None]:
     """Return the arguments of a choice without how many are wanted, and that: dp_top_k(x, 3, y, 0, 100)."""
-    if kind == "top_k" and len(positional) > 1 and positional[1]["class"] in ("CONSTANT", "PARAMETER", "CAST"):
+    if what == "top_k" and len(positional) > 1 and positional[1]["class"] in ("CONSTANT", "PARAMETER", "CAST"):
         return [positional[0], *positional[2:]], positional[1]
     return positional, None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dp_polars._plan.query import Kind
+from dp_polars._aggregates import REGISTRY, Aggregate
 
 
 def _words(text: str) -> frozenset[str]:
@@ -78,24 +78,8 @@ CHOICES: dict[str, ChoiceKind] = {
 }
 """Private choices among the values of a column."""
 
-AGGREGATES: dict[str, Kind | ChoiceKind] = {
-    "dp_count": "count",
-    "dp_count_units": "count_units",
-    "dp_count_distinct": "n_unique",
-    "dp_sum": "sum",
-    "dp_avg": "mean",
-    "dp_mean": "mean",
-    "dp_var": "var",
-    "dp_variance": "var",
-    "dp_stddev": "std",
-    "dp_quantile": "quantile",
-    "dp_median": "median",
-    "dp_min": "min",
-    "dp_max": "max",
-    "dp_histogram": "histogram",
-    "dp_corr": "corr",
-    "dp_covar": "cov",
-    "dp_linear_regression": "linear_regression",
-    **CHOICES,
-}
-"""The private aggregates and the questions that they ask."""
+AGGREGATES: dict[str, type[Aggregate]] = {name: one for one in REGISTRY.values() for name in one.sql_names}
+"""The private aggregates by their names in SQL."""
+
+PRIVATE = frozenset({*AGGREGATES, *CHOICES})
+"""The names of everything that asks a private question."""

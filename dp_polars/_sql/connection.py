@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._numbers import flag_of
 from dp_polars._plan.plan import Plan
@@ -34,7 +35,7 @@ _PARAMETER_TYPES = (
 )  # fmt: skip
 
 
-class Plans(list[Plan]):
+class Plans(list[Plan | ChoicePlan]):
     """The plans of a statement with several private queries. They print one after the other."""
 
     def __str__(self) -> str:
@@ -185,7 +186,9 @@ class GuardedConnection:
         self._result.execute("FROM dp_result")
         return self
 
-    def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Plan | ResponsePlan | list[Plan]:
+    def preview(
+        self, query: str, *, params: Parameters = None, **options: Any
+    ) -> Plan | ChoicePlan | ResponsePlan | list[Plan | ChoicePlan]:
         """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent."""
         plans: Sequence[Any] = self._planned(query, _parameters(params), options).plans
         return plans[0] if len(plans) == 1 else Plans(plans)

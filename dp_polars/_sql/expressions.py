@@ -24,7 +24,7 @@ from dp_polars._expressions.constants import from_series
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
-from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.scope import Scope, closest, unknown_column
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, children, fold
 from dp_polars._sql.types import polars_type, sql_type
@@ -337,7 +337,7 @@ class Reader:
                 node,
                 f"{name} is called by a qualified name; only built-in functions are allowed, by their plain names.",
             )
-        if name in AGGREGATES:
+        if name in PRIVATE:
             raise self.refuse(
                 node, f"{name} can't be inside an expression over private rows; put it in SELECT, HAVING or ORDER BY."
             )
@@ -411,7 +411,7 @@ def _columns(found: Expression) -> list[Column]:
 
 def _no_function(name: str) -> str:
     if name.startswith("dp_"):
-        return f"There is no private aggregate {name}{closest(name, sorted(AGGREGATES))}."
+        return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
     name = "count(*)" if name == "count_star" else name
     return (
         f"{name} is not among the functions that are known to read a single row only. Instead of an aggregate, which "

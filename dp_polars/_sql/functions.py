@@ -25,8 +25,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from dp_polars._aggregates.base import Aggregate
 from dp_polars._numbers import epsilon_of
-from dp_polars._plan.query import Kind
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.session import Session
 from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
@@ -53,10 +53,8 @@ def sql_text(name: str) -> str:
     raise FileNotFoundError(f"dp_polars is installed without its SQL template {name}.sql.")
 
 
-_BOUNDED = ("column", "lower", "upper")
-_PAIR = ("first", "second", "lower", "upper", "second_lower", "second_upper")
+_BOUNDS = (("lower", "upper"), ("lower", "upper", "second_lower", "second_upper"))  # for one column, for two
 _CHOICE = ("candidates", "score", "value", "lower", "upper")
-_NUMBER, _BINS = "DOUBLE", 'STRUCT(bin_low DOUBLE, bin_high DOUBLE, "count" BIGINT)[]'
 
 
 @dataclass(frozen=True)
@@ -90,27 +88,23 @@ class _Function:
         )
 
 
-_SHAPES: dict[Kind | ChoiceKind, _Shape] = {
-    "count": _Shape("BIGINT", options=("column",)),
-    "count_units": _Shape("BIGINT"),
-    "n_unique": _Shape("BIGINT", ("column",)),
-    "sum": _Shape(_NUMBER, _BOUNDED, ("per",)),
-    "mean": _Shape(_NUMBER, _BOUNDED),
-    "var": _Shape(_NUMBER, _BOUNDED, ("ddof",)),
-    "std": _Shape(_NUMBER, _BOUNDED, ("ddof",)),
-    "quantile": _Shape(_NUMBER, ("column", "quantile", "lower", "upper")),
-    "median": _Shape(_NUMBER, _BOUNDED),
-    "min": _Shape(_NUMBER, _BOUNDED),
-    "max": _Shape(_NUMBER, _BOUNDED),
-    "histogram": _Shape(_BINS, _BOUNDED, ("bins", "edges")),
-    "corr": _Shape(_NUMBER, _PAIR),
-    "cov": _Shape(_NUMBER, _PAIR, ("ddof",)),
-    "linear_regression": _Shape("STRUCT(slope DOUBLE, intercept DOUBLE)", _PAIR),
+def _shape_of(aggregate: type[Aggregate]) -> _Shape:
+    """Return an aggregate as a table function: columns and bounds by position, options by name."""
+    if not aggregate.bounded and aggregate.sql_usage is not None:  # a count, whose column may be left out
+        return _Shape(aggregate.sql_type, options=aggregate.columns)
+    bounds = _BOUNDS[len(aggregate.columns) - 1] if aggregate.bounded else ()
+    named = tuple(option for option in aggregate.options if option not in aggregate.sql_positional)
+    return _Shape(aggregate.sql_type, (*aggregate.columns, *aggregate.sql_positional, *bounds), named)
+
+
+_CHOICE_SHAPES: dict[ChoiceKind, _Shape] = {
     "noisy_max": _Shape("VARCHAR", ("column",), _CHOICE),
     "noisy_min": _Shape("VARCHAR", ("column",), _CHOICE),
     "top_k": _Shape("VARCHAR[]", ("column", "k"), _CHOICE),
 }
-_FUNCTIONS = {name: _Function(name.removeprefix("dp_"), _SHAPES[kind]) for name, kind in AGGREGATES.items()}
+_SHAPES = {name: _shape_of(one) for name, one in AGGREGATES.items()}
+_SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
+_FUNCTIONS = {name: _Function(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
 """The same names as in statements, one function each."""
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
 

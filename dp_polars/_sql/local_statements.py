@@ -15,10 +15,8 @@ from typing import Any
 import polars as pl
 
 from dp_polars._engines.duckdb.rows import TableColumn
-from dp_polars._local.methods import Asking, ResponseQuestion, response_question_of
+from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._local.release import run_responses
-from dp_polars._numbers import flag_of
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
 from dp_polars._session.session import Session
@@ -185,14 +183,14 @@ class _LocalPlanner:
         query = self._query(node, value)
         ((name,),) = query.values
         words = {**options, **said}
-        asking = Asking(name, words.pop("categories", None), words.pop("resample", None), words)  # type: ignore[arg-type]
-        planned = response_question_of(view_of(query, self.session, "SQL table"), asking)
-        fresh = flag_of(words.get("fresh", False), "fresh")
+        view = view_of(query, self.session, "SQL table")
+        categories, resample = words.pop("categories", None), words.pop("resample", None)
+        planned = response_question(view, words, column=name, categories=categories, resample=resample)  # type: ignore[arg-type]
         shown = call.get("alias") or RESPONSE
         releases: list[Release] = []
 
         def answer() -> Any:
-            releases.append(self._released(planned, query, fresh))
+            releases.append(self._released(planned, query))
             return releases[0].frame.rename({name: shown}).to_arrow()
 
         return LocalStatement(planned.plan, answer, releases)
@@ -204,12 +202,12 @@ class _LocalPlanner:
         analysis = analyse(select, self.sql, self.parser, self.catalog, self.parameters)
         return analysis.aggregations[0].queries[0]
 
-    def _released(self, planned: ResponseQuestion, query: SqlQuery, fresh: bool) -> Release:
+    def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
         def key() -> bytes:
             return release_key(planned.plan.fingerprint(), self.catalog.source(query.sources))
 
         try:
-            return run_responses(planned.plan, planned.rows, planned.session, name=key, fresh=fresh)
+            return planned.release(key)
         finally:
             self.catalog.close()
 

@@ -10,17 +10,17 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._choices.query import choice_question
+from dp_polars._aggregates.base import AggregateCall
+from dp_polars._choices.plan import ChoicePlan
+from dp_polars._choices.question import ChoiceQuestion, choice_question
 from dp_polars._engines.polars import parts_for, run_bounded
 from dp_polars._engines.polars.rows import PrivateRows
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._frame.options import ChoiceOptions, Options
-from dp_polars._frame.queries import Question, View, question_of
-from dp_polars._numbers import exact, flag_of
+from dp_polars._frame.queries import AggregateQuestion, question_of
+from dp_polars._frame.question import View
+from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
-from dp_polars._release.answers import result_schema
-from dp_polars._release.run import run_plan
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.release_record import Release
 from dp_polars._session.reservation import release_key
@@ -34,7 +34,6 @@ _SPENDS = ("epsilon", "share", "rho", "within")
 _SHARED = ("epsilon", "share", "rho", "delta")
 _PER_SELECT = ("keys", "min_units", "max_groups")
 """Options about groups, which all answers of one SELECT have in common."""
-_WITHOUT_VALUES = ("count", "count_units", "n_unique")
 
 
 @dataclass(frozen=True)
@@ -42,15 +41,14 @@ class PlannedQuery:
     """A private query of a statement with its plan."""
 
     query: SqlQuery
-    question: Question
-    fresh: bool
+    question: AggregateQuestion | ChoiceQuestion
     catalog: Catalog
     fingerprint: bytes
     source: bytes
     """The state of the tables when the query was planned."""
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Plan | ChoicePlan:
         """The plan."""
         return self.question.plan
 
@@ -62,14 +60,7 @@ class PlannedQuery:
         """Charge the session and release the answers, or return the stored release of the same query."""
         if self.present_source() != self.source:  # a plan made for some columns must not be used on others
             raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
-        return run_plan(
-            self.plan,
-            self.question.rows,
-            self.question.session,
-            name=self.key,
-            fresh=self.fresh,
-            engine=self.bounded_aggregates,
-        )
+        return replace(self.question, engine=self.bounded_aggregates).release(self.key)
 
     def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""
@@ -78,9 +69,9 @@ class PlannedQuery:
 
     def names(self) -> dict[str, str]:
         """Return the answer columns of the release, and the names that they get in the released table."""
-        names = [made.aggregate.name for made in self.plan.made]
-        if self.plan.choosing is not None:
-            names = [self.plan.query.keys[-1].name]
+        plan = self.plan
+        chosen = isinstance(plan, ChoicePlan)
+        names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates]
         return dict(zip(names, self.query.answers, strict=True))
 
     def present_source(self) -> bytes:
@@ -105,7 +96,7 @@ class PlannedStatement:
         return [query for _, queries in self.aggregations for query in queries]
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[Plan | ChoicePlan]:
         """The plans of the private queries in the order of the statement."""
         return [query.plan for query in self.queries]
 
@@ -118,7 +109,7 @@ class PlannedStatement:
 
     def release(self) -> dict[str, pl.DataFrame]:
         """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
-        new = [query for query in self.queries if query.fresh or self.session.stored(query.key()) is None]
+        new = [query for query in self.queries if query.question.fresh or self.session.stored(query.key()) is None]
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
@@ -161,7 +152,7 @@ def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.Da
     """Return the table that the answers of one SELECT will fill, without rows."""
     schema: dict[str, Any] = {}
     for query in queries:
-        own = result_schema(query.plan)
+        own = query.question.schema
         schema |= {column: own[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
         schema |= {answer: own[name] for name, answer in query.names().items()}
     return pl.DataFrame(schema=schema)
@@ -225,17 +216,21 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
         own["keys"] = _public_keys(own["keys"], query)
     source = catalog.source(query.sources)
     question = _question(query, session, options, own)
-    fresh = flag_of(own.get("fresh", False), "fresh")
-    return PlannedQuery(query, question, fresh, catalog, question.plan.query.fingerprint(), source)
+    return PlannedQuery(query, question, catalog, question.plan.fingerprint(), source)
 
 
-def _question(query: SqlQuery, session: Session, options: dict[str, Any], own: dict[str, Any]) -> Question:
+def _question(
+    query: SqlQuery, session: Session, options: dict[str, Any], own: dict[str, Any]
+) -> AggregateQuestion | ChoiceQuestion:
     """Plan a query in the same way as the Polars front end does."""
     view = view_of(query, session)
     keys = list(query.keys) or None
-    asked: dict[str | None, Asked] = {}
+    asked: dict[str | None, AggregateCall] = {}
+    for name in sorted(OWN & options.keys()):
+        if not any(call.takes(name) or call.ignores_options for call in query.calls):
+            raise InvalidParameterError(f"{query.calls[0].name} has no option {name}.")
     for call, columns, answer in zip(query.calls, query.values, query.answers, strict=True):
-        said = {name: options[name] for name in OWN if name in options and call.kind not in _WITHOUT_VALUES}
+        said = {name: options[name] for name in OWN if name in options and call.takes(name)}
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
             return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dp_polars._expressions import Column
-from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.syntax_tree import Node, fold, place, replaced
 from dp_polars.errors import StatementNotAllowed
 
@@ -80,7 +80,7 @@ class Scope:
 
 def is_private_call(node: Node) -> bool:
     """Return whether an expression is a call of a private aggregate."""
-    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in AGGREGATES
+    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in PRIVATE
 
 
 def name_of(item: Node, other: str) -> str:

@@ -1,20 +1,31 @@
-"""What can be asked of a stream: conditions, counts and sums, in a user's words. Nothing is read."""
+"""The questions that a stream answers: conditions, counts and sums. Nothing is read here.
+
+How far one unit moves an answer. It keeps at most `max_rows` rows, chosen once when the stream is opened, so it moves
+
+- a count of rows by at most `max_rows`. Replacing a unit changes its count from one number between 0 and `max_rows` to
+  another;
+- a sum of values clipped to [low, high] by at most max_rows * max(|low|, |high|) if it is added or removed, and by at
+  most max_rows * (max(high, 0) - min(low, 0)) if it is replaced: because a unit may have fewer rows, or none with a
+  value, its sum lies between max_rows * min(low, 0) and max_rows * max(high, 0);
+- a count of units by at most 1, over all of its rows.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
-from dp_polars._aggregates.values import value_of
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._engines.polars.stream_answers import Tally
 from dp_polars._engines.request import Column
 from dp_polars._expressions import Expression, apply
 from dp_polars._expressions.check import check_expression
-from dp_polars._plan.grid import grid_of
-from dp_polars._streams.plan import StreamPlan, StreamQuery, moved_by
+from dp_polars._plan.grid import Grid, grid_of
+from dp_polars._session.terms import Adjacency
+from dp_polars._streams.plan import StreamPlan
 from dp_polars.errors import InvalidParameterError
 
 _POSSIBLE = (
@@ -23,13 +34,45 @@ _POSSIBLE = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class StreamQuery:
+    """A checked question to a stream.
+
+    Attributes
+    ----------
+    tally
+        What the engine counts or adds up.
+    sensitivity
+        The most that one unit moves the answer.
+    step
+        The value of one step of the exact answer.
+    rises
+        Whether the answer can't fall when a unit is added.
+    whole
+        Whether a released value is a whole number.
+    """
+
+    tally: Tally
+    sensitivity: Fraction
+    step: Fraction = Fraction(1)
+    rises: bool = True
+    whole: bool = True
+
+
+def moved_by(grid: Grid, max_rows: int, adjacency: Adjacency) -> int:
+    """Return the most steps by which one unit with at most `max_rows` rows moves a sum."""
+    if adjacency == "replace":
+        return max_rows * (max(grid.high, 0) - min(grid.low, 0))
+    return max_rows * grid.largest
+
+
 def query_of(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
-    """Return the question to a stream that a user's words mean, or say what is possible."""
-    query = _aggregate(words, plan, schema) if isinstance(words, Asked) else _condition(words, plan, schema)
+    """Return the question that a user asks a stream, or raise an error that says what can be asked."""
+    query = _aggregate(words, plan, schema) if isinstance(words, AggregateCall) else _condition(words, plan, schema)
     if plan.monotone and not query.rises:
         raise InvalidParameterError(
-            "This stream is monotone: only answers that can't fall when a unit is added. A sum is one if its lower "
-            "bound is at least 0. Nothing was asked."
+            "This stream is monotone: it takes only questions whose answers can't fall when a unit is added. A sum is "
+            "one if its lower bound is at least 0. Nothing was asked."
         )
     return query
 
@@ -40,13 +83,13 @@ def _condition(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     checked = check_expression(words, schema=schema, what="stream")
     dtype = checked.dtype
     if dtype != pl.Boolean:
-        raise InvalidParameterError(f"{checked.name} has the type {dtype}, which is no condition. {_POSSIBLE}")
+        raise InvalidParameterError(f"{checked.name} has the type {dtype}, which is not a condition. {_POSSIBLE}")
     if plan.of == "rows":
         return _rows(plan, checked.tree)
     return _units(checked.tree)
 
 
-def _aggregate(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+def _aggregate(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     if asked.kind not in ("count", "count_units", "sum"):
         raise InvalidParameterError(f"A stream can't be asked for a {asked.kind}. {_POSSIBLE}")
     if asked.weight != 1:
@@ -73,24 +116,26 @@ def _rows(plan: StreamPlan, condition: Expression | None) -> StreamQuery:
     return StreamQuery(tally=tally, sensitivity=Fraction(_row_cap(plan, "count of rows")))
 
 
-def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
-    if asked.per != "row":
+def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+    if asked.options["per"] != "row":
         raise InvalidParameterError(
             "A stream clips each row of a sum, not each unit's total: leave per= out, and say how many rows a unit "
             "counts with (max_rows_per_group=) when you open it."
         )
     (column,), (bounds,) = asked.columns, asked.bounds
     if isinstance(bounds, str):
-        raise InvalidParameterError("A stream estimates no bounds; say which values count at most: bounds=(0, 100).")
+        raise InvalidParameterError(
+            "A stream can't estimate bounds. Values outside the bounds are clipped: give bounds=(0, 100)."
+        )
     checked = check_expression(column, schema=schema, what="sum")
     dtype = checked.dtype
     if dtype.is_temporal():
         raise InvalidParameterError(
-            f"{checked.name} has the type {dtype}, but the threshold is a number. Ask for a number of it, for example "
-            f"dp.sum(pl.col('{checked.name}').dt.total_seconds(), bounds=(0, 3600)) of a duration."
+            f"{checked.name} has the type {dtype}, but the threshold is a number. Make it a number, for example a "
+            f"duration with dp.sum(pl.col('{checked.name}').dt.total_seconds(), bounds=(0, 3600))."
         )
     max_rows = _row_cap(plan, "sum")
-    value = value_of(checked, dtype, asked, bounds)
+    value = asked.aggregate.value(checked, bounds, asked)
     grid = grid_of(value, max_rows, centred=False)
     step = grid.step * value.unit
     return StreamQuery(
@@ -109,7 +154,7 @@ def _sum(asked: Asked, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
 def _row_cap(plan: StreamPlan, what: str) -> int:
     if plan.max_rows is None:
         raise InvalidParameterError(
-            f"A {what} needs to know with how many rows one unit may count. Say max_rows_per_group=10 when you open "
-            "the stream (or in the session), or ask for units: a condition, or dp.count_units()."
+            f"A {what} needs a cap on the rows of one unit. Say max_rows_per_group=10 when you open the stream (or in "
+            "the session), or ask for units: a condition, or dp.count_units()."
         )
     return plan.max_rows

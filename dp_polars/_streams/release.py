@@ -1,4 +1,4 @@
-"""A stream that was opened: reserve, read, draw the threshold's noise, commit; then one comparison after another."""
+"""An open stream: it is charged and its rows are read once, then answers are compared one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from dp_polars._release.snapshot import take_snapshot
 from dp_polars._sampling import BitSource
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.session import Session
-from dp_polars._streams.plan import SENSITIVITY, StreamPlan, StreamQuery
+from dp_polars._streams.plan import SENSITIVITY, StreamPlan
+from dp_polars._streams.queries import StreamQuery
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.sparse_vector import SparseVector
 
@@ -24,7 +25,7 @@ _MOST = Fraction(10**300)
 
 
 def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: BitSource) -> OpenStream:
-    """Charge the price of a whole stream, then read its rows once. Whatever happens after the charge, it stays."""
+    """Charge the price of the whole stream, then read the rows once. The charge stays, whatever happens after it."""
 
     def make() -> tuple[pl.DataFrame, tuple[StreamRows, SparseVector]]:
         snapshot = take_snapshot(rows, plan.unit, source, max_rows=plan.max_rows if plan.unit else None)
@@ -44,24 +45,24 @@ def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: B
 
 
 class OpenStream:
-    """The rows and the noisy threshold of a stream: asks checked questions until the hits are used up."""
+    """The rows and the noisy threshold of a stream. It answers checked questions until the hits are used up."""
 
     def __init__(self, plan: StreamPlan, rows: StreamRows, vector: SparseVector, questions: OpenQuestions) -> None:
         self._plan, self._vector, self._questions = plan, vector, questions
         self._rows: StreamRows | None = rows
         self._lock = threading.Lock()
-        self._guard = Exclusive(None)  # knows a forked copy
+        self._guard = Exclusive(None)  # recognizes a forked copy
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
 
     @property
     def hits_left(self) -> int:
-        """How many more answers above the threshold there can be."""
+        """How many more answers can be above the threshold."""
         return self._vector.hits_left
 
     def refuse_copies(self) -> None:
-        """Refuse to be asked by a forked process; called before Polars runs, which hangs in one."""
+        """Refuse questions from a forked process. Call this before Polars runs, which would hang there."""
         if self._guard.inherited():
             raise InvalidParameterError(
                 "This stream was opened by the process that this one was forked from, which may still ask it: two "
@@ -69,7 +70,7 @@ class OpenStream:
             )
 
     def ask(self, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
-        """Return what is above the threshold, question by question, up to the last hit; none if that was before."""
+        """Return the answers in order, up to the last hit."""
         self.refuse_copies()
         if not queries:
             return []
@@ -83,7 +84,7 @@ class OpenStream:
                 if self._questions.failed:
                     self._vector.hits_left = 0
                 if not self._vector.hits_left:
-                    self._rows = None  # nobody can ask them any more
+                    self._rows = None  # so that private rows aren't held longer than needed
 
     def _answers(self, rows: StreamRows, queries: Sequence[StreamQuery]) -> list[bool | float | None]:
         found: list[bool | float | None] = []
@@ -105,8 +106,8 @@ class OpenStream:
 
 
 def closed() -> InvalidParameterError:
-    """Return what a closed stream says."""
+    """Return the error of a closed stream."""
     return InvalidParameterError(
-        "This stream is closed: all its hits are used up. Open another one, which has a price of its own, or look at "
-        "what this one has told."
+        "This stream is closed: all its hits are used up. Open another one, which has a price of its own, or use the "
+        "answers of this one."
     )

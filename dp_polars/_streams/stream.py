@@ -1,33 +1,35 @@
-"""Streams of a private frame: many questions against one threshold, of which only those above it are paid."""
+"""`dp.Stream`, which answers many questions for one price, and the methods of a private frame that open it."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Generic, Literal, NoReturn, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._aggregates.functions import Asked
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import View, check_unit
+from dp_polars._frame.queries import check_unit
+from dp_polars._frame.question import FrameMethods, Question, Source, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
-from dp_polars._streams.plan import StreamPlan, shown, stream_plan_of
+from dp_polars._streams.plan import StreamPlan, shown, stream_plan
 from dp_polars._streams.queries import query_of
 from dp_polars._streams.release import OpenStream, closed, open_stream
 from dp_polars.errors import InvalidParameterError
 
 Opened = TypeVar("Opened")
-StreamQuestion = ExpressionLike | bool | Asked
+StreamQuestion = ExpressionLike | bool | AggregateCall
 
 
 class Stream:
-    """An open stream: answers one question after another, chosen as you like, until its hits are used up.
+    """An open stream. It answers one question after another until its hits are used up.
 
-    Its whole price was paid when it was opened (`df.dp.sparse_vector`, `df.dp.above_threshold`). It asks the rows as
-    they were then, and holds them in memory until it is closed. It can be shared by threads, not copied.
+    Its whole price was paid when it was opened with `df.dp.sparse_vector` or `df.dp.above_threshold`. It answers from
+    the rows as they were then, and holds them in memory until it is closed. Threads can share it, but it can't be
+    copied.
 
     Examples
     --------
@@ -50,27 +52,27 @@ class Stream:
 
     @property
     def plan(self) -> StreamPlan:
-        """What was agreed when it was opened: threshold, noise, price."""
+        """The plan that was paid for when the stream was opened."""
         return self._plan
 
     @property
     def hits_left(self) -> int:
-        """How many more answers above the threshold there can be."""
+        """How many more answers can be above the threshold."""
         return self._opened.hits_left
 
     @property
     def closed(self) -> bool:
-        """Whether all hits are used up, so that nothing can be asked any more."""
+        """Whether all hits are used up, so that nothing more can be asked."""
         return not self.hits_left
 
     def ask(self, query: StreamQuestion) -> bool | float | None:
-        """Return whether an answer is above the threshold, up to noise; with `numeric=True` its noisy value or None.
+        """Return whether an answer is above the threshold, up to noise. With `numeric=True`, its noisy value or None.
 
         Parameters
         ----------
         query
             A condition (a row-wise expression that is true or false, or the name of a Boolean column), which counts
-            the rows or units for which it is true; or `dp.count()`, `dp.count("x")`, `dp.count_units()`,
+            the rows or units for which it is true; or `dp.count()`, `dp.count("x")`, `dp.count_units()` or
             `dp.sum("x", bounds=(0, 100))`.
 
         Examples
@@ -82,14 +84,14 @@ class Stream:
         (False, True)
         """
         found = self._ask([query])
-        if not found:  # another thread had the last hit
+        if not found:  # another thread got the last hit
             raise closed()
         return found[0]
 
     def ask_many(self, queries: Iterable[StreamQuestion]) -> list[bool | float | None]:
-        """Ask questions in their order, in one pass over the rows; the answers end with the last hit.
+        """Answer several questions in order, in one pass over the rows. The answers end with the last hit.
 
-        All are checked first: if one is refused, none is asked.
+        All questions are checked first: if one is refused, none is asked.
 
         Examples
         --------
@@ -98,8 +100,8 @@ class Stream:
         >>> visits.above_threshold(6_000, epsilon=1.0).ask_many([pl.col("km") > 3, pl.col("km") > 1, pl.col("km") > 0])
         [False, True]
         """
-        if isinstance(queries, str | bytes | pl.Expr | Asked | dict) or not isinstance(queries, Iterable):
-            raise InvalidParameterError("ask_many takes a list of questions; for a single one there is ask.")
+        if isinstance(queries, str | bytes | pl.Expr | AggregateCall | dict) or not isinstance(queries, Iterable):
+            raise InvalidParameterError("ask_many takes a list of questions; for a single one use ask.")
         return self._ask(list(queries))
 
     @no_panics
@@ -118,14 +120,8 @@ class Stream:
         return f"<dp.Stream above {shown(plan.threshold)}, {left}, epsilon {float(plan.epsilon):.6g}, {state}>"
 
 
-class Streams(Generic[Opened]):
-    """Streams, with the spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` and `session=` as options."""
-
-    @abstractmethod
-    def _view(self, options: OpeningOptions) -> View: ...
-
-    @abstractmethod
-    def _stream(self, plan: StreamPlan, view: View) -> Opened: ...
+class Streams(FrameMethods, Generic[Opened]):
+    """Open streams, with the options of `dp.OpeningOptions`."""
 
     def above_threshold(
         self,
@@ -158,33 +154,33 @@ class Streams(Generic[Opened]):
         of: Literal["rows", "units"] = "rows",
         **options: Unpack[OpeningOptions],
     ) -> Opened:
-        """Open a stream of questions: which answers lie above a threshold, paying for the hits alone.
+        """Open a stream of questions: it says which answers lie above a threshold, and only hits are paid for.
 
-        The whole price is charged now (of a LazyFrame too, whose rows are read now); asking costs nothing until the
-        last hit, for a million questions at most. The rows stay in memory as long: `select` the columns that you will
-        ask about.
+        The whole price is charged and the rows are read now, even those of a LazyFrame. Asking costs nothing until the
+        last hit, for at most a million questions. The rows stay in memory until then, so `select` only the columns that
+        you will ask about.
 
         Parameters
         ----------
         threshold
             The number that answers are compared with.
         hits
-            After how many answers above the threshold the stream is closed. The noise grows with it.
+            The number of answers above the threshold after which the stream is closed. The noise grows with it.
         numeric
-            Release the noisy value of each answer above the threshold. A third of the spend pays for it.
+            Release the noisy value of each answer above the threshold. A third of the spend pays for the values.
         monotone
-            Only answers that can't fall when a unit is added: counts, and sums of values that are not negative. Less
-            noise; in sessions of "add_remove" only.
+            Take only questions whose answers can't fall when a unit is added: counts, and sums of values that are not
+            negative. This needs less noise, and works only in "add_remove" sessions.
         of
-            What a condition counts: rows, or units with such a row.
+            What a condition counts: rows, or units that have such a row.
         **options
-            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (with how many rows a unit counts, chosen
-            at random once; not needed to count units), `session=`.
+            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (the rows that a unit counts with, chosen
+            at random once; not needed to count units) and `session=`: see `dp.OpeningOptions`.
 
         Returns
         -------
         Stream
-            To be asked with `ask` and `ask_many`. On `preview`: the plan, and nothing is spent.
+            Has `ask`, `ask_many`, `hits_left` and `closed`.
 
         Examples
         --------
@@ -197,33 +193,58 @@ class Streams(Generic[Opened]):
         >>> stream.hits_left
         2
         """
-        check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
-        view = self._view(options)
-        check_unit(view.unit, view.rows.schema)
-        cap, rule = cap_of(options, "max_rows_per_group", view.session)
-        if cap == "auto":
-            if of != "units" or options.get("max_rows_per_group") is not None:
-                raise InvalidParameterError(
-                    "A stream estimates no caps; say max_rows_per_group=10, or count units with of='units'."
-                )
-            cap = None
-        plan = stream_plan_of(
-            terms=view.terms,
-            unit=view.unit,
-            steps=view.steps,
-            unchecked=view.unchecked,
-            threshold=threshold,
-            hits=hits,
-            numeric=numeric,
-            monotone=monotone,
-            of=of,
-            max_rows=cap,
-            max_rows_rule=rule,
-            spend=spend_of(options, view.session),
-        )
-        return self._stream(plan, view)
+
+        def question(view: View) -> StreamOpening:
+            return stream_opening(
+                view, options, threshold=threshold, hits=hits, numeric=numeric, monotone=monotone, of=of
+            )
+
+        opened: Opened = self._resolve(options, question)
+        return opened
 
 
-def opened(plan: StreamPlan, view: View) -> Stream:
-    """Charge the price of a planned stream and open it."""
-    return Stream(plan, open_stream(plan, view.rows, view.session, SYSTEM_BITS), view.rows.schema)
+@dataclass(frozen=True)
+class StreamOpening(Question[StreamPlan]):
+    """A planned stream, and the rows that it will be asked about."""
+
+    def answer(self, source: Source) -> Stream:
+        """Charge the price of the stream and open it."""
+        opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
+        return Stream(self.plan, opened, self.rows.schema)
+
+
+def stream_opening(
+    view: View,
+    options: OpeningOptions,
+    *,
+    threshold: Number,
+    hits: int,
+    numeric: bool,
+    monotone: bool,
+    of: Literal["rows", "units"],
+) -> StreamOpening:
+    """Return the planned stream of a call, or raise an error that says what is missing. Nothing is read or spent."""
+    check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
+    check_unit(view.unit, view.rows.schema)
+    cap, rule = cap_of(options, "max_rows_per_group", view.session)
+    if cap == "auto":
+        if of != "units" or options.get("max_rows_per_group") is not None:
+            raise InvalidParameterError(
+                "A stream can't estimate caps; say max_rows_per_group=10, or count units with of='units'."
+            )
+        cap = None
+    plan = stream_plan(
+        terms=view.terms,
+        unit=view.unit,
+        steps=view.steps,
+        unchecked=view.unchecked,
+        threshold=threshold,
+        hits=hits,
+        numeric=numeric,
+        monotone=monotone,
+        of=of,
+        max_rows=cap,
+        max_rows_rule=rule,
+        spend=spend_of(options, view.session),
+    )
+    return StreamOpening(plan, view.rows, view.session)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import polars as pl
 import pytest
 
+import dp_polars as dp
 from tests.aggregates.doors import DOORS, HUGE, Functions, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 
@@ -131,12 +132,12 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
         ({"bins": 0}, "bins must be at least 1"),
         ({"bins": 10_001}, "at most 10,000 bins"),
         ({"column": "n", "bins": 26}, "must rise"),
-        ({"column": "region"}, "needs integers or floats, decimals or times"),
+        ({"column": "region"}, "needs integers, floats, decimals or times"),
     ],
 )
 def test_every_door_refuses_alike(closed, words, message):
@@ -156,3 +157,25 @@ def test_every_door_refuses_alike(closed, words, message):
 )
 def test_edges_are_refused_alike(with_edges, words, message):
     refused(with_edges(FRAME, session()), message, "histogram", **{"column": "x", "epsilon": 1, **words})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "edges"),
+    [(pl.Int64, [0, 2**64]), (pl.Int64, [-(2**63), 0]), (pl.Decimal(38, 20), [0, 1]), (pl.Decimal(38, 10), [0, 1e300])],
+    ids=str,
+)
+def test_edges_beyond_64_bits_are_refused_before_anything_is_charged(dtype, edges):
+    """The engine would fail on them after the charge, on any rows, and close the session for everybody."""
+    frame = pl.DataFrame({"user": [1, 2], "x": pl.Series([1, 2]).cast(dtype)})
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    with pytest.raises(dp.InvalidParameterError, match="64-bit"):
+        dp.private(frame, session).histogram("x", edges=edges, epsilon=0.1)
+    assert session.spent.epsilon == 0
+    assert not session.closed
+
+
+@pytest.mark.parametrize("edges", [[0, 2**63 - 1], [-(2**63 - 1), 0, 5]], ids=str)
+def test_the_largest_edges_are_answered(edges):
+    frame = pl.DataFrame({"user": [1, 2], "x": [1, 2]})
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    assert dp.private(frame, session).histogram("x", edges=edges, epsilon=0.1).height == len(edges) - 1

@@ -85,9 +85,9 @@ def test_every_door_plans_and_charges_the_same(aggregate):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
-        ({"column": "region"}, "needs integers or floats, decimals or times"),
+        ({"column": "region"}, "needs integers, floats, decimals or times"),
         ({"confidence": 0.9}, "interval"),
     ],
 )

@@ -132,8 +132,8 @@ def test_every_door_plans_and_charges_the_same(aggregate):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
-        ({"bounds": (None, (0, 1))}, "Which values of x count at most|pair of numbers"),
+        ({"bounds": None}, "needs bounds for x"),
+        ({"bounds": (None, (0, 1))}, "needs bounds for x|takes a pair"),
         ({"bounds": ((0, 1), (5, 1))}, "lower < upper"),
         ({"column": ("x", "region")}, "region has the type String"),
         ({"confidence": 0.9}, "interval"),

@@ -154,12 +154,12 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
-        ({"column": "region"}, "needs integers or floats, decimals or times"),
+        ({"column": "region"}, "needs integers, floats, decimals or times"),
         ({"quantile": 1.01}, "must lie between 0 and 1"),
         ({"quantile": -0.5}, "must lie between 0 and 1"),
-        ({"quantile": 0.12345}, "four digits at most"),
+        ({"quantile": 0.12345}, "at most four digits"),
         ({"quantile": []}, "a number between 0 and 1, or a list of them"),
         ({"quantile": [0.5, 1.5]}, "must lie between 0 and 1"),
         ({"confidence": 0.9}, "interval"),

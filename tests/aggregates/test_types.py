@@ -169,15 +169,15 @@ def test_nulls_are_left_out_and_values_clipped(kind, column):
 @pytest.mark.parametrize(
     ("aggregate", "column", "bounds", "message"),
     [
-        ("median", "day", (0, 10), "must be what day holds"),
-        ("median", "day", ("2024-01-01", "2024-03-01"), "must be what day holds"),
-        ("median", "day", MOMENTS, "must be what day holds"),
-        ("median", "seen", CLOCKS, "must be what seen holds"),
+        ("median", "day", (0, 10), "must have the type of day"),
+        ("median", "day", ("2024-01-01", "2024-03-01"), "must have the type of day"),
+        ("median", "day", MOMENTS, "must have the type of day"),
+        ("median", "seen", CLOCKS, "must have the type of seen"),
         ("mean", "price", DATES, "must be a number"),
         ("mean", "day", (DATES[1], DATES[0]), "lower < upper"),
-        ("sum", "day", DATES, "no sum of points in time"),
-        ("sum", "clock", CLOCKS, "no sum of points in time"),
-        ("var", "seen", MOMENTS, "needs integers or floats or decimals"),
+        ("sum", "day", DATES, "Points in time have no sum"),
+        ("sum", "clock", CLOCKS, "Points in time have no sum"),
+        ("var", "seen", MOMENTS, "needs integers, floats or decimals"),
     ],
 )
 @pytest.mark.parametrize("kind", SQL, ids=lambda door: door.__name__)

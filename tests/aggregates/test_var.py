@@ -82,11 +82,11 @@ def test_every_door_plans_and_charges_the_same(aggregate):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"bounds": None}, "Which values of x count at most"),
+        ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
-        ({"column": "region"}, "needs integers or floats or decimals"),
-        ({"ddof": -1}, "ddof= is a whole number"),
-        ({"ddof": 0.5}, "ddof= is a whole number"),
+        ({"column": "region"}, "needs integers, floats or decimals"),
+        ({"ddof": -1}, "ddof= takes an integer"),
+        ({"ddof": 0.5}, "ddof= takes an integer"),
         ({"confidence": 0.9}, "interval"),
     ],
 )

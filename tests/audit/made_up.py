@@ -34,7 +34,7 @@ def without(rows, *units):
 def seed(patch, number=1):
     """Make audits of one query repeatable: the bits of the noise and the salts of the caps."""
     bits = SeededBits(number)
-    for module in (copies, run):
+    for module in (copies, run, selection):
         patch.setattr(module, "SYSTEM_BITS", bits)
     patch.setattr(engine.secrets, "randbits", Random(number).getrandbits)
 

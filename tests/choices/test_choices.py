@@ -1,7 +1,7 @@
-"""Choices in a user's words: with next to no noise the plain Polars answer; what is wrong is refused and costs nothing.
+"""Choices as users ask for them: with almost no noise they agree with Polars, and bad arguments cost nothing.
 
-At an epsilon of HUGE no second best of these rows weighs more than exp(-20) of the best (2e-9), nearly all far less; a
-choice from the data needs a score that one unit alone can't reach.
+At an epsilon of HUGE, the second best candidate of these rows weighs at most exp(-20) (2e-9) of the best, and mostly
+far less. A discovered candidate needs a score that one unit alone can't reach.
 """
 
 import datetime as dt
@@ -32,7 +32,7 @@ ROWS = pl.DataFrame(
     place=pl.col("region").cast(pl.Enum(REGIONS)),
     many=pl.col("n") > 9,
     day=pl.date(2024, 1, pl.col("kind") + 3),
-    # Of 200 texts with more and more rows: the most frequent ones stand out.
+    # 200 texts with more and more rows, so that the most frequent ones stand out.
     text=pl.format("text {}", ((pl.int_range(SIZE) % 200).cast(pl.Float64) ** 2 / 200).cast(pl.Int64)),
     x=pl.when(pl.int_range(SIZE) % 13 == 0)
     .then(None)
@@ -52,7 +52,7 @@ def paying():
 
 
 def ranked(rows, column, score, by=(), k=1, least=False):
-    """Return {group: its k best candidates} of the plain query; a tie among them would make a test a guess."""
+    """Return {group: its k best candidates} by plain Polars. There are no ties, which would make a test a guess."""
     column = pl.col(column) if isinstance(column, str) else column
     scored = rows.group_by(*by, column.alias("c")).agg(score.alias("score")).drop_nulls("c")
     found = {}
@@ -65,7 +65,7 @@ def ranked(rows, column, score, by=(), k=1, least=False):
 
 
 def shown(frame, column):
-    """Return {group: the candidates that were chosen} of a released frame, in the order of their ranks."""
+    """Return {group: the chosen candidates, in the order of their ranks} from a released frame."""
     found = {}
     for row in frame.iter_rows(named=True):
         group = tuple(value for name, value in row.items() if name not in (column, "rank"))
@@ -82,7 +82,7 @@ def shown(frame, column):
     ("column", "candidates"), [("region", REGIONS), ("place", None), ("many", None), ("kind", KINDS), ("day", DAYS)]
 )
 def test_the_best_and_the_worst_are_those_of_the_plain_query(paying, column, candidates, lazy):
-    """Texts, Enum and Boolean (whose candidates are known), integers, dates."""
+    """Texts, integers and dates with listed candidates; Enum and Boolean columns know theirs."""
     frame = ROWS.lazy() if lazy else ROWS
     most = frame.dp.noisy_max(column, candidates, **SPEND).lazy().collect()
     assert most.schema == ROWS.select(column).schema
@@ -122,7 +122,7 @@ def test_a_units_own_total_is_what_is_clipped(paying):
     found = ROWS.dp.noisy_max("kind", KINDS, score=score, max_rows_per_group=None, **SPEND)
     assert shown(found, "kind") == ranked(totals, "kind", N.sum())
     plan = ROWS.dp.preview.noisy_max("kind", KINDS, score=score, **SPEND)
-    assert plan.choosing.moves == 60  # whatever a unit has, in one direction or the other
+    assert plan.moves == 60  # up or down, whatever values a unit has
 
 
 def test_a_column_may_be_an_expression(paying):
@@ -130,7 +130,8 @@ def test_a_column_may_be_an_expression(paying):
     found = ROWS.dp.top_k(upper, 3, ["NORTH", "SOUTH", "EAST"], **SPEND)
     assert shown(found, "region") == ranked(OWNED, upper, pl.len(), k=3)
     named = ROWS.dp.noisy_max(upper.alias("loud"), ["NORTH", "SOUTH"], by="region", keys=REGIONS, **SPEND)
-    assert named.rows()[1:] == [("north", "NORTH"), ("south", "SOUTH")]  # in the east nobody has either: any will do
+    # In the east nobody has either, so any candidate is right there.
+    assert named.rows()[1:] == [("north", "NORTH"), ("south", "SOUTH")]
 
 
 def test_null_is_a_candidate_only_if_it_is_listed(paying):
@@ -163,7 +164,7 @@ def test_texts_of_every_type_are_candidates_in_a_series_or_a_list(paying, kind):
 
 
 def test_only_candidates_are_chosen(paying):
-    """Values that nobody listed are left out, and candidates that nobody has are there with a score of 0."""
+    """Values that are not listed are left out, and candidates without rows compete with a score of 0."""
     assert ROWS.dp.noisy_max("kind", [7, 9], **SPEND)["kind"].item() in (7, 9)
     assert ROWS.dp.noisy_min("kind", [*KINDS, 7], **SPEND)["kind"].item() == 7
     assert ROWS.dp.top_k("kind", 2, [7, 1], **SPEND)["kind"].to_list() == [1, 7]
@@ -201,7 +202,7 @@ def test_a_key_may_be_an_expression_and_named_like_its_column(paying):
     assert shown(found, "kind") == expected
 
 
-# ---------------------------------------------------------------------- candidates from the data
+# ---------------------------------------------------------------------- discovered candidates
 
 
 def test_discovered_candidates_are_those_that_stand_out(paying):
@@ -209,7 +210,7 @@ def test_discovered_candidates_are_those_that_stand_out(paying):
     assert ROWS.dp.noisy_max("text", **SPEND)["text"].to_list() == order[:1]
     wanted = ROWS.dp.top_k("text", 100, **SPEND)["text"].to_list()
     assert wanted[:3] == order
-    assert len(wanted) < 30  # of more than a hundred
+    assert len(wanted) < 30  # out of more than a hundred
     by = ROWS.dp.noisy_max("kind", by="region", **SPEND)
     assert shown(by, "kind") == ranked(OWNED, "kind", pl.len(), by=["region"])
     listed = ROWS.dp.noisy_max("kind", by="region", keys=["north", "nowhere"], **SPEND)
@@ -217,7 +218,7 @@ def test_discovered_candidates_are_those_that_stand_out(paying):
 
 
 def test_what_only_one_unit_has_is_never_chosen(paying):
-    """One unit's 40 rows are the most by far; nobody has at least exp(1000) of their weight, but delta says 1e-6."""
+    """One unit's 40 rows are by far the most. Nobody weighs at least exp(1000) times as much as its candidate."""
     rare = pl.DataFrame({"who": [0] * 40 + list(range(1, 31)), "v": ["rare"] * 40 + ["common", "other"] * 15})
     alone = rare.with_columns(group=pl.when(pl.col("v") == "rare").then(pl.lit("a")).otherwise(pl.lit("b")))
     assert rare.dp.noisy_max("v", **SPEND).height == 0
@@ -225,14 +226,14 @@ def test_what_only_one_unit_has_is_never_chosen(paying):
     assert alone.dp.noisy_max("v", by="group", **SPEND).height == 0
     assert alone.dp.noisy_max("v", ["rare", "common"], by="group", **SPEND).height == 0
     assert rare.dp.noisy_max("v", ["rare", "common"], **SPEND)["v"].to_list() == ["rare"]
-    # With one row of each unit the others stand out, and the lone one doesn't.
+    # With one row for each unit, the other candidates stand out and the lone one doesn't.
     few = {"max_rows_per_group": 1, **SPEND}
     assert set(rare.dp.top_k("v", 3, **few)["v"]) == {"common", "other"}
     assert alone.dp.noisy_max("v", by="group", **few)["group"].to_list() == ["b"]
 
 
 def test_at_a_usual_epsilon_a_clear_winner_is_found_and_close_ones_are_not_guessed():
-    """5,000 against 0: the gap is 40 at most, so nobody wins with a probability below exp(-4000)."""
+    """5,000 against 0: the gap is at most 40, so the probability that nobody wins is below exp(-4000)."""
     votes = pl.DataFrame({"who": range(5200), "v": ["a"] * 5000 + [f"lone {i}" for i in range(200)]})
     with dp.Session(epsilon=1, delta=1e-6, unit="who"):
         found = votes.dp.top_k("v", 3, score="units", epsilon=0.9)
@@ -273,8 +274,8 @@ def test_one_unit_with_many_rows_counts_with_as_many_as_the_cap_says(paying):
 
 
 def test_the_test_of_caps_can_fail(paying, monkeypatch):
-    """Where all rows of a unit count, the one with many rows decides."""
-    from dp_polars._choices import scores as scoring
+    """If all rows of a unit counted, the unit with many rows would decide."""
+    from dp_polars._choices import release as scoring
 
     monkeypatch.setattr(scoring, "kept_rows", lambda frame, *_, **__: pl.repeat(True, frame.height, eager=True))
     rows = pl.DataFrame({"who": [0] * 900 + list(range(1, 101)), "v": ["a"] * 900 + ["b"] * 100})
@@ -355,7 +356,7 @@ def test_the_same_choice_is_stored_and_a_fresh_one_pays():
 
 
 def test_other_choices_are_other_releases():
-    """Whatever changes the question changes its name: none of them finds the release of another."""
+    """Whatever changes the question changes its key, so that none finds the release of another."""
     with session(epsilon=100) as paying:
         asked = [
             lambda: ROWS.dp.noisy_max("kind", KINDS, epsilon=1),
@@ -398,7 +399,7 @@ def test_what_the_ledger_says():
     for word in ("top_k (3) of kind", "place", "sum of n"):
         assert word in two.label
     assert "select_best" in three.label
-    assert not any(str(kind) in one.label for kind in KINDS)  # what was chosen is in the release alone
+    assert not any(str(kind) in one.label for kind in KINDS)  # only the release says what was chosen
 
 
 def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
@@ -414,7 +415,6 @@ def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
     assert "within 73.68" in str(plan)
     assert plan.expected_regret() == pytest.approx(16 * np.log(100))
     assert plan.expected_regret(0.99) == pytest.approx(16 * np.log(500))
-    assert plan.expected_error() is None
     assert "0 to 9, each row" in str(best)
     assert "36 at most" in str(best)
     assert "epsilon 0.125 for each choice" in str(top)
@@ -427,7 +427,7 @@ def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
 
 
 def test_a_thousand_candidates_that_everyone_may_approve_of_need_no_more_noise_than_two():
-    """A histogram of approvals needs noise for each of a person's; a choice only for one."""
+    """A histogram needs noise for all approvals of a person; a choice needs noise for one."""
     names = [f"candidate {i}" for i in range(1000)]
     votes = pl.DataFrame({"who": range(1000), "vote": names})
     for words in ({}, {"delta": 1e-6}, {"adjacency": "replace"}, {"group_size": 2}):
@@ -435,21 +435,21 @@ def test_a_thousand_candidates_that_everyone_may_approve_of_need_no_more_noise_t
             few, many = (
                 votes.dp.preview.noisy_max("vote", names[:count], score="units", epsilon=0.5) for count in (2, 1000)
             )
-            assert few.choosing.rate == many.choosing.rate
+            assert few.rate == many.rate
             assert few.cost == many.cost
             ranks = votes.dp.preview.top_k("vote", 5, names, score="units", epsilon=0.5)
-            assert ranks.choosing.rate < many.choosing.rate
+            assert ranks.rate < many.rate
             best = votes.dp.preview.select_best(
                 names, lambda c: pl.col("vote") == c, (0, 1), max_rows_per_group=1, epsilon=0.5
             )
-            assert best.choosing.rate == many.choosing.rate
+            assert best.rate == many.rate
 
 
 # ---------------------------------------------------------------------- select_best
 
 
 def best_of(candidates, score, rows=OWNED, low=None, high=None):
-    """Return the candidate with the largest plain score, each row's clipped."""
+    """Return the candidate with the largest exact score, with each row clipped."""
     totals = [
         float(rows.select(score(pl.lit(one, dtype=candidates.dtype)).cast(pl.Float64).clip(low, high).sum()).item())
         for one in candidates
@@ -487,7 +487,7 @@ def test_the_best_is_that_of_the_plain_scores(paying, candidates, score, bounds,
 
 
 def test_blocks_and_slots_make_no_difference(paying, monkeypatch):
-    from dp_polars._choices import scores as best
+    from dp_polars._choices import release as best
 
     candidates = list(range(-9, 61))
     score = lambda c: (c > N).cast(pl.Int64) * (60 - c) + pl.col("x")  # noqa: E731
@@ -546,12 +546,12 @@ REFUSED = {
     "a text for k": (private("kind", "3", KINDS, ask="top_k"), "k must be"),
     "k above": (private("kind", 6, KINDS, ask="top_k"), "k=6 is more than the 5 candidates"),
     "k far above": (private("kind", 1001, ask="top_k"), "At most 1,000"),
-    "score nonsense": (private("kind", KINDS, score="most"), "score= is 'rows', 'units'"),
-    "score none": (private("kind", KINDS, score=None), "score= is 'rows'"),
-    "score expression": (private("kind", KINDS, score=N), "score= is 'rows'"),
-    "score function": (private("kind", KINDS, score=lambda c: N * c), "score= is 'rows'"),
-    "score mean": (private("kind", KINDS, score=dp.mean("n", bounds=(0, 9))), "score= is 'rows'"),
-    "score n_unique": (private("kind", KINDS, score=dp.n_unique("n")), "score= is 'rows'"),
+    "score nonsense": (private("kind", KINDS, score="most"), "by: 'rows', 'units'"),
+    "score none": (private("kind", KINDS, score=None), "by: 'rows'"),
+    "score expression": (private("kind", KINDS, score=N), "by: 'rows'"),
+    "score function": (private("kind", KINDS, score=lambda c: N * c), "by: 'rows'"),
+    "score mean": (private("kind", KINDS, score=dp.mean("n", bounds=(0, 9))), "by: 'rows'"),
+    "score n_unique": (private("kind", KINDS, score=dp.n_unique("n")), "by: 'rows'"),
     "no bounds": (private("kind", KINDS, score=dp.sum("n")), "bounds"),
     "auto bounds": (private("kind", KINDS, score=dp.sum("n", bounds="auto")), "can't be estimated; give them"),
     "reversed": (private("kind", KINDS, score=dp.sum("n", bounds=(9, 0))), "lower < upper"),
@@ -568,7 +568,7 @@ REFUSED = {
     "rank by": (private("kind", 2, KINDS, by=pl.col("many").alias("rank"), ask="top_k"), "top_k adds a column rank"),
     "least, unknown": (private("kind", ask="noisy_min"), "noisy_min needs public candidates"),
     "least, unknown groups": (private("kind", KINDS, by="region", ask="noisy_min"), "noisy_min needs public"),
-    "below 0, unknown": (private("kind", score=dp.sum("n", bounds=(-1, 5))), "only adds up"),
+    "below 0, unknown": (private("kind", score=dp.sum("n", bounds=(-1, 5))), "no row lowers a score"),
     "auto rows": (private("kind", KINDS, max_rows_per_group="auto"), "Caps of noisy_max can't be estimated"),
     "auto groups": (private("kind", KINDS, by="place", max_groups="auto"), "Caps of noisy_max can't be estimated"),
     "rows of 0": (private("kind", KINDS, max_rows_per_group=0), "max_rows_per_group"),
@@ -676,13 +676,12 @@ def test_how_many_groups_a_unit_is_in_must_be_said():
             ROWS.dp.noisy_max("kind", KINDS, by="region", epsilon=0.1)
         assert ROWS.dp.preview.noisy_max("kind", KINDS, by="place", epsilon=0.1).bounds.max_groups == 4
         assert ROWS.dp.preview.noisy_max("kind", KINDS, epsilon=0.1).bounds.max_groups == 1
-        assert ROWS.dp.preview.count(epsilon=0.1).expected_regret() is None
         assert not paying.releases
 
 
 def test_units_need_no_cap_of_rows():
     with dp.Session(epsilon=1, unit="who"):
-        assert ROWS.dp.preview.noisy_max("kind", KINDS, score="units", epsilon=0.1).choosing.moves == 1
+        assert ROWS.dp.preview.noisy_max("kind", KINDS, score="units", epsilon=0.1).moves == 1
 
 
 def test_a_lazy_choice_that_does_not_fit_says_so_when_it_is_collected():
@@ -702,7 +701,7 @@ def test_columns_named_like_our_own_are_refused():
 
 
 def test_a_score_that_fails_in_a_row_keeps_its_values_to_itself():
-    """Casts and divisions run in the form that gives null; what fails all the same shows a text of our own."""
+    """Casts and divisions that fail give null. Any other failure shows a text of our own."""
     rows = pl.DataFrame({"who": range(60), "word": ["7"] * 50 + ["secret"] * 10, "zero": [0, 1] * 30})
     with session():
         score = lambda c: pl.col("word").cast(pl.Int64) * c  # noqa: E731

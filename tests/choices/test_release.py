@@ -1,9 +1,9 @@
 """Choices on neighbouring frames, exactly: every outcome of `noisy_max`, `top_k` and `select_best` is enumerated.
 
-The exact scores of two neighbours come from the engine, with one salt for both (which groups a unit keeps is its own
-matter). From them the law of all outcomes is computed by its definition, and compared: the ratio is at most
-exp(epsilon) with public candidates, and but for delta with candidates from the data. That the sampler draws from that
-law is a test of its own. What is charged is what is compared with.
+The engine computes the exact scores of two neighbours with the same salt, because which groups a unit keeps does not
+depend on other units. From the scores, the probability of every outcome is computed by definition and compared: the
+ratio is at most exp(epsilon) with public candidates, and with discovered ones up to delta. Epsilon and delta are what
+is charged. Another test shows that the sampler draws from this law.
 """
 
 import itertools
@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 import dp_polars as dp
 from dp_polars._choices import plan as planning_selection
-from dp_polars._choices import scores as best
-from dp_polars._choices.methods import BestChoice
-from dp_polars._choices.plan import regret, selection_plan
-from dp_polars._choices.release import _starts, choose_candidates, choose_rows
+from dp_polars._choices import release as best
+from dp_polars._choices.plan import Selection, choice_plan
+from dp_polars._choices.question import BestChoice, best_question
+from dp_polars._choices.release import _starts, choose_candidates, choose_rows, score_request
 from dp_polars._engines.bounding import capped_sums as moments
 from dp_polars._engines.bounding.blocks import kept_runs
 from dp_polars._engines.polars import engine, run_bounded
-from dp_polars._plan.query import Selection, Spend
-from dp_polars._release.run import request_of
+from dp_polars._plan.query import Spend
 from tests.bits import SeededBits
 from tests.mechanisms.test_selection import exponential_law, permute_and_flip_law
 from tests.plan.queries import aggregate, query
@@ -68,21 +67,20 @@ def plan_for(
         max_rows=max_rows,
         max_groups=max_groups if by else None,
         spend=spend or Spend(epsilon=Fraction(1)),
-        selection=selection,
         unit=unit,
     )
-    return selection_plan(asked, selection, terms)
+    return choice_plan(asked, selection, terms)
 
 
 def exact_scores(plan, rows):
-    """Return the engine's groups of rows (unit, group, candidate, value)."""
+    """Return the engine's exact scores of rows (unit, group, candidate, value)."""
     kinds = {"unit0": pl.Int64, "key0": pl.String, "key1": pl.String, "value0": pl.Int64}
     frame = pl.DataFrame(rows, schema=kinds, orient="row")
     if len(plan.query.keys) == 1:
         frame = frame.drop("key0").rename({"key1": "key0"})
     if not plan.columns:
         frame = frame.drop("value0")
-    return run_bounded(frame.lazy(), request_of(plan))
+    return run_bounded(frame.lazy(), score_request(plan))
 
 
 def peeling_law(scores, k, rate, law):
@@ -100,16 +98,15 @@ def peeling_law(scores, k, rate, law):
 
 def group_law(scores, values, plan):
     """Return {tuple of chosen values: probability} in one group."""
-    choosing, k = plan.choosing, plan.query.selection.k
-    law = permute_and_flip_law if choosing.flips else exponential_law
-    rate = float(choosing.rate)
-    if choosing.limited is None:
+    k, rate = plan.selection.k, float(plan.rate)
+    law = permute_and_flip_law if plan.flips else exponential_law
+    if plan.limit is None:
         return {tuple(values[i] for i in o): p for o, p in peeling_law(scores, k, rate, law).items()}
     order = sorted((i for i in range(len(scores)) if scores[i] > 0), key=lambda i: (-scores[i], i))
-    limit = choosing.limited.most
+    limit = plan.limit.most
     following = scores[order[limit]] if len(order) > limit else 0
     order = order[:limit]
-    competing = [*(scores[i] for i in order), following + choosing.limited.gap]
+    competing = [*(scores[i] for i in order), following + plan.limit.gap]
     found = {}
     for outcome, chance in peeling_law(competing, k, rate, law).items():
         before = outcome[: outcome.index(len(order))] if len(order) in outcome else outcome
@@ -120,8 +117,8 @@ def group_law(scores, values, plan):
 
 def laws(plan, exact):
     """Return {group: law} of all groups."""
-    sign = 1 if plan.query.selection.largest else -1
-    scores = (sign * exact.groups[plan.parts[0].name]).to_list()
+    sign = 1 if plan.selection.largest else -1
+    scores = (sign * exact.groups[plan.score.name]).to_list()
     names = exact.groups.select(f"key{i}" for i in range(len(plan.query.keys))).rows()
     return {
         names[start][:-1]: group_law(scores[start:end], [name[-1] for name in names[start:end]], plan)
@@ -134,7 +131,7 @@ NOTHING = {(): 1.0}
 
 
 def largest_loss(p, q):
-    """Return the largest log ratio of two products of laws, either way."""
+    """Return the largest log ratio of two products of laws, in either direction."""
     total = [0.0, 0.0]
     for group in {*p, *q}:
         one, other = p.get(group, NOTHING), q.get(group, NOTHING)
@@ -145,7 +142,7 @@ def largest_loss(p, q):
 
 
 def missing_mass(p, q, epsilon):
-    """Return the larger of sum (P - exp(epsilon) Q)+ and the other way, over products of laws."""
+    """Return sum (P - exp(epsilon) Q)+ over products of laws, or the same with P and Q swapped if that is larger."""
     groups = sorted({*p, *q})
     worst = 0.0
     for one, other in ((p, q), (q, p)):
@@ -230,8 +227,8 @@ def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agree
         draw = data.draw
         salt = draw(st.integers(0, 2**60))
         monkeypatch.setattr(engine.secrets, "randbits", lambda _: salt)
-        monkeypatch.setattr(planning_selection, "_FEWEST", draw(st.sampled_from([1, 2, 100])))
-        monkeypatch.setattr(planning_selection, "_EACH", 1)
+        monkeypatch.setattr(planning_selection, "_LEAST_CANDIDATES", draw(st.sampled_from([1, 2, 100])))
+        monkeypatch.setattr(planning_selection, "_CANDIDATES_PER_CHOICE", 1)
         terms = terms_of(8, draw(st.sampled_from([0.9, 0.5, 0.01])), key_delta=None, **agreed)
         score, bounds = draw(st.sampled_from([("count", None), ("count_units", None), ("sum", (0, 7))]))
         plan = plan_for(
@@ -246,8 +243,8 @@ def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agree
             max_groups=draw(st.sampled_from([1, 2])),
             spend=Spend(epsilon=Fraction(draw(st.sampled_from([1, 4])))),
         )
-        assert plan.choosing.limited is not None
-        assert plan.cost.delta >= plan.choosing.limited.delta > 0
+        assert plan.limit is not None
+        assert plan.cost.delta >= plan.limit.delta > 0
 
         def limited(rows):
             rows = [row for row in rows if row[2] is not None]
@@ -258,7 +255,7 @@ def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agree
             return rows
 
         p, q = (laws(plan, exact_scores(plan, limited(rows))) for rows in neighbours(draw, terms))
-        assert missing_mass(p, q, float(plan.cost.epsilon)) <= float(plan.choosing.limited.delta)
+        assert missing_mass(p, q, float(plan.cost.epsilon)) <= float(plan.limit.delta)
 
     holds()
 
@@ -270,10 +267,10 @@ def test_every_row_a_unit():
 
     def scores(rows):
         frame = pl.DataFrame({"key0": [row[2] for row in rows]}, schema={"key0": pl.String})
-        return run_bounded(frame.with_columns(row=False).lazy(), request_of(plan))
+        return run_bounded(frame.with_columns(row=False).lazy(), score_request(plan))
 
     p, q = laws(plan, scores([*crowd, (0, "a", "q", 0)])), laws(plan, scores(crowd))
-    assert 0 < missing_mass(p, q, 1) <= float(plan.choosing.limited.delta)
+    assert 0 < missing_mass(p, q, 1) <= float(plan.limit.delta)
 
 
 # ---------------------------------------------------------------- faults are caught
@@ -286,17 +283,17 @@ def losses(plan, left=CROWD + HEAVY, right=CROWD):
 def test_a_rate_that_is_too_large_is_caught():
     plan = plan_for(terms_of(2))
     assert 0.9 < losses(plan) <= 1 + 1e-9  # the price is nearly attained,
-    twice = replace(plan, choosing=replace(plan.choosing, rate=plan.choosing.rate * 2))
+    twice = replace(plan, rate=plan.rate * 2)
     assert losses(twice) > 1  # so twice the rate is too much
 
 
 def test_replacing_needs_the_factor_two():
-    """Counts are monotone when a unit is added, not when it is replaced: one goes down, another up."""
+    """Counts are monotone if a unit is added. If it is replaced, one count falls and another one rises."""
     plan = plan_for(terms_of(2, adjacency="replace"))
     swapped = [(1, "a", "p", 0)] * 5, [(2, "a", "q", 0)] * 5
     found = losses(plan, CROWD + swapped[0], CROWD + swapped[1])
     assert found <= 1 + 1e-9
-    cheap = replace(plan, choosing=replace(plan.choosing, rate=plan.choosing.rate * 2))
+    cheap = replace(plan, rate=plan.rate * 2)
     assert losses(cheap, CROWD + swapped[0], CROWD + swapped[1]) > 1
 
 
@@ -317,11 +314,11 @@ def test_a_cap_on_groups_that_is_off_by_one_is_caught(monkeypatch):
 def test_a_gap_that_is_too_small_is_caught():
     plan = plan_for(terms_of(8, 0.05), discovers=True, spend=Spend(epsilon=Fraction(1)))
     alone = [(1, "a", "new", 0)] * 5
-    limited = plan.choosing.limited
+    limited = plan.limit
     p, q = (laws(plan, exact_scores(plan, rows)) for rows in (CROWD + alone, CROWD))
     assert missing_mass(p, q, 1) <= float(limited.delta)
-    smaller = replace(limited, gap=limited.gap - math.ceil(7 / plan.choosing.rate))
-    weak = replace(plan, choosing=replace(plan.choosing, limited=smaller))
+    smaller = replace(limited, gap=limited.gap - math.ceil(7 / plan.rate))
+    weak = replace(plan, limit=smaller)
     p, q = (laws(weak, exact_scores(weak, rows)) for rows in (CROWD + alone, CROWD))
     assert missing_mass(p, q, 1) > float(limited.delta)
 
@@ -337,8 +334,7 @@ def test_choices_follow_their_law(measure, kind, discovers):
         return
     plan = plan_for(terms_of(**measure), kind=kind, k=2 if kind == "top_k" else 1, discovers=discovers)
     if discovers:  # so that nobody is chosen about as often as others
-        choosing = plan.choosing
-        plan = replace(plan, choosing=replace(choosing, limited=replace(choosing.limited, most=2, gap=2)))
+        plan = replace(plan, limit=replace(plan.limit, most=2, gap=2))
     rows = [(unit, "a", value, 0) for unit, value in enumerate("ppqqqr")]
     exact = exact_scores(plan, rows)
     ((_, law),) = laws(plan, exact).items()
@@ -346,14 +342,14 @@ def test_choices_follow_their_law(measure, kind, discovers):
     source = SeededBits(5)
     drawn = []
     for _ in range(4000):
-        found = choose_candidates(exact, plan, plan.choosing, source)
+        found = choose_candidates(exact, plan, source)
         assert found["rank"].to_list() == list(range(1, found.height + 1))
         drawn.append(names.index(tuple(found["key0"])))
     assert chi_square_fits(drawn, {i: law[name] for i, name in enumerate(names)})
-    # Many groups at once, of two sizes, are as many choices that know nothing of each other.
-    scores, values = exact.groups[plan.parts[0].name].to_numpy(), exact.groups["key0"].to_list()
+    # Many groups of two sizes at once are independent choices.
+    scores, values = exact.groups[plan.score.name].to_numpy(), exact.groups["key0"].to_list()
     starts = np.cumsum([0, *([len(scores), 1] * 4000)])[:-1]
-    rows, ranks = choose_rows(np.tile(np.append(scores, 5), 4000), starts, plan, plan.choosing, source)
+    rows, ranks = choose_rows(np.tile(np.append(scores, 5), 4000), starts, plan, source)
     groups = np.searchsorted(starts, rows, side="right") - 1
     chosen = [[] for _ in range(8000)]
     for group, row, rank in zip(groups.tolist(), rows.tolist(), ranks.tolist(), strict=True):
@@ -370,24 +366,24 @@ def test_choices_follow_their_law(measure, kind, discovers):
 def test_each_group_and_each_of_several_choices_is_paid():
     pure = terms_of(10)
     whole = plan_for(pure)
-    assert whole.parts[0].epsilon == 1
-    assert whole.choosing.flips
-    assert plan_for(pure, kind="top_k", k=2).parts[0].epsilon == Fraction(1, 2)
-    assert plan_for(pure, by=True, max_groups=2).parts[0].epsilon == Fraction(1, 2)
-    assert plan_for(pure, by=True, kind="top_k", k=2, max_groups=2).parts[0].epsilon == Fraction(1, 4)
-    assert plan_for(terms_of(10, adjacency="replace")).parts[0].epsilon == Fraction(1, 2)
-    assert plan_for(terms_of(10, group_size=3)).parts[0].epsilon == Fraction(1, 3)
-    # Replaced: of three public groups a unit leaves one and enters another.
-    assert plan_for(terms_of(10, adjacency="replace"), by=True).parts[0].epsilon == Fraction(1, 2)
+    assert whole.epsilon == 1
+    assert whole.flips
+    assert plan_for(pure, kind="top_k", k=2).epsilon == Fraction(1, 2)
+    assert plan_for(pure, by=True, max_groups=2).epsilon == Fraction(1, 2)
+    assert plan_for(pure, by=True, kind="top_k", k=2, max_groups=2).epsilon == Fraction(1, 4)
+    assert plan_for(terms_of(10, adjacency="replace")).epsilon == Fraction(1, 2)
+    assert plan_for(terms_of(10, group_size=3)).epsilon == Fraction(1, 3)
+    # With three public groups, a replaced unit leaves one group and enters another.
+    assert plan_for(terms_of(10, adjacency="replace"), by=True).epsilon == Fraction(1, 2)
 
 
 def test_with_a_delta_the_bounded_range_is_charged():
     terms = terms_of(10, 1e-6)
     plan = plan_for(terms, spend=Spend(epsilon=Fraction(1)))
-    assert not plan.choosing.flips
+    assert not plan.flips
     assert plan.cost.rho == Fraction(1, 8)
     several = plan_for(terms, by=True, max_groups=3, kind="top_k", k=2, spend=Spend(rho=Fraction(1, 100)))
-    assert several.parts[0].epsilon == pytest.approx(math.sqrt(8 * 0.01 / 6), rel=1e-9)  # rho = 6 * epsilon**2 / 8
+    assert several.epsilon == pytest.approx(math.sqrt(8 * 0.01 / 6), rel=1e-9)  # rho = 6 * epsilon**2 / 8
     assert several.cost.rho <= Fraction(1, 100)
 
 
@@ -397,9 +393,9 @@ def test_with_a_delta_the_bounded_range_is_charged():
 @pytest.mark.parametrize("measure", [{"epsilon": 1}, {"epsilon": 1, "delta": 1e-6}], ids=["pure", "approximate"])
 def test_regret_stays_within_the_theorem_and_permute_and_flip_is_no_worse(measure):
     plan = plan_for(terms_of(**measure), max_rows=1)
-    rate = float(plan.choosing.rate)
+    rate = float(plan.rate)
     for scores in ([0, 5, 9], [0, 0, 20], [10, 10, 10], [1, 2, 3]):
-        bound = regret(plan, 0.9)
+        bound = plan.expected_regret(0.9)
         laws_ = {law: law(scores, rate) for law in (permute_and_flip_law, exponential_law)}
         for chances in laws_.values():
             far = sum(p for p, s in zip(chances, scores, strict=True) if max(scores) - s > bound)
@@ -411,11 +407,11 @@ def test_regret_stays_within_the_theorem_and_permute_and_flip_is_no_worse(measur
 
 
 def test_a_thousand_candidates_at_the_reference_number():
-    """MATH 4: 1,000 candidates, epsilon 0.5: within 46 of the best with probability 99 % (not monotone: replace)."""
+    """1,000 candidates and epsilon 0.5: within 46 of the best with probability 99 % (replace, so not monotone)."""
     session = dp.Session(epsilon=1.0, unit="u", adjacency="replace", max_rows_per_group=1)
     frame = pl.DataFrame({"u": [1], "c": [1]})
     plan = frame.dp.preview.noisy_max("c", list(range(1000)), epsilon=0.5, session=session)
-    assert regret(plan, 0.99) == pytest.approx(46.05, abs=0.01)
+    assert plan.expected_regret(0.99) == pytest.approx(46.05, abs=0.01)
 
 
 # ---------------------------------------------------------------- select_best
@@ -424,7 +420,7 @@ def test_a_thousand_candidates_at_the_reference_number():
 def best_scores(question, monkeypatch, seed=3):
     """Return the exact scores of the rows that count, with fixed random numbers."""
     monkeypatch.setattr(best, "SYSTEM_BITS", SeededBits(seed))
-    return question.engine(question.rows, request_of(question.plan))
+    return question.engine(question.rows, score_request(question.plan))
 
 
 def asked(frame, session, candidates=(1, 2, 3), bounds=(0, 2), **words):
@@ -432,16 +428,16 @@ def asked(frame, session, candidates=(1, 2, 3), bounds=(0, 2), **words):
     choice = BestChoice(
         candidates=list(candidates), score=lambda c: (pl.col("v") >= c).cast(pl.Int64) * c, bounds=bounds
     )
-    return private._choice(choice, words.pop("by", None), {"epsilon": 1, **words})
+    return best_question(private._view({}), choice, words.pop("by", None), {"epsilon": 1, **words})
 
 
 @pytest.mark.parametrize("agreed", TERMS[:2], ids=str)
 @pytest.mark.parametrize("bounds", [(0, 2), (-1, 2)])
 def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
-    """One unit of many rows more, less or another: the law of the chosen candidate stays within epsilon.
+    """Adding, removing or replacing a unit with many rows changes the law of the choice by at most epsilon.
 
-    Random numbers are drawn for each row; on neighbours those of the other rows are the same, so here every other unit
-    has as many rows as are kept at most, and the changed unit's rows stand at the end.
+    A random number is drawn for each row, and on neighbours the numbers of the other rows must be the same. So no other
+    unit has more rows than it keeps, and the rows of the changed unit stand at the end.
     """
     session = dp.Session(epsilon=5.0, unit="u", max_rows_per_group=2, **agreed)
     others = [(unit, unit % 4) for unit in range(6)]
@@ -453,17 +449,17 @@ def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
     assert largest_loss(p, q) <= 1 + 1e-9
     free = [replace(one.engine, plan=_without_cap(one.plan)) for one in questions]
     p, q = (
-        laws(one.plan, engine_(one.rows, request_of(one.plan))) for one, engine_ in zip(questions, free, strict=True)
+        laws(one.plan, engine_(one.rows, score_request(one.plan))) for one, engine_ in zip(questions, free, strict=True)
     )
-    assert largest_loss(p, q) > 1  # without the cap it would not
+    assert largest_loss(p, q) > 1  # without the cap it would not hold
 
 
 def _without_cap(plan):
-    return replace(plan, made=tuple(replace(made, cap=replace(made.cap, enforce=False)) for made in plan.made))
+    return replace(plan, cap=replace(plan.cap, enforce=False))
 
 
 def test_scores_are_those_of_a_plain_query(monkeypatch):
-    """More candidates than slots, several blocks, groups: the same sums as a cross join."""
+    """With more candidates than slots, several blocks and groups, the sums are those of a cross join."""
     monkeypatch.setattr(best, "_BLOCK", 64)
     rng = np.random.default_rng(4)
     n = 500
@@ -478,8 +474,8 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
     plain = pairs.group_by("g", "c").agg(
         s=((pl.col("v") >= pl.col("c")).cast(pl.Int64) * pl.col("c")).clip(0, 50).fill_null(0).sum()
     )
-    grid = one.plan.parts[0].grid
-    found = exact.groups.select(g="key0", c="key1", s=pl.col(one.plan.parts[0].name) * float(grid.step))
+    grid = one.plan.score.grid
+    found = exact.groups.select(g="key0", c="key1", s=pl.col(one.plan.score.name) * float(grid.step))
     joined = found.join(plain, on=["g", "c"], how="left").fill_null(0)
     assert joined.filter(pl.col("s") != pl.col("s_right")).height == 0
     assert found.filter(pl.col("g") == "w")["s"].sum() == 0
@@ -487,7 +483,7 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
 
 
 def test_two_zeros_are_one():
-    """Equal rows are counted together, so x**-1 must not tell 0.0 from another's -0.0."""
+    """Equal rows are counted together, so x**-1 must not tell 0.0 from -0.0 of another row."""
     frame = pl.DataFrame({"u": [1, 2, 3], "v": [0.0, -0.0, 0.0]})
     session = dp.Session(epsilon=5.0, unit=dp.ROW)
     private = dp.private(frame, session=session)
@@ -495,19 +491,19 @@ def test_two_zeros_are_one():
         choice = BestChoice(
             candidates=[float(i) for i in range(1, count)], score=lambda c: c * pl.col("v").pow(-1), bounds=(-1, 1)
         )
-        one = private._choice(choice, None, {"epsilon": 1})
-        scores = one.engine(one.rows, request_of(one.plan)).groups[one.plan.parts[0].name]
+        one = best_question(private._view({}), choice, None, {"epsilon": 1})
+        scores = one.engine(one.rows, score_request(one.plan)).groups[one.plan.score.name]
         assert scores.n_unique() == 1
-        assert scores[0] * float(one.plan.parts[0].grid.step) == 3
+        assert scores[0] * float(one.plan.score.grid.step) == 3
 
 
 def test_nan_null_and_infinity_stay_within_the_bounds():
     frame = pl.DataFrame({"u": [1, 2, 3, 4], "v": [math.nan, None, math.inf, -math.inf]})
     private = dp.private(frame, session=dp.Session(epsilon=5.0, unit=dp.ROW))
     choice = BestChoice(candidates=[1.0, 2.0], score=lambda c: pl.col("v") * c, bounds=(-2, 5))
-    one = private._choice(choice, None, {"epsilon": 1})
-    scores = one.engine(one.rows, request_of(one.plan)).groups[one.plan.parts[0].name]
-    assert (scores * float(one.plan.parts[0].grid.step)).to_list() == [3.0, 3.0]
+    one = best_question(private._view({}), choice, None, {"epsilon": 1})
+    scores = one.engine(one.rows, score_request(one.plan)).groups[one.plan.score.name]
+    assert (scores * float(one.plan.score.grid.step)).to_list() == [3.0, 3.0]
 
 
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int64, pl.UInt64, pl.Int8, pl.Decimal(10, 2), pl.Boolean])
@@ -524,8 +520,8 @@ def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
                 best, "_float_steps", lambda score, grid, *, exact, own=exact: own(score, grid, exact=False)
             )
         choice = BestChoice(candidates=[1, 2], score=lambda c: pl.col("v"), bounds=(0, 5))
-        one = private._choice(choice, None, {"epsilon": 1})
+        one = best_question(private._view({}), choice, None, {"epsilon": 1})
         monkeypatch.setattr(best, "LIMIT", most)
-        table = one.engine._summed(one.engine._kept(one.rows.lazy().collect(), request_of(one.plan), None), 1)
+        table = one.engine._summed(one.engine._kept(one.rows.lazy().collect(), score_request(one.plan), None), 1)
         found.add(int(table[0, 0]))
     assert len(found) == 1

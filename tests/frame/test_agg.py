@@ -47,7 +47,7 @@ def weights(plan):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_aggregate_in_one_release_with_one_charge(paying, lazy):
-    """Sixteen share 10**5: noise on counts has a scale of 5 * 50 * 16 / 10**5 at most, within one but for 1e-10."""
+    """Sixteen aggregates share 10**5. The noise on counts has a scale of 0.04, so it is below 1 up to 1e-10."""
     frame = FRAME.lazy() if lazy else FRAME
     found = frame.dp.group_by("region").agg(**EVERY, epsilon=HUGE, max_groups=5, session=paying).lazy()
     assert list(found.collect_schema()) == ["region", *EVERY]
@@ -75,7 +75,7 @@ def test_without_keys_all_rows_are_one_group(paying):
 
 
 def test_one_aggregate_has_the_same_price_and_noise_as_asked_alone(paying):
-    """But a histogram in `agg` is a list in one row of its group."""
+    """In `agg`, a histogram is a list in the row of its group."""
     frame = FRAME.dp
     alone = frame.preview.sum("n", by="region", bounds=B, epsilon=0.5, session=paying)
     beside = frame.preview.group_by("region").agg(dp.sum("n", bounds=B), epsilon=0.5, session=paying)
@@ -87,7 +87,7 @@ def test_one_aggregate_has_the_same_price_and_noise_as_asked_alone(paying):
 
 
 def test_the_same_question_again_is_free_and_in_another_order_it_is_another(paying):
-    """One charge for two asks of one frame; the stored release is the same rows."""
+    """Asking a frame twice is charged once, and the stored release has the same rows."""
     ask = FRAME.dp.group_by("region").agg
     first = ask(a=dp.count(), b=dp.median("n", bounds=B), epsilon=1, session=paying)
     assert ask(a=dp.count(), b=dp.median("n", bounds=B), epsilon=1, session=paying).equals(first)
@@ -118,7 +118,7 @@ def test_the_spend_is_split_evenly_or_by_weight(paying):
 
 
 def test_weights_buy_less_noise_in_a_pure_session():
-    """Scale = L1 sensitivity / (epsilon * weight), for each part, and epsilons add up to what was said."""
+    """Each part has the scale L1 sensitivity / (epsilon * weight), and the epsilons add up to the spend."""
     pure = session(epsilon=1, delta=None)
     asked = {"a": dp.count(weight=3), "b": dp.sum("n", bounds=(0, 20))}
     plan = FRAME.dp.preview.group_by().agg(**asked, epsilon=Fraction(1, 2), max_rows_per_group=2, session=pure)
@@ -129,7 +129,7 @@ def test_weights_buy_less_noise_in_a_pure_session():
 
 
 def test_a_mean_a_count_of_its_values_and_a_sum_share_what_they_are_made_of(paying):
-    """A sum and a count of the values are all that the three need; each piece gets the parts of all who need it."""
+    """All three need only a sum and a count of the values, and each piece gets the shares of all that need it."""
     ask = FRAME.dp.preview.group_by().agg
     shared = {"a": dp.mean("n", bounds=B), "b": dp.count("n"), "c": dp.sum("n", bounds=B)}
     plan = ask(**shared, epsilon=0.6, session=paying)
@@ -148,14 +148,14 @@ def test_a_mean_a_count_of_its_values_and_a_sum_share_what_they_are_made_of(payi
 
 
 def test_a_sum_within_other_bounds_shares_nothing_and_is_a_sum_of_its_own(paying):
-    """It needs no count: with one of its own it would pay twice for how many values there are."""
+    """It needs no count of its own, which would pay twice for the number of values."""
     ask = FRAME.dp.preview.group_by().agg
     plan = ask(a=dp.mean("n", bounds=B), b=dp.sum("n", bounds=(0, 5)), epsilon=0.6, session=paying)
     assert [part.piece.what for part in plan.parts] == ["rows and sums", "sum"]
 
 
 def test_shared_pieces_answer_as_they_would_alone(paying):
-    """From the same noisy sums: the sum is the mean times the count, up to the count's rounding (half a row of 25)."""
+    """They come from the same noisy sums: the sum is the mean times the count, up to the rounding of the count."""
     asked = {"a": dp.mean("n", bounds=B), "b": dp.count("n"), "c": dp.sum("n", bounds=B), "d": dp.var("n", bounds=B)}
     (row,) = FRAME.dp.group_by().agg(**asked, epsilon=10, session=paying).to_dicts()
     assert row["c"] == pytest.approx(row["a"] * row["b"], abs=13)
@@ -163,7 +163,7 @@ def test_shared_pieces_answer_as_they_would_alone(paying):
     (part,) = plan.parts
     (row,) = FRAME.dp.group_by().agg(**asked, epsilon=HUGE, session=paying).to_dicts()
     values = PLAIN["n"].drop_nulls().clip(*B)
-    rows = 3 * margin(part) / float(part.grid.step) / part.piece.whole  # three sums, each so many rows off
+    rows = 3 * margin(part) / float(part.grid.step) / part.piece.whole  # the errors of three sums, in rows
     assert abs(row["b"] - values.len()) <= rows + 1
     assert abs(row["c"] - values.sum()) <= 25 * rows + 1
     assert row["d"] == pytest.approx(values.var(), abs=0.1)
@@ -191,7 +191,7 @@ def test_preview_of_agg_says_the_parts_and_spends_nothing(paying):
 
 
 def test_discovered_keys_are_decided_by_the_count(paying):
-    """A count that is asked for anyway shows the groups: no part of the spend is for a rule. No lone unit shows."""
+    """A count that is asked for anyway decides which groups are shown, so no spend is needed for a rule."""
     frame = FRAME.with_columns(region=pl.when(pl.col("who") == 3).then(pl.lit("lone")).otherwise("region"))
     asked = {"middle": dp.median("n", bounds=B), "n": dp.count(), "some": dp.n_unique("kind")}
     plan = frame.dp.preview.group_by("region").agg(**asked, epsilon=3, session=paying)
@@ -200,7 +200,7 @@ def test_discovered_keys_are_decided_by_the_count(paying):
     assert sum(weights(plan).values()) == 1
     words = {"max_groups": 5, "max_rows_per_group": 50, "session": paying}
     found = frame.dp.group_by("region").agg(**asked, epsilon=HUGE, **words)
-    # Noise within a row of the lone unit's 50 and less, and the threshold is above 50 and what noise may add.
+    # The lone unit has at most 50 rows and the noise is within one row; the threshold is above both together.
     assert sorted(found["region"].to_list(), key=str) == [None, "east", "north", "south"]
 
 
@@ -278,8 +278,8 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
         ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "a wanted error of one answer"),
-        ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for a median"),
-        ([dp.count(), dp.median("n")], {}, "Which values of n count at most"),
+        ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for median"),
+        ([dp.count(), dp.median("n")], {}, "needs bounds for n"),
         ([dp.count(weight=0)], {}, "weight"),
         ([dp.count(weight=-1), dp.count_units()], {}, "weight"),
         ([dp.count(weight=math.nan)], {}, "weight"),
@@ -300,7 +300,7 @@ def test_intervals_are_added_where_they_are_known(paying):
 
 
 def test_a_wanted_error_of_decimals_is_in_their_own_unit(paying):
-    """Not in their last digit: the same sum as floats costs the same."""
+    """`within` is not counted in the last digit of decimals: the same sum of floats costs the same."""
     frame = FRAME.with_columns(price=pl.col("n").cast(pl.Decimal(12, 2)))
     words = {"bounds": B, "within": 10_000, "max_rows_per_group": 5, "session": paying}
     decimals = frame.dp.preview.sum("price", **words)

@@ -1,4 +1,4 @@
-"""`df.dp` as a user meets it: answers, prices, refusals, and one charge for one release."""
+"""`df.dp` as a user sees it: answers, prices, refusals, and one charge for one release."""
 
 import contextlib
 import pickle
@@ -24,7 +24,7 @@ VISITS = pl.DataFrame(
     }
 )
 REGIONS = ["east", "north", "south", "west"]
-HUGE = 10**5  # an epsilon at which noise is zero, to compare with plain Polars
+HUGE = 10**5  # an epsilon at which the noise is zero, to compare with plain Polars
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_public_keys_show_every_key_empty_ones_too(session):
         count = VISITS.dp.count("region", keys=["north", "moon"], epsilon=HUGE)
         kinds = VISITS.dp.count(["kind", "flag"], max_groups=9, epsilon=HUGE)
     assert count.rows() == [("moon", 0), ("north", VISITS.filter(pl.col("region") == "north").height)]
-    # Boolean and Enum keys count null as one more: (a, b, null) x (false, true, null).
+    # Boolean and Enum keys have null as one more value: (a, b, null) x (false, true, null).
     assert kinds.height == 9
     assert kinds["count"].sum() == N
 
@@ -141,7 +141,7 @@ def test_the_same_question_is_answered_from_the_ledger(small):
         VISITS.dp.count("region", epsilon=0.2, fresh=True)
         VISITS.dp.filter(pl.col("value") > 10).count("region", epsilon=0.2)
         assert len(small.releases) == 3
-        VISITS.clone().dp.count("region", epsilon=0.1)  # another object, if of equal content
+        VISITS.clone().dp.count("region", epsilon=0.1)  # another object, although its content is equal
         VISITS.dp.count("region", epsilon=0.1)
     assert len(small.releases) == 5
 
@@ -272,7 +272,7 @@ def test_nonnegative_answers_and_unknown_options(small):
             VISITS.dp.count(epsilom=1)
 
 
-# ---------------------------------------------------------------- refusals, with the way out
+# ---------------------------------------------------------------- refusals say what to write instead
 
 
 def ask(call, **session):
@@ -286,7 +286,7 @@ def ask(call, **session):
     [
         (lambda v: v.count("region", epsilon=0.1), {"max_groups": None}, "max_groups=3.*keys=.*per_unit="),
         (lambda v: v.count(epsilon=0.1), {"max_rows_per_group": None}, "max_rows_per_group=10.*count_units"),
-        (lambda v: v.sum("value", epsilon=0.1), {}, r"Which values of value.*bounds=\(0, 100\)"),
+        (lambda v: v.sum("value", epsilon=0.1), {}, r"needs bounds for value.*bounds=\(0, 100\)"),
         (lambda v: v.sum("value", bounds=(5, 1), epsilon=0.1), {}, "lower < upper"),
         (lambda v: v.sum("region", bounds=(0, 1), epsilon=0.1), {}, "region has the type String"),
         (lambda v: v.count("user", epsilon=0.1), {}, "reads the unit column"),
@@ -371,7 +371,7 @@ def test_selecting_the_unit_as_it_is_is_fine(small):
 
 
 def test_a_key_must_not_have_the_name_of_the_answer(small):
-    with small, pytest.raises(dp.InvalidParameterError, match="give one an alias"):
+    with small, pytest.raises(dp.InvalidParameterError, match=r"Give one of them an alias"):
         VISITS.dp.count(pl.col("region").alias("count"), keys=["a"], epsilon=0.1)
 
 
@@ -418,7 +418,7 @@ def test_rows_in_a_plan_over_files_never_name_the_source(small, tmp_path):
         for _ in range(2):
             frame = pl.scan_parquet(path).with_columns(pl.Series("z", range(N)))
             frame.dp.count(epsilon=0.1).collect()
-    assert len(small.releases) == 2  # two objects, whatever they hold
+    assert len(small.releases) == 2  # two objects are two sources, whatever they hold
 
 
 def test_a_file_is_named_by_what_it_is_when_it_is_read(small, tmp_path):
@@ -609,7 +609,7 @@ def test_keys_of_every_kind_can_be_listed(small):
 
 
 def test_of_nearly_equal_noises_the_cheaper_one_is_used():
-    """Gaussian and Laplace noise that differ by less than a tenth can differ in price by a factor of six."""
+    """Gaussian and Laplace noise may be almost equal and still differ in price by a factor of six."""
     session = dp.Session(epsilon=2, delta=1e-6, unit="user", max_groups=10, max_rows_per_group=20)
     with session:
         chosen = VISITS.dp.preview.count("region", epsilon=0.3)
@@ -632,7 +632,7 @@ def test_a_plan_names_the_steps_before_it(small):
     "dtype", [pl.List(pl.Categorical), pl.Struct({"a": pl.Int64}), pl.Object, pl.Null, pl.Array(pl.Int64, 1)]
 )
 def test_units_that_are_not_told_apart_by_their_value_are_refused(dtype):
-    """A list of categories hashes by numbers that follow from the rows of others; objects can't be compared."""
+    """A list of categories is hashed by codes that depend on other rows, and objects can't be compared."""
     frame = pl.DataFrame({"who": pl.Series([], dtype=dtype)})
     with dp.Session(epsilon=1, unit="who") as session, pytest.raises(dp.InvalidParameterError, match="who says who is"):
         frame.dp.count(max_rows_per_group=1, epsilon=0.5)

@@ -337,7 +337,7 @@ class Neighbour:
 
 def _released(release):
     """Return what of a release must not depend on one unit where its keys are public: how many rows, and their keys."""
-    if getattr(release.plan, "choosing", None) is not None:
+    if getattr(release.plan, "selection", None) is not None:
         return str(release.frame.schema)
     keys = [key.name for key in release.plan.query.keys] if getattr(release.plan, "query", None) else []
     return str(release.frame.schema), repr(release.frame.select(keys).rows()) if keys else release.frame.height

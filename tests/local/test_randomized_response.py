@@ -1,4 +1,4 @@
-"""`df.dp.randomized_response`: one response of each unit, the promised law, one charge, and who may ask."""
+"""`df.dp.randomized_response`: one response for each unit, the promised probabilities, one charge, and refusals."""
 
 import datetime
 import json
@@ -12,7 +12,7 @@ from scipy import stats
 
 import dp_polars as dp
 from dp_polars._engines.polars.rows import PrivateRows
-from dp_polars._local.methods import Asking, response_question_of
+from dp_polars._local.methods import response_question
 from dp_polars._local.release import permutation, responses_of, run_responses
 from dp_polars._release import snapshot as snapshots
 from dp_polars.mechanisms.channel import Channel
@@ -51,9 +51,9 @@ def rich():
 
 
 def asked(frame, session, column, *, categories=None, resample=None, **options):
-    """Return the plan and the rows of a question, for responses with bits of the test's own."""
+    """Return the plan and the rows of a question, so that a test can draw responses with its own random bits."""
     view = frame.dp._view({"session": session})
-    question = response_question_of(view, Asking(column, categories, resample, options))
+    question = response_question(view, options, column=column, categories=categories, resample=resample)
     return question.plan, question.rows
 
 
@@ -74,7 +74,7 @@ def asked(frame, session, column, *, categories=None, resample=None, **options):
     ids=str,
 )
 def test_one_row_of_each_unit_of_the_columns_type(rich, column, categories, truth):
-    """With next to no randomization the responses are the true values, in another order."""
+    """With almost no randomization the responses are the true values, in another order."""
     with rich:
         out = PEOPLE.dp.randomized_response(column, categories=categories, epsilon=HUGE)
     assert out.columns == [truth.name]
@@ -94,7 +94,7 @@ def test_a_categorical_comes_back_as_text(rich):
 
 
 def test_all_categories_are_answered_null_too(session):
-    """One of three or four categories missing among 3000 answers at epsilon 1: below 1e-100."""
+    """That one of three or four categories is missing among 3000 answers at epsilon 1 has probability below 1e-100."""
     with session:
         assert set(PEOPLE.dp.randomized_response("flag", epsilon=1)["flag"]) == {True, False, None}
         assert set(PEOPLE.dp.randomized_response("flag", categories=[False, True], epsilon=1)["flag"]) == {True, False}
@@ -103,7 +103,7 @@ def test_all_categories_are_answered_null_too(session):
 
 @pytest.mark.parametrize("law", [{"epsilon": 1}, {"resample": 0.5}], ids=str)
 def test_responses_fit_the_law_of_the_plan_for_each_true_value(session, law):
-    """Two chi-square tests at 1e-7 with fixed seeds; null and what is not listed are answered uniformly."""
+    """Two chi-square tests at 1e-7 with fixed seeds. Null and unlisted values are answered uniformly."""
     for seed, (value, outside) in enumerate([("yes", False), ("elsewhere", True), (None, True)]):
         frame = pl.DataFrame({"user": range(60_000)}).with_columns(vote=pl.lit(value, dtype=pl.String))
         plan, rows = asked(frame, session, "vote", categories=["yes", "no", "other"], **law)
@@ -114,7 +114,7 @@ def test_responses_fit_the_law_of_the_plan_for_each_true_value(session, law):
 
 
 def limits_of(hits, n, tail=1e-8):
-    """Return Clopper-Pearson limits of a chance."""
+    """Return the Clopper-Pearson limits of a probability."""
     low = stats.beta.ppf(tail, hits, n - hits + 1) if hits else 0.0
     return low, stats.beta.ppf(1 - tail, hits + 1, n - hits) if hits < n else 1.0
 
@@ -122,7 +122,7 @@ def limits_of(hits, n, tail=1e-8):
 def ratio_bound(plan, every):
     """Return a lower bound on the epsilon between responses to frames in which every unit has the same rows.
 
-    Clopper-Pearson limits of each category's chance; the false alarm of all together is below 1e-6.
+    It uses Clopper-Pearson limits of the probability of each category. The false alarm probability is below 1e-6.
     """
     limits = []
     for seed, rows in enumerate(every):
@@ -139,7 +139,7 @@ def ratio_bound(plan, every):
 
 
 def audit(session, **law):
-    """Units that say yes, no, nothing, something else, or several things at once: any two are neighbours' units."""
+    """Return a lower bound on epsilon between units that say yes, no, nothing, something else or several things."""
     n = 40_000
     kinds = [["yes"], ["no"], [None], ["else"], ["yes", "no"], ["yes"] * 5]
     frames = [
@@ -186,7 +186,7 @@ def test_a_fault_that_keeps_all_rows_of_a_unit_is_noticed(session, monkeypatch):
 
 
 def test_of_several_rows_one_is_chosen_at_random(rich):
-    """A unit that says yes once and no three times is a yes in a quarter of 4000 cases (false alarm 1e-7)."""
+    """A unit that says yes once and no three times counts as yes in a quarter of 4000 cases (false alarm 1e-7)."""
     frame = pl.DataFrame({"user": np.repeat(np.arange(4000), 4), "vote": ["yes", "no", "no", "no"] * 4000})
     with rich:
         out = frame.dp.randomized_response("vote", categories=["yes", "no"], epsilon=HUGE)
@@ -207,7 +207,7 @@ def test_rows_without_a_unit_are_left_out(rich):
 
 
 def test_the_order_is_uniform_and_tells_nothing():
-    """All 6 orders of 3 are equally likely (chi-square at 1e-7); equal words are drawn again."""
+    """All 6 orders of 3 rows are equally likely (chi-square at 1e-7). Equal random words are drawn again."""
     source = SeededBits(3)
     orders = [int("".join(map(str, permutation(3, source)))) for _ in range(12_000)]
     assert chi_square_fits(np.array(orders), dict.fromkeys([12, 21, 102, 120, 201, 210], 1 / 6))
@@ -216,12 +216,12 @@ def test_the_order_is_uniform_and_tells_nothing():
 
 
 def test_the_release_has_no_trace_of_the_order_of_rows(session):
-    """Frames with the same values in another order have the same responses, up to the same order of draws."""
+    """The order of the responses doesn't follow the order of the rows."""
     left = pl.DataFrame({"user": range(2000), "flag": [True] * 1000 + [False] * 1000})
     plan, rows = asked(left, session, "flag", epsilon=3)
     out = responses_of(plan, rows, SeededBits(1))["flag"]
     first = int(out[:1000].fill_null(False).sum())
-    # 1000 of about 2000 * 0.5 trues: hypergeometric, within 6 deviations but for 2e-9; unshuffled it is 900.
+    # Hypergeometric: within 6 deviations, up to a probability of 2e-9. Unshuffled, it would be 900.
     total = int(out.fill_null(False).sum())
     law = stats.hypergeom(2000, total, 1000)
     assert abs(first - law.mean()) < 6 * law.std()
@@ -310,7 +310,7 @@ def test_the_plan_reads_as_a_table():
 
 
 def test_the_standard_error_of_the_plan_is_that_of_the_estimate(session):
-    """A frequency of 1/2 among 10,000: with responses as expected the estimate's own error agrees."""
+    """For a frequency of 1/2 among 10,000 units, the plan and the estimate give the same standard error."""
     with session:
         plan = PEOPLE.dp.preview.randomized_response("flag", categories=[False, True], epsilon=1)
     estimate = dp.estimate_frequencies(np.array([True, False] * 5000), epsilon=1)
@@ -318,7 +318,7 @@ def test_the_standard_error_of_the_plan_is_that_of_the_estimate(session):
 
 
 def test_responses_of_a_frame_are_estimated_within_their_errors(session):
-    """Three frequencies within 6 standard errors but for 6e-9."""
+    """Three frequencies are within 6 standard errors, up to a probability of 6e-9."""
     with session:
         out = PEOPLE.dp.randomized_response("flag", epsilon=2)
     estimate = dp.estimate_frequencies(out, epsilon=2)
@@ -403,13 +403,13 @@ def test_steps_that_drop_rows_are_refused(session, step, what):
     with session:
         frame = step(PEOPLE.dp)
         for door in (frame, frame.preview):
-            with pytest.raises(dp.InvalidParameterError, match=f"After a {what} the number of responses would tell"):
+            with pytest.raises(dp.InvalidParameterError, match=f"After a {what} the number of responses would reveal"):
                 door.randomized_response("flag", epsilon=0.5)
     assert not session.releases
 
 
 def test_a_step_that_is_not_known_is_refused(session):
-    """Steps that others may add later are refused until they are known to keep all rows."""
+    """Steps that are added to the library later are refused until they are known to keep all rows."""
     with session:
         later = PEOPLE.dp._after(PrivateRows(PEOPLE.lazy().head(3)), "head", 3)
         with pytest.raises(dp.InvalidParameterError, match="After a head"):

@@ -1,13 +1,12 @@
-"""Small frames with units of many rows, and neighbours of them."""
+"""Small frames whose units have many rows, and their neighbours."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from dp_polars._many.domain import Domain
-from dp_polars._many.domain_columns import bins, domain_of_words
-from dp_polars._many.online_release import bounded_histogram
+from dp_polars._many.domain import Domain, bins, parse_domain
+from dp_polars._many.histogram import bounded_histogram
 from tests.bits import SeededBits
 
 COLORS = ["red", "green", "blue"]
@@ -15,7 +14,7 @@ WORDS = {"color": None, "member": [True, False, None], "age": bins([0, 18, 65])}
 
 
 def random_rows(rng: np.random.Generator, users: list[int], most: int) -> pl.DataFrame:
-    """Rows of users with up to `most` rows each, a part of them outside the domain."""
+    """Return rows of users with up to `most` rows each, some of them outside the domain."""
     of = np.repeat(users, rng.integers(1, most + 1, len(users)))
     count = len(of)
     colors = [COLORS[i] if i < 3 else None for i in rng.integers(0, 4, count).tolist()]
@@ -31,16 +30,16 @@ def random_rows(rng: np.random.Generator, users: list[int], most: int) -> pl.Dat
 
 
 def domain() -> Domain:
-    return domain_of_words(WORDS, random_rows(np.random.default_rng(0), [1], 1).schema, ("user",))
+    return parse_domain(WORDS, random_rows(np.random.default_rng(0), [1], 1).schema, ("user",))
 
 
 def histograms(frames: list[pl.DataFrame], max_rows: int, seed: int) -> list[np.ndarray]:
-    """Histograms of frames that agree in their first rows, with the same numbers drawn for these."""
+    """Return histograms of frames that agree in their first rows, for which the same random numbers are drawn."""
     return [bounded_histogram(frame.lazy(), ("user",), domain(), max_rows, SeededBits(seed)) for frame in frames]
 
 
 def neighbours(seed: int, adjacency: str, together: int, most: int = 12) -> list[pl.DataFrame]:
-    """Two frames that differ in all rows of `together` units, which come last."""
+    """Return two frames that differ in all rows of `together` units, which come last."""
     rng = np.random.default_rng(seed)
     shared = random_rows(rng, list(range(6)), most)
     left = random_rows(rng, list(range(100, 100 + together)), most)

@@ -1,4 +1,4 @@
-"""A public domain: which cell a row lies in, and which words are refused."""
+"""Public domains: which cell a row lies in, and which arguments are refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._many.domain import CELL, histogram_of
-from dp_polars._many.domain_columns import domain_of_words
+from dp_polars._many.domain import CELL, parse_domain
+from dp_polars._many.histogram import histogram_of
 
 FRAME = pl.DataFrame(
     {
@@ -28,7 +28,7 @@ FRAME = pl.DataFrame(
 
 
 def cells(words, frame=FRAME):
-    domain = domain_of_words(words, frame.schema, ())
+    domain = parse_domain(words, frame.schema, ())
     return frame.lazy().select(domain.cell()).collect()[CELL].to_list()
 
 
@@ -67,13 +67,13 @@ def test_bins_agree_with_numpy_on_a_long_frame():
 
 def test_the_domain_as_a_frame_has_its_cells_in_order_and_the_columns_types():
     words = {"sex": None, "age": dp.bins([0, 10, 20]), "spent": dp.bins([0, 1.5])}
-    domain = domain_of_words(words, FRAME.schema, ())
+    domain = parse_domain(words, FRAME.schema, ())
     frame = domain.frame()
     assert domain.dims == (2, 2, 1)
     assert frame.schema == domain.schema == {"sex": pl.Enum(["f", "m"]), "age": pl.Int8, "spent": pl.Float64}
     assert frame.select(domain.cell())[CELL].to_list() == list(range(4))
     assert histogram_of(pl.Series([3, 3, 0]), domain).tolist() == [[[1], [0]], [[0], [2]]]
-    assert domain_of_words({"age": dp.bins([0.5, 10])}, FRAME.schema, ()).schema == {"age": pl.Float64}
+    assert parse_domain({"age": dp.bins([0.5, 10])}, FRAME.schema, ()).schema == {"age": pl.Float64}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_domain_as_a_frame_has_its_cells_in_order_and_the_columns_types():
 )
 def test_words_that_make_no_domain_are_refused(words, message):
     with pytest.raises(dp.InvalidParameterError, match=message):
-        domain_of_words(words, FRAME.schema, ())
+        parse_domain(words, FRAME.schema, ())
 
 
 @pytest.mark.parametrize("edges", [[], [1], "ab", 3, {"a": 1}])
@@ -115,4 +115,4 @@ def test_bins_need_edges(edges):
 
 def test_the_unit_is_no_column_of_a_domain():
     with pytest.raises(dp.InvalidParameterError, match="who is protected"):
-        domain_of_words(["sex"], FRAME.schema, ("sex",))
+        parse_domain(["sex"], FRAME.schema, ("sex",))

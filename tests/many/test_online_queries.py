@@ -1,4 +1,4 @@
-"""Online queries: what one unit can move, what the parts cost, how they answer."""
+"""Online queries: how far one unit moves counts, what the parts cost, and what is answered."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 import dp_polars as dp
 from dp_polars._audit.audit import judged
 from dp_polars._audit.samples import Samples
+from dp_polars._many import histogram
 from dp_polars._many import online_release as online
-from dp_polars._many.domain_columns import domain_of_words
+from dp_polars._many.domain import parse_domain
 from dp_polars._many.online_plan import OnlinePlan, most_updates, online_plan
 from dp_polars._many.online_release import OnlineStream
 from dp_polars._plan.query import Spend
@@ -45,16 +46,16 @@ def members(count=1000) -> pl.DataFrame:
 
 
 def precise() -> dp.Session:
-    """A session whose noise is next to nothing."""
+    """Return a session with almost no noise."""
     with pytest.warns(dp.DPWarning):
         return dp.Session(epsilon=100_000, unit="user", max_rows_per_group=1)
 
 
-# ---------------------------------------------------------------- what one unit can move
+# ---------------------------------------------------------------- sensitivity
 
 
 def most_moved(adjacency: str, together: int, seeds: range, max_rows: int = 3) -> int:
-    """The most that the number of rows in any set of cells moves between neighbours."""
+    """Return the most by which the number of rows in any set of cells differs between neighbours."""
     worst = 0
     for seed in seeds:
         left, right = histograms(neighbours(seed, adjacency, together), max_rows, seed)
@@ -74,8 +75,8 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     def without_cap(frame, units, source, **_):
         return kept_rows(frame, units, source, max_rows=None)
 
-    kept_rows = online.kept_rows
-    monkeypatch.setattr(online, "kept_rows", without_cap)
+    kept_rows = histogram.kept_rows
+    monkeypatch.setattr(histogram, "kept_rows", without_cap)
     assert most_moved("add_remove", 1, range(40)) > 3
 
 
@@ -91,7 +92,7 @@ def test_rows_without_a_unit_and_outside_the_domain_do_not_count():
 
 
 def losses(plan: OnlinePlan) -> Fraction:
-    """The epsilon that the noise of all parts has, from the scales alone (Lyu, Su, Li 2017, theorem 2)."""
+    """Return the epsilon of all parts, from their noise scales alone (Lyu, Su, Li 2017, theorem 2)."""
     scales, reach = plan.scales, plan.max_rows * plan.terms.group_size
     size = reach / plan.size_scale
     test = 1 / scales.threshold + 2 * plan.max_updates / scales.query
@@ -112,7 +113,7 @@ def test_values_that_are_noised_as_if_there_were_one_are_caught(monkeypatch):
 
 
 def transcripts(plan: OnlinePlan, histogram, copies: int, seed: int) -> np.ndarray:
-    """The size and the first answer of many streams: of a question that is always measured."""
+    """Return the size and the first answer of many openings, to a question that is always measured."""
     source, mask, seen = SeededBits(seed), np.array([False, True]), []
     for _ in range(copies):
         stream = OnlineStream(plan, histogram, source)
@@ -121,7 +122,10 @@ def transcripts(plan: OnlinePlan, histogram, copies: int, seed: int) -> np.ndarr
 
 
 def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
-    """A lower bound on epsilon from the value and the size, on frames that differ in one unit (false alarm 1e-7)."""
+    """Return a lower bound on epsilon from the value and the size, for frames that differ in one unit.
+
+    The false alarm probability is 1e-7.
+    """
     without, moved = np.array([0, 500]), np.array([0, plan.sensitivity])
     both = [transcripts(plan, histogram, copies, seed) for seed, histogram in enumerate((without + moved, without))]
     samples = [
@@ -130,16 +134,16 @@ def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
     return judged(samples[0], samples[1], miss=1e-7 / 2).worth
 
 
-TWO = domain_of_words(["member"], pl.Schema({"member": pl.Boolean}), ())
+TWO = parse_domain(["member"], pl.Schema({"member": pl.Boolean}), ())
 
 
 def test_an_attack_finds_no_more_than_was_charged():
     plan = plan_of(TWO, updates=1, rows=20, epsilon=2)
-    assert 0 <= attacked(plan) < 2  # it sees the value and the size alone, three tenths of the whole
+    assert 0 <= attacked(plan) < 2  # the value and the size have only three tenths of the spend
 
 
 def test_the_attack_finds_a_value_without_its_noise(monkeypatch):
-    """The noise is that of one row: a forgotten max_rows."""
+    """The noise is that of one row, as if max_rows were forgotten."""
     plan = plan_of(TWO, updates=1, rows=20, epsilon=2)
     draw = online.discrete_laplace
     monkeypatch.setattr(online, "discrete_laplace", lambda scale, size, source: draw(scale / 20, size, source))
@@ -271,7 +275,7 @@ def test_preview_says_what_it_will_do_and_spends_nothing():
 
 
 def test_the_margin_holds_for_a_thousand_questions():
-    """In 95 % of cases; here in all of 40, but for a chance below 1e-6 if it held in 70 % only."""
+    """The margin holds in 95 % of cases. If it held in only 70 %, all of 40 cases would have probability below 1e-6."""
     plan = plan_of(domain(), alpha="0.2", updates=3, epsilon=1)
     rng = np.random.default_rng(2)
     histogram = rng.integers(0, 300, (3, 3, 2))
@@ -362,7 +366,7 @@ def test_two_thousand_marginals_are_closer_than_with_laplace_or_gaussian_noise()
     cells = np.ravel_multi_index(tuple((rng.random((_BITS, rows)) < 0.05).astype(int)), shape)
     histogram = np.bincount(cells, minlength=2**_BITS).reshape(shape)
     names = {f"b{i}": pl.Boolean for i in range(_BITS)}
-    plan = plan_of(domain_of_words(list(names), pl.Schema(names), ()), alpha="0.2", updates=10)
+    plan = plan_of(parse_domain(list(names), pl.Schema(names), ()), alpha="0.2", updates=10)
     stream = OnlineStream(plan, histogram, SeededBits(0))
     true, answered = [], []
     for _ in range(asked):
@@ -376,11 +380,11 @@ def test_two_thousand_marginals_are_closer_than_with_laplace_or_gaussian_noise()
     gaussian = np.clip(true + rng.normal(0, math.sqrt(asked / (2 * 0.0244)), asked), 0, rows)
     off, off_laplace, off_gaussian = (np.abs(one - np.array(true)).max() for one in (answered, laplace, gaussian))
     assert off < 0.7 * off_gaussian < off_laplace
-    assert off < 0.4 * np.abs(np.array(true) - rows / 8).max()  # and than the hypothesis was at first
+    assert off < 0.4 * np.abs(np.array(true) - rows / 8).max()  # and less than the first hypothesis was off
 
 
 def test_a_forked_copy_does_not_answer(monkeypatch):
-    """Two copies would answer for the price of one; a fork is told by the process number."""
+    """Two copies would answer for the price of one. A fork is recognized by its process number."""
     session = dp.Session(epsilon=1, unit="user", max_rows_per_group=2)
     online = dp.private(members(), session=session).online_queries(["member"], alpha=0.1, epsilon=0.5)
     online.ask(pl.col("member"))

@@ -1,4 +1,4 @@
-"""Synthetic rows: what one unit can move, what all parts cost, what the rows look like."""
+"""Synthetic rows: how far one unit moves counts and scores, what all parts cost, and what the rows look like."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._many import mwem
-from dp_polars._many import online_release as online
-from dp_polars._many.methods import SynthesisWords, synthesis_plan_of
-from dp_polars._many.mwem import choice_rate, scores_of, synthetic_weights
+from dp_polars._many import histogram, synthesis_release
+from dp_polars._many.methods import synthesis_question
 from dp_polars._many.synthesis_plan import SynthesisPlan
-from dp_polars._many.synthesis_release import whole_rows
+from dp_polars._many.synthesis_release import choice_rate, scores_of, synthetic_weights, whole_rows
 from dp_polars._session.pricing import pure_cost
 from dp_polars.mechanisms.multiplicative_weights import Hypothesis, Partition
 from examples.flights import flights
@@ -36,14 +34,14 @@ def plan_of(words=None, *, session=None, spend=None, frame=None, rows=3, **asked
     view = dp.private(frame, session=session)._view({})
     given = {"queries": None, "method": "mwem", "rounds": None, "alpha": None, **asked}
     spend = spend or {"epsilon": 1}
-    return synthesis_plan_of(view, SynthesisWords(words or WORDS, **given), {"max_rows_per_group": rows, **spend})
+    return synthesis_question(view, {"max_rows_per_group": rows, **spend}, columns=words or WORDS, **given).plan
 
 
-# ---------------------------------------------------------------- what one unit can move
+# ---------------------------------------------------------------- sensitivity
 
 
 def moved(plan: SynthesisPlan, seeds: range) -> tuple[int, int, int]:
-    """The most that neighbours differ in: a partition's counts in both norms, and a score, for any hypothesis."""
+    """Return by how much neighbours differ: in the counts of a partition (L1 and L2), and in a score."""
     norms, squares, scores = 0, 0, 0
     parts = (*plan.workload, *plan.start, Partition.of_predicate((0, 2), np.eye(3, 2, dtype=bool)))
     noise = plan.granted(1)[-1].noise
@@ -73,8 +71,10 @@ def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
 
 
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
-    kept = online.kept_rows
-    monkeypatch.setattr(online, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99))
+    kept = histogram.kept_rows
+    monkeypatch.setattr(
+        histogram, "kept_rows", lambda frame, units, source, **_: kept(frame, units, source, max_rows=99)
+    )
     plan = plan_of()
     norms, _, scores = moved(plan, range(40))
     assert norms > plan.sensitivity.l1
@@ -83,17 +83,17 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_a_choice_is_as_private_as_its_epsilon(adjacency):
-    """The probabilities of all choices, exactly, on neighbours and for any hypothesis."""
+    """The exact probabilities of all choices are compared on neighbours, for random hypotheses."""
     assert worst_choice(adjacency) <= 1 + 1e-9
 
 
 def test_a_choice_as_of_monotone_scores_is_caught(monkeypatch):
-    monkeypatch.setattr(mwem, "choice_rate", lambda epsilon, plan: epsilon / plan.sensitivity.l1)
+    monkeypatch.setattr(synthesis_release, "choice_rate", lambda epsilon, plan: epsilon / plan.sensitivity.l1)
     assert worst_choice("replace") > 1.02
 
 
 def worst_choice(adjacency: str) -> float:
-    """The largest log ratio of a choice's probabilities, by the epsilon of the choice."""
+    """Return the largest log ratio of a choice's probabilities, divided by the epsilon of the choice."""
     plan = plan_of(rounds=1, session=dp.Session(epsilon=2, unit="user", adjacency=adjacency))
     schedule, worst = plan.schedule(100), 0.0
     rng = np.random.default_rng(1)
@@ -101,7 +101,7 @@ def worst_choice(adjacency: str) -> float:
     for _ in range(200):
         table = rng.integers(0, 20, (3, 3, 2))
         other, left = table.copy(), plan.max_rows
-        for cell in rng.permutation(18)[:2]:  # rows leave one cell; under replace others enter
+        for cell in rng.permutation(18)[:2]:  # rows leave one cell, and under replace others enter another
             other.ravel()[cell] -= min(left, other.ravel()[cell]) if cell % 2 or adjacency == "add_remove" else -left
             if adjacency == "add_remove":
                 break
@@ -110,7 +110,7 @@ def worst_choice(adjacency: str) -> float:
         laws = []
         for own in (table, other):
             scores = scores_of([part.totals(own) for part in parts], guess, parts, 150, schedule.rounds[0])
-            rate = float(mwem.choice_rate(schedule.choice, plan))
+            rate = float(synthesis_release.choice_rate(schedule.choice, plan))
             logs = rate * (scores - scores.max())
             laws.append(logs - math.log(np.exp(logs).sum()))
         worst = max(worst, float(np.abs(laws[0] - laws[1]).max()) / float(schedule.choice))
@@ -121,7 +121,7 @@ def worst_choice(adjacency: str) -> float:
 
 
 def spent(plan: SynthesisPlan, monkeypatch, histogram) -> tuple[Fraction, Fraction]:
-    """The epsilon and rho of every draw that a synthesis really makes, from its noise and rates alone."""
+    """Return the epsilon and rho of every draw that a synthesis makes, from its noise and rates alone."""
     reach = plan.max_rows * plan.terms.group_size
     changes = 1 if plan.terms.adjacency == "add_remove" else 2
     epsilons, rhos = [], []
@@ -141,10 +141,10 @@ def spent(plan: SynthesisPlan, monkeypatch, histogram) -> tuple[Fraction, Fracti
         rhos.append(epsilons[-1] ** 2 / 8)
         return pick(scores, rate, source)
 
-    draw, pick = mwem.noisy, mwem.choose_exponential
+    draw, pick = synthesis_release.noisy, synthesis_release.choose_exponential
     with monkeypatch.context() as patch:
-        patch.setattr(mwem, "noisy", noisy)
-        patch.setattr(mwem, "choose_exponential", choose)
+        patch.setattr(synthesis_release, "noisy", noisy)
+        patch.setattr(synthesis_release, "choose_exponential", choose)
         synthetic_weights(histogram, plan, SeededBits(1))
     assert len(epsilons) >= 4
     return sum(epsilons), sum(rhos)
@@ -167,7 +167,7 @@ def test_every_draw_is_paid(kind, rounds, adjacency, together, scale, monkeypatc
 
 
 def test_a_choice_that_counts_twice_is_caught(monkeypatch):
-    monkeypatch.setattr(mwem, "choice_rate", lambda epsilon, plan: 2 * choice_rate(epsilon, plan))
+    monkeypatch.setattr(synthesis_release, "choice_rate", lambda epsilon, plan: 2 * choice_rate(epsilon, plan))
     plan = plan_of(rounds=2)
     epsilon, _ = spent(plan, monkeypatch, np.arange(18).reshape(3, 3, 2))
     assert epsilon > plan.cost.epsilon
@@ -222,7 +222,7 @@ def test_whole_rows_sum_to_the_size_and_are_near_their_shares():
         assert rows.sum() == 300
         assert (np.abs(rows - shares * 300) <= 1 + 1e-9).all()
         totals += rows
-    # 500 means of 200 draws of variance 1/4 at most: all within 6 deviations but for a chance below 1e-6
+    # 500 means of 200 draws with variance at most 1/4: all are within 6 deviations, up to a probability of 1e-6.
     assert np.abs(totals / 200 - shares * 300).max() < 6 * 0.5 / math.sqrt(200)
 
 
@@ -327,7 +327,7 @@ def test_bad_words_are_refused_and_cost_nothing(words, message):
 
 
 def test_pairs_of_columns_of_the_flights_are_closer_than_with_laplace_noise():
-    """All ten pairs of five columns with the plane as the unit, against Laplace noise on each pair."""
+    """All ten pairs of five columns, with the plane as the unit, compared with Laplace noise on each pair."""
     frame = flights().drop_nulls("tailnum")
     words = {
         "origin": ["EWR", "JFK", "LGA"],

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._many.mwem import small_queries
+from dp_polars._many.synthesis_release import small_queries
 from dp_polars.mechanisms import small_database
 from dp_polars.mechanisms.small_database import choose_small_database, multisets, number_of_multisets
 from tests.bits import SeededBits

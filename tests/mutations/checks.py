@@ -19,14 +19,14 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
-from dp_polars._choices.plan import selection_plan
+from dp_polars._choices.plan import Selection, choice_plan
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._engines.polars import lowering as lowerings
 from dp_polars._engines.polars.rows import PrivateRows, Program, RowCountError
 from dp_polars._engines.request import BoundedRequest, Exact, Lane, Sum
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
 from dp_polars._plan import plan as plans
-from dp_polars._plan.query import Selection, Spend
+from dp_polars._plan.query import Spend
 from dp_polars._plan.spend import Noise
 from dp_polars._release import noise as noises
 from dp_polars._release.quantiles import _Descent
@@ -236,13 +236,7 @@ def _choice(kind="noisy_max"):
     groups = pl.DataFrame({"k": ["a", "b", "c", "d"]})
     asked = query("count_units", keys=("k", "c"), spend=HALF, domain=groups.join(candidates, how="cross"))
     selection = Selection(kind=kind, k=1, largest=True, candidates=candidates, candidates_rule="given", groups=groups)
-    return selection_plan(query(**{**_words(asked), "selection": selection}), selection, terms_of(1))
-
-
-def _words(asked):
-    words = {name: getattr(asked, name) for name in asked.__dataclass_fields__}
-    words["keys"] = tuple(key.name for key in asked.keys)
-    return words
+    return choice_plan(asked, selection, terms_of(1))
 
 
 def every_group_that_a_choice_touches_is_paid_for():
@@ -251,9 +245,9 @@ def every_group_that_a_choice_touches_is_paid_for():
     require(plan.cost.epsilon == Fraction(1, 2), "a median does not cost what was asked for")
     require(2 * each <= plan.cost.epsilon, f"a median in 2 groups of each unit costs {each} in each of them")
     chosen = _choice()
-    each = chosen.parts[0].epsilon
+    each = chosen.epsilon
     require(2 * each <= chosen.cost.epsilon, f"a choice in 2 groups of each unit costs {each} in each of them")
-    require(chosen.choosing.rate * chosen.choosing.moves <= each, "a choice is made with more than its epsilon")
+    require(chosen.rate * chosen.moves <= each, "a choice is made with more than its epsilon")
 
 
 def choices_of_values_stay_within_their_epsilon():

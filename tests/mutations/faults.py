@@ -17,7 +17,7 @@ from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import capped_sums as moments
 from dp_polars._engines.polars import codes, engine, lowering, rows, units
-from dp_polars._frame import private_frame as frames
+from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import lanes as building
 from dp_polars._plan import plan, spend
@@ -377,7 +377,7 @@ def source_named_by_its_rows(patch: Patch) -> None:
     def wrong(frame, name, data_version):
         return hashlib.sha256(frame.lazy().collect().write_json().encode()).digest()
 
-    patch.setattr(frames, "source_identity", wrong)
+    patch.setattr(questions, "source_identity", wrong)
 
 
 def no_smallest_price(patch: Patch) -> None:

@@ -4,7 +4,9 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._plan.query import Aggregate, Key, Query, Spend, Value
+from dp_polars._aggregates import REGISTRY
+from dp_polars._aggregates.values import Value
+from dp_polars._plan.query import Key, Query, Spend
 
 PAIRS = ("cov", "corr", "linear_regression")
 UNBOUNDED = ("count", "count_units", "n_unique")
@@ -29,7 +31,9 @@ def aggregate(kind="count", bounds=None, per="row", integers=True, name=None, **
     ends = {"median": Fraction(1, 2), "quantile": Fraction(1, 4), "min": Fraction(0), "max": Fraction(1)}
     if kind in ends:
         words.setdefault("quantiles", (ends[kind],))
-    return Aggregate(kind=kind, name=name or ("v" if values else kind), values=values, per=per, **words)
+    if per != "row":
+        words["per"] = per
+    return REGISTRY[kind](name=name or ("v" if values else kind), values=values, **words)
 
 
 def query(kind="count", keys=("k",), domain=None, bounds=None, per="row", integers=True, unit=("u",), **words):

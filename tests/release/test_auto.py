@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_polars as dp
+from dp_polars._aggregates import REGISTRY
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._plan.auto import MOVES, scores_of, wanted_beyond
 from dp_polars._plan.plan import plan_of, settled
-from dp_polars._plan.query import Aggregate, Spend
+from dp_polars._plan.query import Spend
 from dp_polars._release import run
 from dp_polars._release.auto import _beyond, _units, estimated, requests_for
 from dp_polars._release.noise import _noisy, _vector
@@ -205,7 +206,7 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
     values["y"] = replace(values["x"], name="y", expression="y", bounds=(Fraction(0), Fraction(100)))
     wide = replace(values["x"], bounds=(Fraction(-(10**12)), Fraction(10**12)), auto=True)
     kinds = (("var", wide), ("mean", values["x"]), ("std", wide), ("mean", values["y"]), ("count", values["y"]))
-    aggregates = tuple(Aggregate(kind=kind, name=f"a{i}", values=(value,)) for i, (kind, value) in enumerate(kinds))
+    aggregates = tuple(REGISTRY[kind](name=f"a{i}", values=(value,)) for i, (kind, value) in enumerate(kinds))
     plan = plan_of(query(aggregates=aggregates, keys=(), max_rows=1), terms_of(1))
     found = {one: Fraction(one.what == "upper") for one in plan.estimates}
     after = settled(plan, found)

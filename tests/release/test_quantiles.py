@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.needs import Piece
+from dp_polars._plan.statistics import Piece
 from dp_polars._release.quantiles import _Descent, choose_values
 from tests.bits import SeededBits
 from tests.mechanisms.test_quantiles import law_of

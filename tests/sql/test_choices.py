@@ -151,7 +151,13 @@ def test_plans_and_prices_are_those_of_frames(call):
     plan = con.preview(statement(*call, epsilon=0.1))
     with paying:
         twin = getattr(ROWS.dp.preview, name)(column, **given)
-    assert (plan.cost, plan.choosing, plan.bounds, plan.parts) == (twin.cost, twin.choosing, twin.bounds, twin.parts)
+    assert (plan.cost, plan.rate, plan.limit, plan.bounds, plan.score) == (
+        twin.cost,
+        twin.rate,
+        twin.limit,
+        twin.bounds,
+        twin.score,
+    )
     assert plan.label() == twin.label()
     assert str(plan).replace(" (after sql)", "") == str(twin)
     assert not paying.releases
@@ -197,7 +203,7 @@ def test_answers_can_be_worked_with(con):
 def test_an_enum_needs_no_candidates(paying):
     con = dp.connect(raw_connection(), dp.Session(epsilon=1, unit="who", max_rows_per_group=5))
     plan = con.preview("SELECT dp_noisy_max(place, epsilon := 0.1) FROM rows")
-    assert plan.query.selection.candidates.to_series().to_list() == REGIONS
+    assert plan.selection.candidates.to_series().to_list() == REGIONS
     assert "permute-and-flip" in str(plan)
     con.sql("SELECT dp_noisy_min(place, epsilon := 0.1) FROM rows")
     con.sql("SELECT place, dp_top_k(many, 2, epsilon := 0.1, max_groups := 1) FROM rows GROUP BY place")
@@ -334,11 +340,11 @@ REFUSED = [
     ("dp_noisy_max(region, candidates := (SELECT list(region) FROM rows))", "An option is a constant|subquery"),
     ("dp_noisy_max(place, candidates := ['nowhere'])", "candidates= can't be read as place"),
     ("dp_noisy_min(kind)", "noisy_min needs public candidates"),
-    ("dp_noisy_max(kind, score := 'most')", "score= is 'rows', 'units'"),
+    ("dp_noisy_max(kind, score := 'most')", "by: 'rows', 'units'"),
     ("dp_noisy_max(kind, n)", "bounds"),
     ("dp_noisy_max(kind, n, 5, 1)", "lower < upper"),
     ("dp_noisy_max(kind, n, 0, 5, 7)", "takes other arguments"),
-    ("dp_noisy_max(kind, n, -1, 5)", "only adds up"),
+    ("dp_noisy_max(kind, n, -1, 5)", "no row lowers a score"),
     ("dp_noisy_max(kind, n, 0, 5, score := 'units')", "not by both"),
     ("dp_noisy_max(kind, bounds := (0, 5))", "bounds of what is summed"),
     ("dp_noisy_max(kind, region, 0, 5)", "region"),

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._sql.allowed_functions import AGGREGATES
+from dp_polars._sql.allowed_functions import PRIVATE
 from tests.sql.test_accepted import HUGE, VISITS
 
 
@@ -65,7 +65,7 @@ def test_both_doors_have_the_same_names(con, session):
         "WHERE database_name = 'dp' AND function_type = 'table_macro'"
     ).fetchall()
     registered = {name for (name,) in macros} - {"dp_estimate_frequencies"}  # post-processing, no question
-    assert registered == set(AGGREGATES)
+    assert registered == set(PRIVATE)
     guarded = dp.connect(con, session)
     for name in ("dp_variance", "dp_var"):
         ((found,),) = con.sql(f"FROM dp.{name}('visits', 'price', 0, 100, epsilon := {HUGE})").fetchall()

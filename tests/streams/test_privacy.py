@@ -1,7 +1,7 @@
-"""Streams on private frames: the chances of all their outputs on neighbouring frames stay within epsilon.
+"""Streams on neighbouring frames: the probabilities of all their outputs stay within epsilon.
 
-The chances are exact: a stream is opened and asked as a user would, on a grid coarse enough to sum over all noises, for
-every choice of the rows that a unit keeps. Deliberate faults show that the bound is one that can fail.
+The probabilities are exact. A stream is opened and asked as a user would, on a grid coarse enough to sum over all noise
+and over every choice of the rows that a unit keeps. Deliberate faults show that the bound can fail.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from tests.streams.watched import SCHEMA, law, loss, watch
 ROUNDING = 1e-9
 CROWD = [(1, True, 3), (2, False, 1), (2, True, 5), (3, None, None)]
 HEAVY = [(9, True, 7), (9, True, -4), (9, True, 7)]
-"""Three rows of one unit, of which two count."""
+"""Three rows of one unit, two of which count."""
 NEGATIVE = [(9, False, -9), (9, False, -9), (9, None, -9)]
 MIXED = [(9, True, 7), (9, False, -9)]
 OTHER = [(8, True, 7), (8, True, 7), (8, True, 7)]
@@ -39,7 +39,7 @@ def session(**terms):
 
 
 def found(left, right, terms, questions, protected=(9,), crowd=CROWD, **opening):
-    """Return the loss of a stream of epsilon 1 between two frames: a crowd and the rows of one side."""
+    """Return the loss of a stream with epsilon 1 between two frames, each a crowd and the rows of one side."""
     opening = {**CAP, "epsilon": 1, **opening}
     sides = [law(crowd + rows, session(**terms), questions, protected, **opening) for rows in (left, right)]
     return loss(*sides)
@@ -73,7 +73,7 @@ def test_monotone_streams_stay_within_epsilon(kind, hits):
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize(("left", "right"), [(HEAVY + OTHER, []), (HEAVY, OTHER), (MIXED + OTHER, [])])
 def test_two_units_together_stay_within_epsilon(left, right, monotone, of):
-    """Both added; and one added, one removed, where answers of a monotone stream rise and fall."""
+    """Two units are added, or one is added and one removed, so that answers of a monotone stream rise and fall."""
     asked = [pl.col("a"), pl.col("a"), dp.count(), ~pl.col("a"), dp.count_units()]
     got = found(left, right, {"group_size": 2}, asked, monotone=monotone, of=of, protected=(8,))
     assert got <= 1 + ROUNDING
@@ -82,7 +82,7 @@ def test_two_units_together_stay_within_epsilon(left, right, monotone, of):
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("capped", [True, False])
 def test_counts_of_units_stay_within_epsilon_over_all_rows(adjacency, capped):
-    """A unit of many rows, no two of which the same condition is true for."""
+    """A unit has many rows, and no condition is true for two of them."""
     rows = [(9, True, 100 + place) for place in range(5)]
     other = [(9, False, -100 - place) for place in range(5)] if adjacency == "replace" else []
     asked = [*(pl.col("x") == 100 + place for place in range(5)), pl.col("x") < -99, dp.count_units()]
@@ -95,13 +95,16 @@ def test_counts_of_units_stay_within_epsilon_over_all_rows(adjacency, capped):
 
 
 MANY = [(unit, True, 3) for unit in range(100, 250)]
-"""A crowd of 150 rows: far above a threshold of 60 for `a`, far below it for what nobody is or has."""
+"""A crowd of 150 rows. Counts of `a` lie far above a threshold of 60, and counts of what nobody has far below."""
 RISING = [*[pl.col("a")] * 8, ~pl.col("a")]
 FALLING = [*[dp.sum("x", bounds=(0, 1))] * 8, dp.sum(-pl.col("x"), bounds=(-1, 0))]
 
 
 def witness(left, right, terms, questions, protected=(9,), **opening):
-    """Answers far above the threshold that are below it push it up; what is far below and nonetheless a hit, down."""
+    """Return a loss that is large if the noise is too small.
+
+    Misses by answers far above the threshold reveal a high noisy threshold, and hits by answers far below a low one.
+    """
     return found(left, right, terms, questions, protected, MANY, **{"threshold": 60, **opening})
 
 
@@ -129,7 +132,7 @@ def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
 
 
 def test_a_replaced_unit_that_is_taken_for_a_removed_one_is_caught(monkeypatch):
-    honest = planning.moved_by
+    honest = stream_queries.moved_by
     monkeypatch.setattr(stream_queries, "moved_by", lambda grid, rows, _: honest(grid, rows, "add_remove"))
     both_ways = [*[dp.sum("x", bounds=(-1, 1))] * 8, dp.sum(-pl.col("x"), bounds=(-1, 1))]
     assert witness([(9, True, 7)] * 2, [(9, True, -9)] * 2, {"adjacency": "replace"}, both_ways) > 1.5
@@ -149,7 +152,7 @@ def test_a_falling_answer_in_a_monotone_stream_is_caught(monkeypatch):
 
 
 def _unchecked_direction(words, plan, schema):
-    ask = stream_queries._aggregate if isinstance(words, dp.Asked) else stream_queries._condition
+    ask = stream_queries._aggregate if isinstance(words, dp.AggregateCall) else stream_queries._condition
     return ask(words, plan, schema)
 
 
@@ -178,7 +181,7 @@ RANDOM_QUESTIONS = [
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("of", ["rows", "units"])
 def test_every_answer_moves_by_at_most_its_sensitivity(adjacency, of):
-    """With the same words for the rows of all others; a replaced unit takes the place of its predecessor."""
+    """All other rows draw the same random words, and a new unit takes the place of the one that it replaces."""
     draw = np.random.default_rng(7)
 
     def rows_of(units):
@@ -210,7 +213,7 @@ ATTACKED = pl.DataFrame([(unit, True, 0) for unit in range(50)] + [(99, True, 0)
 
 
 def attacked(monkeypatch) -> str:
-    """Return the verdict on a stream of epsilon 1, by how long it stays below (false alarm 1e-7)."""
+    """Return the verdict on a stream with epsilon 1, by how long its answers stay below (false alarm 1e-7)."""
     monkeypatch.setattr(streams, "SYSTEM_BITS", SeededBits(1))
     return dp.audit(
         lambda frame: len(frame.dp.above_threshold(53, epsilon=1).ask_many(["a"] * 4)),

@@ -21,7 +21,7 @@ from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
 from tests.bits import SeededBits
 from tests.streams.watched import truths
 
-LARGE = 10**4  # of epsilon: no noise to speak of, so that answers are right
+LARGE = 10**4  # an epsilon with almost no noise, so that answers are right
 NAN = float("nan")
 ROWS = [
     ("u", 1, True, 2.5, 7, "x"),
@@ -44,7 +44,7 @@ QUESTIONS = [
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    """A session of a large epsilon warns; here it only takes the noise away."""
+    """A session with a large epsilon warns. Here it only removes the noise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dp.DPWarning)
         yield
@@ -55,7 +55,7 @@ def session(epsilon=10**6, unit="user", **words):
 
 
 def expected(rows, unit, of):
-    """Return the answers to `QUESTIONS` from their definition, row by row; `unit(row)` is None where there is none."""
+    """Return the answers to `QUESTIONS` by definition, row by row. `unit(row)` is None for a row without a unit."""
     rows = [row for row in rows if unit(row) is not None]
     conditions = [
         lambda r: r[2] is True, lambda r: r[2] is True, lambda r: r[2] is False,
@@ -99,7 +99,7 @@ def test_answers_are_those_of_their_definition(unit, size, lazy, of):
 
 def test_a_filter_and_new_columns_come_before():
     private = dp.private(FRAME, session()).filter(pl.col("f") > 0).with_columns(big=pl.col("n") > 5)
-    # NaN is larger than every number, as Polars has it.
+    # NaN is larger than every number, as in Polars.
     asked = [dp.count(), "big", dp.count_units(), dp.sum("f", bounds=(0, 10))]
     assert truths(private, asked, max_rows_per_group=5, epsilon=1) == [4, 2, 3, Fraction(35, 2)]
     assert "after filter, with_columns" in str(private.preview.above_threshold(1, max_rows_per_group=5, epsilon=1))
@@ -115,7 +115,7 @@ def test_the_threshold_is_exact(threshold):
 
 
 def test_sums_do_not_wrap_and_are_exact_in_decimals():
-    """20,000 times 1e15 is more than 64 bits hold."""
+    """20,000 times 1e15 doesn't fit 64 bits."""
     times = 20_000
     large = pl.DataFrame({"n": [2**62], "d": [Decimal("0.07")]}, schema_overrides={"d": pl.Decimal(10, 2)})
     large = pl.concat([large] * times)
@@ -191,7 +191,7 @@ def test_hits_are_counted_and_the_last_one_closes():
     assert stream.ask_many(iter(["a", dp.count(), "a", dp.count()])) == [False, True]
     assert stream.closed
     assert repr(stream).endswith("0 of 2 hits left, epsilon 10000, closed>")
-    assert stream._opened._rows is None  # nothing private is held any longer
+    assert stream._opened._rows is None  # nothing private is held any more
     for ask in (lambda: stream.ask("a"), lambda: stream.ask_many(["a"]), lambda: stream.ask_many([])):
         with pytest.raises(dp.InvalidParameterError, match="closed"):
             ask()
@@ -258,7 +258,7 @@ REFUSED = {
     "n_unique": (dp.n_unique("f"), "dp.count_units"),
     "a histogram": (dp.histogram("f", edges=[0, 1]), "histogram"),
     "a sum without bounds": (dp.sum("f"), "bounds="),
-    "estimated bounds": (dp.sum("f", bounds="auto"), "estimates no bounds"),
+    "estimated bounds": (dp.sum("f", bounds="auto"), "can't estimate bounds"),
     "a sum by unit": (dp.sum("f", bounds=(0, 1), per="unit"), "per="),
     "a sum of text": (dp.sum("user", bounds=(0, 1)), "String"),
     "bounds that fall": (dp.sum("f", bounds=(1, 0)), "lower < upper"),
@@ -344,7 +344,7 @@ BAD = {
     "two spends": ({"share": 0.5}, "one way"),
     "epsilon of nothing": ({"epsilon": 0}, "greater than 0"),
     "a cap of nothing": ({"max_rows_per_group": 0}, "at least 1"),
-    "a cap in words": ({"max_rows_per_group": "auto"}, "estimates no caps"),
+    "a cap in words": ({"max_rows_per_group": "auto"}, "can't estimate caps"),
     "an unknown option": ({"epsilom": 1}, "epsilon"),
     "an option of aggregates": ({"keys": [1]}, "no option keys"),
 }
@@ -457,7 +457,7 @@ def test_the_comparison_noise_of_ten_hits_is_at_most_six_tenths_of_dwork_and_rot
 
 
 def test_the_margin_of_the_plan_holds(monkeypatch):
-    """Of 40 questions at the margin all are right in 95 % of streams: 18 of 100 wrong has a chance of 1e-6."""
+    """In 95 % of streams all of 40 questions at the margin are right; 18 bad streams of 100 have probability 1e-6."""
     frame = pl.DataFrame({"user": range(2000)})
     payer = session(max_rows_per_group=1)
     margin = math.ceil(dp.private(frame, payer).preview.sparse_vector(0, hits=2, epsilon=1).expected_error(40).margin)
@@ -545,7 +545,7 @@ def test_threads_get_no_more_hits_than_there_are():
 
 
 def test_noise_comes_from_the_system():
-    """The same stream again tells something else: with epsilon 0.01, one of 40 values repeats but for 1e-9."""
+    """The same stream opened again gives other values."""
     private = dp.private(FRAME, session(max_rows_per_group=5))
     values = [private.sparse_vector(-(10**6), numeric=True, epsilon=0.01).ask(dp.count()) for _ in range(40)]
     assert len(set(values)) > 20
@@ -553,7 +553,7 @@ def test_noise_comes_from_the_system():
 
 
 def test_a_question_that_fails_on_the_rows_closes_the_stream(monkeypatch):
-    """Whether it fails may depend on one person's row, and that was not paid for."""
+    """Whether a question fails may depend on one person's row, which was not paid for."""
     stream = dp.private(FRAME, session(max_rows_per_group=5)).sparse_vector(0, hits=5, epsilon=1.0)
 
     def failing(*_):

@@ -1,4 +1,4 @@
-"""Streams with their exact answers in sight: what a frame, opened and asked as a user would, hands to the mechanism."""
+"""Streams whose exact numbers a test can see: what a stream that is opened and asked hands to the mechanism."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dp_polars.mechanisms.sparse_vector import SparseScales, SparseVector
 from tests.bits import ScriptedBits, SeededBits
 from tests.mechanisms.test_sparse_vector import chances, scaled, value_loss_of
 
-COARSE = 6  # grid points, as a power of two, in what a unit can change: few enough to sum over all noises
+COARSE = 6  # log2 of the grid points within the sensitivity: few enough to sum over all noise
 
 
 class Seen:
-    """What the mechanism of a stream was asked: the numbers it compares with 0, which a unit moves by at most 1."""
+    """The numbers that the mechanism of a stream compares with 0. One unit moves each by at most 1."""
 
     def __init__(self, stream: dp.Stream, answers: list[Fraction], vector: SparseVector) -> None:
         self.plan, self.answers = stream.plan, answers
@@ -32,7 +32,7 @@ class Seen:
 
 
 def watch(private, queries, *, words=None, **opening) -> Seen:
-    """Open a stream and ask it, with no hit ever; `words` choose the rows of each unit: the least ones stay."""
+    """Open a stream that never has a hit and ask it. Each unit keeps the rows with the smallest `words`."""
     answers: list[Fraction] = []
     vectors: list[SparseVector] = []
 
@@ -51,7 +51,7 @@ def watch(private, queries, *, words=None, **opening) -> Seen:
 
 
 def truths(private, queries, **opening) -> list[Fraction]:
-    """Return the exact answers of sensible numbers: counts, units, sums."""
+    """Return the exact answers: counts of rows and units, and sums."""
     threshold = Fraction(opening.get("threshold", 0))
     seen = watch(private, queries, **opening)
     schema = private._schema()
@@ -66,9 +66,9 @@ Rows = list[tuple[int, bool | None, int | None]]
 
 
 def law(rows: Rows, session: dp.Session, queries, protected=(9,), **opening) -> tuple[dict, list[Seen]]:
-    """Return the chance of every output of a stream on these rows, over its noise and over which rows are kept.
+    """Return the probability of every output of a stream, over its noise and over which rows are kept.
 
-    Only units that may be over the cap, `protected`, have a choice: each order of their own rows is as likely.
+    Only the `protected` units may have more rows than they keep: every order of their rows is equally likely.
     """
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     own = [place for place, row in enumerate(rows) if row[0] in protected]
@@ -93,7 +93,7 @@ def _chances(points: tuple[int, ...], scales: SparseScales) -> dict:
 
 
 def loss(left: tuple[dict, list[Seen]], right: tuple[dict, list[Seen]]) -> float:
-    """Return the largest |log-ratio| of an output; each hit adds the most that its value may tell."""
+    """Return the largest |log-ratio| of an output. Each hit adds the most that its value may reveal."""
     (p, seen), (q, others) = left, right
     worst = 0.0
     for output in p:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._session.release_record import Release
@@ -87,7 +88,7 @@ class Plot:
         return tradeoff_chart(question, args, epsilons, options)
 
     def privacy_loss(
-        self, of: Plan | StreamPlan | ResponsePlan | Release | PrivacyLoss, *, epsilon: float | None = None
+        self, of: Plan | ChoicePlan | StreamPlan | ResponsePlan | Release | PrivacyLoss, *, epsilon: float | None = None
     ) -> Any:
         """Return the chart of the privacy loss of a release on its worst neighbours, with epsilon marked.
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._aggregates.histogram import BIN
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import RANK
 from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
-from dp_polars._release.answers import BIN
 from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 
@@ -55,7 +56,7 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     plan = released.plan if isinstance(released, Release) else None
     frame = released.frame if isinstance(released, Release) else released
     below = []
-    if isinstance(plan, AsTable) and not isinstance(plan, Plan | ResponsePlan):
+    if isinstance(plan, AsTable) and not isinstance(plan, Plan | ChoicePlan | ResponsePlan):
         raise InvalidParameterError(
             "There is no chart of this release: streams and online queries are answered as they are asked, and "
             "synthetic rows are drawn as other rows are. Draw dp.plot.privacy_loss(release), or what you make of them."
@@ -91,7 +92,7 @@ def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
     names = frame.columns
     ends = {f"{name}{end}" for name in names for end in ("_low", "_high")}
     rest = [name for name in names if name not in ends and name not in BIN]
-    if isinstance(plan, Plan) and plan.choosing is None:
+    if isinstance(plan, Plan):
         keys = [key.name for key in plan.query.keys]
         return keys, [name for name in rest if name not in keys and _drawable(frame[name])]
     with_ends = [name for name in rest if f"{name}_low" in names and f"{name}_high" in names]

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._aggregates.histogram import BIN
 from dp_polars._choices.release import RANK
 from dp_polars._display.charts.base import BLUE, GREY, WIDTH, Row, altair, inline, label, number, title
 from dp_polars._display.charts.released_frame import Answer, answer_of, kind_of, texts_of, unit_of
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
-from dp_polars._release.answers import BIN
 from dp_polars._session.release_record import Release
 from dp_polars.errors import InvalidParameterError
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dp_polars._choices.plan import regret
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._display.charts.base import WIDTH, Row, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._frame.private_frame import PrivateFrame
@@ -81,8 +81,8 @@ def _errors(plan: Any) -> tuple[dict[str, float], str]:
         return {"answer": plan.margin(_QUESTIONS)}, f"margin of {_QUESTIONS} questions, in rows beyond alpha * n"
     if isinstance(plan, ResponsePlan):
         return {plan.name: plan.channel.deviation(0.5)}, "standard error of a frequency, times sqrt(n)"
-    if isinstance(plan, Plan) and plan.choosing is not None:
-        off = regret(plan)
+    if isinstance(plan, ChoicePlan):
+        off = plan.expected_regret()
         return {} if off is None else {"choice": off}, "expected regret"
     if isinstance(plan, Plan):
         found = {name: error for name, error in plan.expected_errors().items() if math.isfinite(error) and error > 0}

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.synthesis_plan import SynthesisPlan
@@ -43,6 +44,8 @@ def loss_of(plan: Any) -> Loss:
     """Return the privacy loss of what a plan releases."""
     if isinstance(plan, ResponsePlan):
         return _of_responses(plan)
+    if isinstance(plan, ChoicePlan):
+        return _of_choice(plan)
     if isinstance(plan, Plan):
         return _of_plan(plan)
     if isinstance(plan, StreamPlan | OnlinePlan | SynthesisPlan):
@@ -68,6 +71,14 @@ def _of_responses(plan: ResponsePlan) -> Loss:
     loss = PrivacyLoss.of([channel.truthful, channel.other, rest], [channel.other, channel.truthful, rest])
     loss = loss.self_compose(plan.terms.group_size)
     return Loss(loss, plan.cost, plan.label())
+
+
+def _of_choice(plan: ChoicePlan) -> Loss:
+    notes = ["choices by an upper bound: the worst of their epsilon"]
+    if plan.cost.delta:
+        notes.append(f"a further delta of {float(plan.cost.delta):.3g}, for keys and units, is not drawn")
+    loss = PrivacyLoss.randomized_response(plan.epsilon * plan.prices[0])
+    return Loss(loss, plan.cost, plan.label(), tuple(notes))
 
 
 def _of_plan(plan: Plan) -> Loss:

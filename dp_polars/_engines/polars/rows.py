@@ -24,7 +24,7 @@ from dp_polars._engines.polars.lowering import is_pattern, is_plain, lowered, pl
 from dp_polars._engines.polars.memory import Sizes, cuts_texts, largest_value, makes_texts, own_copy, text_bytes
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, walk
 from dp_polars._expressions.types import MOST_TEXT, kind_of
-from dp_polars._plan.query import public_digest
+from dp_polars._plan.digest import public_digest
 from dp_polars.errors import InvalidParameterError
 
 _BATCH = 1 << 17  # rows whose columns fit the cache; a file gives whole row groups

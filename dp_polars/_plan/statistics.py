@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from dp_polars._aggregates.base import Aggregate
+from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
 from dp_polars._plan.contribution import RowCap
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.query import Aggregate, Value
 from dp_polars._plan.sensitivity import Sensitivity
 
 Source = Literal["sum", "distinct", "bins", "basis", "choice", "scores"]

@@ -1,0 +1,287 @@
+"""The base class of all aggregates, their registry, and the noisy numbers that an answer is made of.
+
+An aggregate is one class. It declares its names in Python and SQL, the values that it reads, how a unit's extra rows
+are treated, what it needs to know about a group (`needs`), and how noisy numbers become an answer (`estimate`). It
+never sees a row or an exact number. `dp.mean`, both SQL doors and the table in `docs/aggregates.md` follow from the
+registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import polars as pl
+
+from dp_polars._aggregates.needs import Need
+from dp_polars._aggregates.values import Bounds, Value, auto_bounds, is_number, stored_bounds
+from dp_polars._expressions.check import CheckedExpression
+from dp_polars._numbers import Number, positive
+from dp_polars.errors import InvalidParameterError
+
+ExpressionLike = pl.Expr | str
+
+
+class RowRule(Enum):
+    """What happens to the rows of a unit beyond the cap on its rows in a group."""
+
+    SCALE = "the unit's sum is scaled down to the cap"
+    KEEP = "as many rows as the cap allows are kept, chosen by a hash"
+    ONCE = "the unit counts once, however many rows it has"
+    CLIP_TOTAL = "the unit's total is clipped; there is no cap on rows"
+
+
+class Shape(Enum):
+    """How the answer depends on the noisy numbers. It decides which interval and which expected error are known."""
+
+    LINEAR = "the answer is one noisy number"
+    RATIO = "the answer rises or falls with each noisy number, so its extremes lie at the extremes of the noise"
+    SMOOTH = "the answer is another function of several noisy numbers"
+    RANK = "the answer is a value that the exponential mechanism chose"
+
+
+class Noisy(Protocol):
+    """The noisy numbers of one aggregate, with one entry per group. Values are in stored units."""
+
+    @property
+    def interval(self) -> float | None:
+        """The confidence of the interval that was asked for."""
+        ...
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether negative answers are shown as 0."""
+        ...
+
+    def number(self) -> pl.Series:
+        """Return the only noisy number, in the type of the answer."""
+        ...
+
+    def count(self) -> pl.Series:
+        """Return the noisy number of rows."""
+        ...
+
+    def total(self) -> pl.Series:
+        """Return the noisy sum of the value."""
+        ...
+
+    def rows(self) -> pl.Series:
+        """Return the noisy number of rows, at least 1."""
+        ...
+
+    def average(self, product: str) -> pl.Series:
+        """Return the noisy mean of a product of values, each measured from its centre."""
+        ...
+
+    def centre(self, letter: str) -> float:
+        """Return the centre that a value is measured from."""
+        ...
+
+    def chosen(self, quantile: Fraction) -> pl.Series:
+        """Return the value that was chosen for a quantile."""
+        ...
+
+    def bins(self) -> tuple[pl.Series, int]:
+        """Return the noisy counts of all bins, group after group, and the error that each stays within."""
+        ...
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate as a user wrote it: `dp.count()`, `dp.sum("amount", bounds=(0, 100))` and so on.
+
+    Nothing is checked before the call meets a frame.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> dp.sum("amount", bounds=(0, 100), weight=2).kind
+    'sum'
+    """
+
+    aggregate: type[Aggregate]
+    columns: tuple[ExpressionLike, ...] = ()
+    bounds: tuple[Bounds, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weight: Number = 1
+
+    @property
+    def kind(self) -> str:
+        """The name of the aggregate."""
+        return self.aggregate.kind
+
+
+REGISTRY: dict[str, type[Aggregate]] = {}
+"""Every aggregate by its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate:
+    """One aggregate of a query: checked, with its values and options.
+
+    Attributes
+    ----------
+    name
+        The name of its column in the answer.
+    values
+        The values that it reads.
+    weight
+        Its share of the spend, relative to the other aggregates of the query.
+    """
+
+    kind: ClassVar[str]
+    """Its name in Python."""
+    summary: ClassVar[str]
+    """What it computes, for the documentation."""
+    sql_names: ClassVar[tuple[str, ...]]
+    """Its names in SQL."""
+    columns: ClassVar[tuple[str, ...]] = ("column",)
+    """The names of its columns."""
+    bounded: ClassVar[bool] = True
+    """Whether its values are clipped to bounds."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Its own options and their defaults."""
+    sql_positional: ClassVar[tuple[str, ...]] = ()
+    """The options that SQL takes by position, between the columns and the bounds."""
+    sql_usage: ClassVar[str | None] = None
+    """How a call looks in SQL, for messages; None: a column for each of `columns`, and bounds."""
+    sql_type: ClassVar[str] = "DOUBLE"
+    """The type of its answer from a function of `dp.register`."""
+    takes_times: ClassVar[bool] = False
+    """Whether it takes dates and times."""
+    shape: ClassVar[Shape] = Shape.LINEAR
+    rows_beyond_the_cap: ClassVar[RowRule] = RowRule.SCALE
+    unfolds: ClassVar[Literal["rows", "columns"] | None] = None
+    """Whether an answer of several numbers becomes rows or columns of its own when it is asked for alone."""
+
+    name: str
+    values: tuple[Value, ...] = ()
+    weight: Fraction = Fraction(1)
+
+    @classmethod
+    def usage(cls, sql_name: str) -> str:
+        """Return an example of a call in SQL."""
+        if cls.sql_usage is not None:
+            return cls.sql_usage
+        columns = ["x", "y"][: len(cls.columns)]
+        pairs = [["0", "100"], ["0", "1", "0", "100"]][len(columns) - 1] if cls.bounded and columns else []
+        return f"{sql_name}({', '.join([*columns, *pairs])})"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "kind" in cls.__dict__:
+            if cls.kind in REGISTRY:
+                raise ValueError(f"there are two aggregates named {cls.kind}")
+            if "sql_names" not in cls.__dict__:
+                cls.sql_names = (f"dp_{cls.kind}",)
+            REGISTRY[cls.kind] = cls
+
+    # ------------------------------------------------------------------ from a call
+
+    @classmethod
+    def call(cls, *columns: ExpressionLike, bounds: Any = None, weight: Number = 1, **options: Any) -> AggregateCall:
+        """Return a call of this aggregate. Two columns take a pair of bounds each."""
+        pairs: tuple[Any, ...] = ()
+        if cls.bounded:
+            pairs = (bounds,) if len(cls.columns) == 1 else (None, None) if bounds is None else bounds
+        return AggregateCall(cls, columns, pairs, {**cls.options, **options}, weight)
+
+    @classmethod
+    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
+        """Return the aggregate that a call means, with its options checked."""
+        return cls(name=name, values=values, weight=positive(call.weight, "weight"))
+
+    @classmethod
+    def prepared(cls, checked: CheckedExpression, bounds: Bounds) -> CheckedExpression:
+        """Return the expression whose values are aggregated: the one that was given, unless a subclass changes it."""
+        return checked
+
+    @classmethod
+    def value(
+        cls, checked: CheckedExpression, bounds: Bounds, call: AggregateCall, *, can_estimate: bool = True
+    ) -> Value:
+        """Return a value with its bounds, or explain which types and bounds this aggregate takes."""
+        name, dtype = checked.name, checked.dtype
+        if not cls.bounded:
+            return Value(name=name, expression=checked.canonical, dtype=dtype)
+        cls.check_type(name, dtype)
+        if isinstance(bounds, str) and bounds == "auto":
+            cls.check_auto(name, dtype, call)
+            return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=auto_bounds(dtype), auto=True)
+        given = stored_bounds(bounds, name, dtype, cls.kind, can_estimate=can_estimate)
+        return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=given)
+
+    @classmethod
+    def check_type(cls, name: str, dtype: pl.DataType) -> None:
+        """Refuse a column of a type that this aggregate doesn't take."""
+        if not is_number(dtype) and not (cls.takes_times and dtype.is_temporal()):
+            types = "integers, floats, decimals or times" if cls.takes_times else "integers, floats or decimals"
+            raise InvalidParameterError(
+                f"{name} has the type {dtype}, but {cls.kind} needs {types}. Cast the column first."
+            )
+
+    @classmethod
+    def check_auto(cls, name: str, dtype: pl.DataType, call: AggregateCall) -> None:
+        """Refuse bounds="auto" where bounds can't be estimated."""
+        if dtype.is_temporal():
+            raise InvalidParameterError(f"The bounds of points in time ({name}) can't be estimated. Give them.")
+
+    @classmethod
+    def default_name(cls, columns: tuple[str, ...]) -> str:
+        """Return the name of the answer if none is given: that of the only column, else the aggregate's own."""
+        return columns[0] if len(columns) == 1 else cls.kind
+
+    # ------------------------------------------------------------------ what it needs
+
+    @property
+    def row_rule(self) -> RowRule:
+        """What happens to the rows of a unit beyond the cap, with the options of this aggregate."""
+        return self.rows_beyond_the_cap
+
+    def needs(self) -> tuple[Need, ...]:
+        """Return what this aggregate needs to know about each group, with the share of its spend for each need."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ the answer
+
+    @property
+    def answer_type(self) -> pl.DataType:
+        """The type of the answer."""
+        return pl.Float64()
+
+    @property
+    def unit(self) -> Fraction:
+        """The value of one stored unit of a linear answer."""
+        return Fraction(1)
+
+    @classmethod
+    def has_interval(cls) -> bool:
+        """Whether an interval of the privacy noise is known."""
+        return cls.shape in (Shape.LINEAR, Shape.RATIO)
+
+    def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
+        """Return the columns of the answer as it stands beside other answers."""
+        names = [self.name]
+        if interval and self.has_interval():
+            names += [f"{self.name}_low", f"{self.name}_high"]
+        return dict.fromkeys(names, self.answer_type)
+
+    def unfolded_schema(self, *, interval: bool) -> dict[str, pl.DataType]:
+        """Return the columns of the answer when it is asked for alone."""
+        return self.schema(interval=interval)
+
+    def estimate(self, noisy: Noisy) -> pl.Series:
+        """Return the answer of each group, made of noisy numbers only."""
+        return noisy.number()
+
+    def error_per_row(self, width: float) -> str | None:
+        """Describe the expected error, given the error of a sum of values that are `width` apart at most."""
+        return None
+
+    def title(self) -> str:
+        """Return the aggregate in a few words."""
+        names = " and ".join(value.name for value in self.values)
+        return f"{self.kind} of {names}" if names else self.kind

@@ -1,0 +1,158 @@
+"""Aggregates of two columns: covariance, correlation and linear regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import polars as pl
+
+from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, Shape
+from dp_polars._aggregates.moments import clipped_mean, covariance, ddof_of
+from dp_polars._aggregates.needs import Need, Power, Product, Rows
+from dp_polars._aggregates.values import Bounds, Value
+from dp_polars._numbers import Number, positive
+
+REGRESSION = ("slope", "intercept")
+"""The columns of a linear regression."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair(Aggregate):
+    """What aggregates of two columns share: sums of products about the centres, and a count."""
+
+    columns: ClassVar = ("first", "second")
+    shape: ClassVar = Shape.SMOOTH
+    shares: ClassVar[dict[Product, Fraction]]
+    """The share of the spend for each product; the count gets the rest."""
+
+    def needs(self) -> tuple[Need, ...]:
+        """Return what this aggregate needs to know about each group."""
+        rest = 1 - sum(self.shares.values(), Fraction(0))
+        products = [Power(values=self.values, of=product, share=share) for product, share in self.shares.items()]
+        return (*products, Rows(values=self.values, share=rest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cov(_Pair):
+    """The covariance of two columns."""
+
+    kind: ClassVar = "cov"
+    summary: ClassVar = "covariance of two columns, over the rows that have both"
+    sql_names: ClassVar[tuple[str, ...]] = ("dp_covar",)
+    options: ClassVar[Mapping[str, Any]] = {"ddof": 1}
+    shares: ClassVar = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20)}
+
+    ddof: int = 1
+
+    @classmethod
+    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
+        """Return the aggregate that a call means, with its options checked."""
+        return cls(name=name, values=values, weight=positive(call.weight, "weight"), ddof=ddof_of(call.options["ddof"]))
+
+    def estimate(self, noisy: Noisy) -> pl.Series:
+        """Return the covariance of each group."""
+        return covariance(noisy, self.values, "xy", self.ddof)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spreads(_Pair):
+    """What correlation and regression share: they also need the variance of each column."""
+
+    shares: ClassVar = {
+        "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corr(_Spreads):
+    """The correlation (Pearson's) of two columns."""
+
+    kind: ClassVar = "corr"
+    summary: ClassVar = "correlation of two columns, over the rows that have both"
+
+    def estimate(self, noisy: Noisy) -> pl.Series:
+        """Return the correlation of each group; null where a column doesn't vary."""
+        together, first, second = (covariance(noisy, self.values, product, 1) for product in ("xy", "xx", "yy"))
+        scale = (first * second).sqrt()
+        return pl.select(pl.when(scale > 0).then((together / scale).clip(-1, 1))).to_series()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRegression(_Spreads):
+    """The line that fits the second column best by the first."""
+
+    kind: ClassVar = "linear_regression"
+    summary: ClassVar = "slope and intercept of the least-squares line"
+    sql_type: ClassVar = "STRUCT(slope DOUBLE, intercept DOUBLE)"
+    unfolds: ClassVar = "columns"
+
+    @property
+    def answer_type(self) -> pl.DataType:
+        """The type of the answer."""
+        return pl.Struct(dict.fromkeys(REGRESSION, pl.Float64()))
+
+    def unfolded_schema(self, *, interval: bool) -> dict[str, pl.DataType]:
+        """Return the columns of the answer when it is asked for alone."""
+        return dict.fromkeys(REGRESSION, pl.Float64())
+
+    def estimate(self, noisy: Noisy) -> pl.Series:
+        """Return slope and intercept of each group; null where x doesn't vary."""
+        together, spread = covariance(noisy, self.values, "xy", 1), covariance(noisy, self.values, "xx", 1)
+        slope = pl.select(pl.when(spread > 0).then(together / spread)).to_series()
+        means = [
+            clipped_mean(noisy, value, letter) * float(value.unit)
+            for value, letter in zip(self.values, "xy", strict=True)
+        ]
+        columns = dict(zip(REGRESSION, (slope, means[1] - slope * means[0]), strict=True))
+        return pl.DataFrame(columns).to_struct(self.name)
+
+
+def cov(
+    first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, ddof: int = 1,
+    weight: Number = 1,
+) -> AggregateCall:  # fmt: skip
+    """Compute the covariance of two columns over the rows that have both. `bounds` takes a pair for each column.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> pairs = dp.private(pl.DataFrame({"x": [0, 1] * 500, "y": [1, 3] * 500}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> pairs.group_by().agg(together=dp.cov("x", "y", bounds=((0, 1), (0, 4))), epsilon=0.5).columns
+    ['together']
+    """
+    return Cov.call(first, second, bounds=bounds, ddof=ddof, weight=weight)
+
+
+def corr(
+    first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
+) -> AggregateCall:
+    """Compute the correlation (Pearson's) of two columns over the rows that have both.
+
+    `bounds` takes a pair for each column.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> pairs = dp.private(pl.DataFrame({"x": [0, 1] * 500, "y": [1, 3] * 500}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> pairs.group_by().agg(together=dp.corr("x", "y", bounds=((0, 1), (0, 4))), epsilon=0.5).columns
+    ['together']
+    """
+    return Corr.call(first, second, bounds=bounds, weight=weight)
+
+
+def linear_regression(
+    x: ExpressionLike, y: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
+) -> AggregateCall:
+    """Fit y by x with least squares. `bounds` takes a pair for x and one for y.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> pairs = dp.private(pl.DataFrame({"x": [0, 1] * 500, "y": [1, 3] * 500}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> pairs.group_by().agg(line=dp.linear_regression("x", "y", bounds=((0, 1), (0, 4))), epsilon=0.5).columns
+    ['line']
+    """
+    return LinearRegression.call(x, y, bounds=bounds, weight=weight)

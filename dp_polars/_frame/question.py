@@ -1,0 +1,110 @@
+"""Questions: how every method of a private frame becomes an answer or, on `preview`, a plan.
+
+A method describes its question as a function from a `View` to a `Question`. `PrivateFrame` and `Preview` have all
+methods in common and differ in one line: the frame returns the question's answer, the preview returns its plan.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import polars as pl
+
+from dp_polars._engines.polars.rows import PrivateRows
+from dp_polars._frame.options import AnyOptions
+from dp_polars._plan.base import BasePlan
+from dp_polars._plan.query import UNIT_STEP
+from dp_polars._release.lazy import deferred
+from dp_polars._release.source import source_identity
+from dp_polars._session.release_record import Release
+from dp_polars._session.reservation import release_key
+from dp_polars._session.session import Session
+from dp_polars._session.terms import TableUnit, Terms, table_terms
+
+AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
+
+
+@dataclass(frozen=True)
+class View:
+    """What a question sees of a private frame: its rows and steps, who is protected and who pays."""
+
+    rows: PrivateRows
+    steps: tuple[str, ...]
+    unchecked: bool
+    unit: tuple[str, ...]
+    session: Session
+    table: TableUnit | None = None
+    """The unit of this table, if it has one of its own."""
+
+    def __post_init__(self) -> None:
+        if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question
+            said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
+            object.__setattr__(self, "steps", (*self.steps, said))
+
+    @property
+    def terms(self) -> Terms:
+        """The terms under which this table is asked."""
+        return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The frame that is asked, as its owner named it: stored releases are found by it."""
+
+    frame: pl.DataFrame | pl.LazyFrame
+    name: str | None
+    data_version: str | None
+
+    def key(self, fingerprint: bytes) -> bytes:
+        """Return the key under which a release is stored: the question and the source as it is now."""
+        return release_key(fingerprint, source_identity(self.frame, self.name, self.data_version))
+
+
+@dataclass(frozen=True)
+class Question(ABC, Generic[AnyPlan]):
+    """A planned question and the rows it is about. Until `answer` is called, nothing is read and nothing is spent."""
+
+    plan: AnyPlan
+    rows: PrivateRows
+    session: Session
+
+    @abstractmethod
+    def answer(self, source: Source) -> Any:
+        """Charge the plan's price, read the rows and return what the user gets."""
+
+
+@dataclass(frozen=True)
+class TableQuestion(Question[AnyPlan]):
+    """A question whose answer is one released table, which is stored and found again."""
+
+    fresh: bool = False
+    """Whether a new release is paid for even if one is stored."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> dict[str, pl.DataType]:
+        """The names and types of the released table, known before it exists."""
+
+    @abstractmethod
+    def release(self, name: Callable[[], bytes]) -> Release:
+        """Return the release that is stored under `name()`, or charge the price and make one."""
+
+    def answer(self, source: Source) -> pl.DataFrame | pl.LazyFrame:
+        """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
+
+        def table() -> pl.DataFrame:
+            return self.release(lambda: source.key(self.plan.fingerprint())).frame
+
+        return table() if isinstance(source.frame, pl.DataFrame) else deferred(table, self.schema)
+
+
+class FrameMethods(ABC):
+    """The base of all methods of a private frame, which `PrivateFrame` and `Preview` have in common."""
+
+    @abstractmethod
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
+        """Return the answer to a question, or its plan."""

@@ -1,0 +1,174 @@
+"""What all plans have in common, whatever is asked: a price, a label for the ledger and a table to read.
+
+A plan says everything that will happen to a question before a row is read. `BasePlan` is the base of all plans;
+`FramePlan` is the base of those that are not made from a `Query`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol
+
+from dp_polars._display.fact_table import AsTable
+from dp_polars._plan.query import UNIT_STEP, Spend
+from dp_polars._plan.spend import Wanted, allot
+from dp_polars._session.cost import Cost
+from dp_polars._session.filters import share_of
+from dp_polars._session.minimum_price import check_price
+from dp_polars._session.terms import Terms
+from dp_polars.errors import InvalidParameterError
+
+Facts = list[tuple[str, str]]
+"""Rows of a plan's table: a name and a text each."""
+
+
+class Subject(Protocol):
+    """Whose rows a question is about."""
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """The unit columns; empty if every row is a unit."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The transformations before the question, as canonical text."""
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether one of these steps was not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BasePlan(AsTable):
+    """The base of all plans.
+
+    A subclass says what it is about (`subject`, `title`) and what it does (`facts`, `accuracy`). Its label in the
+    ledger and its table follow from these.
+
+    Attributes
+    ----------
+    terms
+        The terms of the session, or of the table if it has a unit of its own.
+    cost
+        The price that is charged before any row is read.
+    """
+
+    terms: Terms
+    cost: Cost
+
+    heading: ClassVar[str] = "query"
+    """The name of the first row of the table."""
+
+    def subject(self) -> Subject:
+        """Return whose rows the question is about."""
+        raise NotImplementedError
+
+    def title(self) -> str:
+        """Return the question in a few words."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> bytes:
+        """Return bytes that are equal for equal questions, in every process. Stored releases are found by them."""
+        raise NotImplementedError
+
+    def label(self) -> str:
+        """Return a short public description for the ledger: the question and who was protected."""
+        return f"{self.title()}, {unit_text(self.terms, self.subject().unit)}"
+
+    def protects(self) -> str:
+        """Return who is protected against what, in words."""
+        return protected_text(self.terms, self.subject().unit)
+
+    def price(self) -> str:
+        """Return the price and its share of the session's budget, in words."""
+        return price_text(self.terms, self.cost)
+
+    def facts(self) -> Facts:
+        """Return the rows about bounds and noise, which stand before the price."""
+        raise NotImplementedError
+
+    def accuracy(self) -> Facts:
+        """Return the rows about the expected error, which stand after the price."""
+        return []
+
+    def rows(self) -> Facts:
+        """Return the table of the plan, from who is protected to the expected error."""
+        subject = self.subject()
+        rows = [(self.heading, self.title() + steps_text(subject.steps)), ("protects", self.protects())]
+        rows += [*self.facts(), ("price", self.price()), *self.accuracy()]
+        if subject.unchecked:
+            rows.append(UNCHECKED)
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FramePlan(BasePlan):
+    """The base of plans that are not made from a `Query`: they hold themselves whose rows they are about.
+
+    Attributes
+    ----------
+    unit
+        The unit columns; empty if every row is a unit.
+    steps
+        The transformations before the question, as canonical text.
+    unchecked
+        Whether the user vouched for a step that was not checked.
+    """
+
+    unit: tuple[str, ...]
+    steps: tuple[str, ...]
+    unchecked: bool
+
+    def subject(self) -> Subject:
+        """Return whose rows the question is about."""
+        return self
+
+
+UNCHECKED = ("unchecked", "a step was not checked; the guarantee rests on the user's word")
+"""The row that warns of a step that nobody checked."""
+
+
+def protected_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who is protected against what, in words."""
+    together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
+    change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
+
+
+def unit_text(terms: Terms, unit: Sequence[str]) -> str:
+    """Return who was protected, for a label in the ledger."""
+    note = f" ({terms.unit_note})" if terms.unit_note else ""
+    return f"unit {', '.join(unit) or 'each row'}{note}"
+
+
+def steps_text(steps: Sequence[str]) -> str:
+    """Return the transformations before a question, in words."""
+    kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
+    return f" (after {', '.join(kinds)})" if kinds else ""
+
+
+def price_text(terms: Terms, cost: Cost) -> str:
+    """Return a price and its share of the session's budget."""
+    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
+
+
+def hashed_text(delta: Fraction) -> str:
+    """Return how units that are not integers are told apart. The bound is heuristic, and the text says so."""
+    return f"told apart by a hash of 128 bits (delta {float(delta):.3g}, assuming a random function)"
+
+
+def pure_spend(terms: Terms, spend: Spend, what: str) -> tuple[Fraction, Cost]:
+    """Return the epsilon that a spend buys for one pure mechanism as a whole, and its price in the session.
+
+    `what` names the mechanism in the error that is raised if the spend asks for a noisy number.
+    """
+    if spend.within is not None or spend.mechanism is not None:
+        given = "within=" if spend.within is not None else "mechanism="
+        raise InvalidParameterError(f"{given} is for noisy numbers; say what {what} may cost with epsilon= or share=.")
+    granted, cost = allot(terms, spend, [Wanted(weight=Fraction(1), ranged=False)])
+    check_price(terms, cost)
+    return granted[0].epsilon, cost

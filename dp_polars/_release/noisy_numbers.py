@@ -1,0 +1,197 @@
+"""The noisy numbers of one aggregate, as its `estimate` sees them, whichever statistics they were measured by.
+
+Means and variances are measured in one of two forms: by the sums of a basis of polynomials, all with the same Laplace
+noise, or by a sum about the centre, a sum of squares and a count, each with its own noise. Both look alike here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars._engines.request import LIMIT
+from dp_polars._plan.plan import Part, Plan
+from dp_polars._plan.statistics import Made
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NoisyNumbers:
+    """The noisy statistics of one aggregate; `shift` moves each of them by so many times its error.
+
+    What `dp_polars._aggregates.base.Noisy` promises. It holds nothing that isn't released.
+    """
+
+    frame: pl.DataFrame
+    made: Made
+    plan: Plan
+    shift: dict[str, int]
+    confidence: float = 0.5
+    """With this confidence the noise of each statistic stays within the error that `shift` counts in."""
+
+    @property
+    def interval(self) -> float | None:
+        """The confidence of the interval that was asked for."""
+        return self.plan.query.interval
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether negative answers are shown as 0."""
+        return self.plan.query.nonnegative
+
+    def corners(self, confidence: float) -> list[NoisyNumbers]:
+        """Return the numbers with every noise at either end of its interval, all together with this confidence.
+
+        The noises are independent, so each stays within its own interval with the confidence's root.
+        """
+        names = self._statistics()
+        each = confidence ** (1 / len(names))
+        return [
+            replace(self, shift=dict(zip(names, signs, strict=True)), confidence=each)
+            for signs in product((-1, 1), repeat=len(names))
+        ]
+
+    def _statistics(self) -> list[str]:
+        if "basis" in self.made.pieces:
+            return [f"basis {place}" for place in range(len(self._part("basis").piece.columns))]
+        return list(self.made.pieces)
+
+    def _part(self, role: str) -> Part:
+        return self.plan.part(self.made.pieces[role])
+
+    def _off(self, role: str, part: Part) -> int:
+        sign = self.shift.get(role, 0)
+        return sign * part.error(self.confidence) if sign else 0
+
+    # ------------------------------------------------------------------ linear aggregates
+
+    def number(self) -> pl.Series:
+        """Return the only statistic, in the type of the answer."""
+        (role,) = self.made.pieces
+        part = self._part(role)
+        return in_units(self.frame[part.name], part, self.made.aggregate.answer_type, self._off(role, part))
+
+    def count(self) -> pl.Series:
+        """Return the number of rows."""
+        return self.number() if self._is_single() else pl.Series(self._rows(), dtype=pl.Float64)
+
+    def total(self) -> pl.Series:
+        """Return the sum of the value, in stored units."""
+        if self._is_single():
+            return self.number()
+        return pl.Series(self._sum("x") + self.centre("x") * self._rows(), dtype=pl.Float64)
+
+    def _is_single(self) -> bool:
+        """Whether the answer is one noisy number, not a function of several."""
+        return len(self.made.pieces) == 1 and "basis" not in self.made.pieces
+
+    # ------------------------------------------------------------------ means and products
+
+    def rows(self) -> pl.Series:
+        """Return the noisy number of rows, at least 1."""
+        return pl.Series(np.maximum(self._rows(), 1), dtype=pl.Float64)
+
+    def _rows(self) -> Floats:
+        if "basis" in self.made.pieces:
+            total: Floats = np.sum(self._basis(), axis=0)
+            return total
+        return self._floats("rows")
+
+    def average(self, product: str) -> pl.Series:
+        """Return the noisy mean of a product of values, each measured from its centre, in stored units."""
+        rows = np.maximum(self._rows(), 1)
+        if "basis" not in self.made.pieces:
+            found = self._sum(product) / rows
+            return pl.Series(found + self.centre(product) if len(product) > 1 else found, dtype=pl.Float64)
+        sums, grid = self._basis(), self._part("basis").grid
+        step, width = float(grid.step), grid.high - grid.low
+        place = np.clip(self._first(sums) / rows, 0, 1)  # between the bounds, from 0 to 1
+        if product == "x":
+            return pl.Series((width * place + grid.low) * step, dtype=pl.Float64)
+        squares = width**2 * (sums[2] / rows) + 2 * grid.low * width * place + grid.low**2
+        return pl.Series(squares * step**2, dtype=pl.Float64)
+
+    def centre(self, product: str) -> float:
+        """Return the centre that a value, or a product of two values, is measured from, in stored units."""
+        role = "basis" if "basis" in self.made.pieces else product
+        return float(self._part(role).grid.offset)
+
+    def _sum(self, product: str) -> Floats:
+        """Return a noisy sum about the centre."""
+        if "basis" not in self.made.pieces:
+            return self._floats(product) * float(self._part(product).grid.step)
+        sums, grid = self._basis(), self._part("basis").grid
+        width = grid.high - grid.low
+        total: Floats = (width * self._first(sums) + grid.low * np.sum(sums, axis=0)) * float(grid.step)
+        return total
+
+    def _floats(self, role: str) -> Floats:
+        part = self._part(role)
+        return self.frame[part.name].to_numpy().astype(np.float64) + self._off(role, part)
+
+    def _basis(self) -> list[Floats]:
+        """Return the sums of C(d, i) t**i (1 - t)**(d - i), with t the place of a value between its bounds."""
+        part = self._part("basis")
+        shape = (self.frame.height, len(part.piece.columns))
+        table = self.frame[part.name].to_numpy().reshape(shape).astype(np.float64) / float(part.piece.whole)
+        whole = float(part.piece.whole)
+        return [one + self._off(f"basis {place}", part) / whole for place, one in enumerate(table.T)]
+
+    @staticmethod
+    def _first(sums: list[Floats]) -> Floats:
+        """Return the sum of t."""
+        degree = len(sums) - 1
+        total: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
+        return total
+
+    # ------------------------------------------------------------------ choices and bins
+
+    def chosen(self, quantile: Fraction) -> pl.Series:
+        """Return the value that was chosen for a quantile."""
+        part = self._part("values")
+        steps = self.frame[part.name].list.get(part.piece.targets.index(quantile))
+        return in_units(steps, part, self.made.aggregate.values[0].answer_type)
+
+    def bins(self) -> tuple[pl.Series, int]:
+        """Return the noisy counts of all bins, group after group, and the error that each stays within."""
+        part = self._part("bins")
+        counts = self.frame[part.name]
+        error = 0 if self.interval is None else part.error(self.interval)
+        return counts.explode(empty_as_null=False) if len(counts) else pl.Series([], dtype=pl.Int64), error
+
+
+def in_units(steps: pl.Series, part: Part, dtype: pl.DataType, off: int = 0) -> pl.Series:
+    """Return numbers of grid steps, each moved by `off`, as values of a type.
+
+    Where steps are finer than integers, the answer is rounded; a moved one is rounded away from the middle.
+    """
+    grid = part.grid
+    if dtype.is_float():
+        return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
+    parts = 1 << max(-grid.exponent, 0)
+    up = off + (parts // 2 if not off else parts - 1 if off > 0 else 0)
+    numbers = (up, parts, 1 << max(grid.exponent, 0), int(grid.offset))
+    added, divisor, step, offset = (pl.lit(number, dtype=pl.Int128) for number in numbers)
+    whole = (pl.col("steps").cast(pl.Int128) + added) // divisor * step + offset
+    return as_answer(steps.to_frame("steps").select(whole).to_series(), dtype)
+
+
+def as_answer(numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return stored numbers as values of a type, such as a time or a decimal."""
+    if numbers.dtype == dtype or dtype.is_float() or dtype.is_nested():
+        return numbers
+    if numbers.dtype.is_float():
+        numbers = numbers.round().clip(-float(LIMIT), float(LIMIT)).cast(pl.Int128)
+    if isinstance(dtype, pl.Decimal):
+        one = pl.Series([Decimal(1).scaleb(-dtype.scale)], dtype=pl.Decimal(38, dtype.scale))
+        return numbers.cast(pl.Decimal(38, 0)) * one
+    storage: Any = pl.Int32 if dtype == pl.Date else pl.Int64
+    return numbers.clip(-LIMIT, LIMIT).cast(pl.Int64).cast(storage).cast(dtype)
