@@ -1,9 +1,9 @@
 -- A private aggregate as a table function: FROM dp.dp_count('visits', by := 'region', epsilon := 0.2).
 --
--- {function}, {arguments}, {answer} and {type} are filled in by dp_polars from its own list, never from a user's words.
--- dp_ask runs the private question on a cursor of its own and returns the released rows as JSON, each a map from column
--- to text. The columns get their names and types from the table itself, read with no rows; so a key comes back as what it
--- was. `by` is one name or several, as text with commas or as a list.
+-- dp_polars fills in {function}, {arguments}, {answer} and {type} from its own list of aggregates, never from user input.
+-- dp_ask releases the private query on a cursor of its own and returns the released rows as JSON, each row a map from
+-- column to text. The columns take their names and types from the table itself, which is selected without rows, so that
+-- a key has the type that it has in the table. `by` names one or several columns, as a list or as text with commas.
 CREATE OR REPLACE MACRO dp.{function}(
     source, {arguments}"by" := NULL, "where" := NULL, epsilon := NULL, share := NULL, rho := NULL, "within" := NULL,
     delta := NULL, keys := NULL, max_groups := NULL, max_rows_per_group := NULL, min_units := NULL, nonnegative := NULL,

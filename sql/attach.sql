@@ -1,2 +1,2 @@
--- A catalog in memory that every cursor of the database sees; nothing of it goes into the user's file.
+-- A catalog in memory, which every cursor of the database sees and which is never written to the user's file.
 ATTACH IF NOT EXISTS ':memory:' AS dp;

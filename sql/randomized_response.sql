@@ -1,8 +1,9 @@
--- Randomized response as a scalar function: dp.dp_randomized_response(x, 1.0) of a BOOLEAN, and with every possible value
--- of any other type: dp.dp_randomized_response(x, 1.0, ['a', 'b', NULL]). It charges nothing.
+-- Randomized response as a scalar function: dp.dp_randomized_response(x, 1.0) for a BOOLEAN, and with a list of all
+-- categories for any other type: dp.dp_randomized_response(x, 1.0, ['a', 'b', NULL]). It is not charged to a session.
 --
--- dp_respond gets the place of the value (null if it is none of the categories, or can't be compared with them: it is
--- answered by a random one) and their number, 0 if one is there twice.
+-- dp_respond receives the position of the value among the categories and the number of categories. The position is null
+-- if the value isn't a category or can't be compared with one; the response is then a random category. The number is 0
+-- if a category is listed twice.
 CREATE OR REPLACE MACRO dp.dp_randomized_response
     (x, epsilon) AS dp_randomized_response(x, epsilon),
     (x, epsilon, categories) AS categories[dp_respond(

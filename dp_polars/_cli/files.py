@@ -17,8 +17,8 @@ import duckdb
 from dp_polars._cli.exit_codes import FileProblem
 from dp_polars._engines.duckdb.rows import quoted
 from dp_polars._session.session import Session
-from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.file_sources import ENDINGS, TEXT, ending_of, inferred_types
+from dp_polars._sql.connection import GuardedConnection, connect
+from dp_polars._sql.files import ENDINGS, TEXT, ending_of, inferred_types
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
 DATABASES = (".duckdb", ".ddb", ".db")
@@ -34,7 +34,7 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
         databases = [path for path in tables if _ending(path) in DATABASES]
         types = _types(options, [name for path, name in tables.items() if ending_of(path) in TEXT])
         with _database({path: tables[path] for path in databases}) as database:
-            con = GuardedConnection(database, session)
+            con = connect(database, session)
             for path, name in tables.items():
                 if path not in databases:
                     _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)

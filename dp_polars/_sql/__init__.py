@@ -1,18 +1,24 @@
-"""Private questions in SQL.
+"""DuckDB SQL with private aggregates: `dp.connect` and `dp.register`.
 
-The way of a statement:
+A statement passes through these modules, in this order:
 
-- `connection`: the guarded connection, `dp.connect`; `functions`: the same questions as functions, `dp.register`;
-- `tree`: DuckDB parses it; nodes, their children and their place in the text;
-- `statement`: cuts it at its private aggregations into `questions` below and `ordinary` SQL on released rows above;
-- `relations`: which rows a FROM gives and whose they are; `projection`: the same after SELECT and WHERE; `tables`: what
-  names mean there; `names`, `calls`;
-- `expressions`: reads SQL over private rows into the language of private rows; `types`: SQL types and those of Polars;
-- `catalog`: which table a name stands for, and what was declared of it; `files`, `frames`, `delimited`, `column_types`:
-  registered files and frames;
-- `sandbox`: the empty database in which everything public or released runs; `verify`: a last look at what runs there;
-- `asking`: plans and asks the questions, and makes tables of their answers; `responses`, `local`: the local model;
-  `texts`: the SQL files.
+- `connection`: receives the text (`GuardedConnection.sql`) and returns the result;
+- `syntax_tree`: parses the text with DuckDB's own parser, and finds, changes and makes nodes of the tree;
+- `analysis`: decides what is private, follows the units, and cuts the tree at the private aggregations, with the help
+  of `relations` (the rows of tables, SELECT and WHERE), `joins`, `scope` (what names mean), `aggregate_calls` (calls of
+  private aggregates and their options), `expressions` (SQL expressions over private rows as typed expressions) and
+  `allowed_functions` (the functions that a statement may call);
+- `queries`: plans and releases the queries over private rows, with the same plans, releases and ledger as Polars;
+- `sandbox`: checks the SQL above the private aggregations and runs it on the released rows, in an empty database.
 
-DuckDB computes nothing on private rows: it hands over columns, and `dp_polars._engines` does the rest.
+Beside this path:
+
+- `catalog`: tables, views, registered files and frames, and what their owner declared about them;
+- `files`, `text_files`, `frames`: open and identify registered files and frames; `types`: SQL and Polars types;
+- `functions`: the aggregates as functions on a user's own connection (`dp.register`), from the templates in `sql/`;
+- `local_statements`: the two statements of the local model.
+
+DuckDB computes nothing on private rows. It hands over columns, and `dp_polars._engines` computes.
+
+May import: every package except `_cli`. Never: be imported by another package, except `_cli` and the top level.
 """

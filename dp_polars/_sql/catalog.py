@@ -1,7 +1,7 @@
-"""What a guarded connection knows about tables, looked up once for each statement.
+"""Resolve the names of tables, and read their columns, units and rows.
 
-A name is resolved to an object (a table or view by catalog, schema and name, or a registered frame or file), and all
-that was declared is kept by the object: another spelling of a name is the same table.
+A name is resolved to an object: a table or view by its database, schema and name, or a registered frame or file.
+Declarations belong to the object, so another spelling of a name means the same table with the same declarations.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import polars as pl
 
+from dp_polars._engines.base import object_token
 from dp_polars._engines.duckdb.rows import (
     ReadTransaction,
     TableColumn,
@@ -25,56 +26,109 @@ from dp_polars._engines.duckdb.rows import (
 )
 from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._session.terms import TableUnit
-from dp_polars._sql.questions import RELEASED
-from dp_polars._sql.sandbox import unbound
-from dp_polars._sql.syntax_tree import Node, arrow_table, fold, path_of, replaced_tables
+from dp_polars._session.session import Session
+from dp_polars._session.terms import TableUnit, UnitWords, table_unit
+from dp_polars._sql.files import OpenedFile, refuse_public_and_private, same_file
+from dp_polars._sql.sandbox import Sandbox, unbound
+from dp_polars._sql.scope import closest
+from dp_polars._sql.syntax_tree import Node, Parser, arrow_table, fold, path_of, replaced_tables, without_progress
 from dp_polars._sql.types import polars_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
-if TYPE_CHECKING:
-    from dp_polars._sql.connection import GuardedConnection
-
 TableKey = tuple[str, ...]
-"""What the name of a table stands for: a registered name, or the number of an attached database, schema and table."""
+"""The identity of a table: ("frame", registered name), or ("table", number of the database, schema, table)."""
 
 _PUBLIC = "dp_public_"
 _CONVERTED = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)", "TIMESTAMP_S": "TIMESTAMP",
               "TIMESTAMP_MS": "TIMESTAMP"}  # fmt: skip
 
 
+class Database:
+    """A DuckDB database, the frames and files registered beside it, and what their owner declared about them."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.registered: dict[str, OpenedFile] = {}
+        self.public: set[TableKey] = set()
+        self.units: dict[TableKey, tuple[UnitWords, bool]] = {}
+        self.token = object_token(connection).hex()
+        self.declarations = 0
+        """The number of declarations so far. Answers made before another declaration may no longer be right."""
+
+    def register(self, name: str, source: OpenedFile) -> None:
+        """Register a frame or file under a name. Its rows are private, whatever the name meant before."""
+        own = fold(name)
+        self._refuse_two_declarations({**self.registered, own: source}, self.public - {("frame", own)})
+        self.registered[own] = source
+        self.public.discard(("frame", own))
+        self.units.pop(("frame", own), None)
+        self.declarations += 1
+
+    def declare_public(self, keys: set[TableKey]) -> None:
+        """Declare tables public."""
+        self._refuse_two_declarations(self.registered, self.public | keys)
+        self.public |= keys
+        self.declarations += 1
+
+    def declare_private(self, key: TableKey, unit: UnitWords, *, weaker: bool) -> None:
+        """Declare the unit of a private table or view."""
+        self.public.discard(key)
+        self.units[key] = (unit, weaker)
+        self.declarations += 1
+
+    def unit_of(self, key: TableKey, session: Session) -> TableUnit:
+        """Return the unit that the rows of a table belong to."""
+        same = [key]
+        if key[0] == "frame":  # another name of the same file is the same table
+            file = self.registered[key[1]]
+            same += [("frame", name) for name, one in self.registered.items() if same_file(one, file)]
+        unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
+        return table_unit(session.terms.unit, unit, weaker=weaker)
+
+    def cursor(self) -> Any:
+        """Open a cursor on the database that can't see Python variables."""
+        cursor = self.connection.cursor()
+        cursor.execute("SET python_enable_replacements = false")
+        without_progress(cursor)
+        return cursor
+
+    def _refuse_two_declarations(self, files: Mapping[str, OpenedFile], public: set[TableKey]) -> None:
+        refuse_public_and_private(files, {key[1] for key in public if key[0] == "frame"})
+
+
 @dataclass(frozen=True, eq=False)
 class KnownTable:
-    """A table, a view, or a registered frame or file."""
+    """A table, a view, or a registered frame or file, as a statement sees it."""
 
     key: TableKey
     path: tuple[str, ...]
     columns: Mapping[str, TableColumn | str]
-    """How each column is read, or the SQL type that keeps it from being read."""
+    """How each column is read, or the SQL type that makes the column unusable over private rows."""
     public: bool
     unit: TableUnit
     is_view: bool = False
     declared: bool = False
-    """Whether whose its rows are is the owner's word (a view)."""
+    """Whether the unit rests on the owner's declaration about a view."""
 
 
 class Catalog:
-    """The tables that one statement meets. Reads names and types of private tables, never rows."""
+    """The tables of one statement, each looked up once. The catalog reads names and types, never private rows."""
 
-    def __init__(self, guard: GuardedConnection, parameters: Mapping[str, Any] | None = None) -> None:
-        self._guard, self._parameters = guard, dict(parameters or {})
+    def __init__(self, database: Database, session: Session, parameters: Mapping[str, Any] | None = None) -> None:
+        self._database, self._session, self._parameters = database, session, dict(parameters or {})
+        self._sandbox = Sandbox(Parser())
         self._tables: dict[TableKey, KnownTable] = {}
         self._public: dict[TableKey, Any] = {}
         self._snapshots: list[ReadTransaction] = []
         self._stored: set[TableKey] = set()
-        """Tables of which every column is stored: reading one computes nothing."""
+        """Tables without generated columns: reading one computes nothing that could fail."""
 
     # ------------------------------------------------------------------ names
 
     def key(self, path: tuple[str, ...]) -> TableKey | None:
-        """Return the object that a name stands for, None if there is none."""
+        """Return the identity of the table that a name means, or None if there is no such table."""
         lower = tuple(fold(part) for part in path)
-        if len(lower) == 1 and lower[0] in self._guard._frames:
+        if len(lower) == 1 and lower[0] in self._database.registered:
             return ("frame", lower[0])
         here = tuple(fold(part) for part in self._here)
         full: list[tuple[str, ...]] = [lower] if len(lower) == 3 else []
@@ -85,12 +139,22 @@ class Catalog:
         found = [key for one in dict.fromkeys(full) if (key := self._names.get(one)) is not None]
         if len(found) > 1:
             raise StatementNotAllowed(
-                f"{'.'.join(path)} could be two tables; name it with its catalog and schema: catalog.schema.table."
+                f"{'.'.join(path)} could mean two tables; write its full name: catalog.schema.table."
             )
         return found[0][0] if found else None
 
+    def declared_key(self, name: str) -> TableKey:
+        """Return the identity of the table that the owner names in a declaration. It must exist."""
+        key = self.key(path_of(Parser().table(name)))
+        if key is None:
+            raise InvalidParameterError(
+                f"There is no table {name} here{closest(name, self.known_names())}. Create or register it first: a "
+                "declaration belongs to the table, not to its name."
+            )
+        return key
+
     def table(self, path: tuple[str, ...]) -> KnownTable | None:
-        """Return a table by its name, None if there is none."""
+        """Return a table by its name, or None if there is no such table."""
         key = self.key(path)
         if key is None:
             return None
@@ -99,40 +163,39 @@ class Catalog:
         return self._tables[key]
 
     def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
-        guard = self._guard
-        public, declared = key in guard._public, key in guard._units
-        unit = guard._table_unit(key)
+        public, declared = key in self._database.public, key in self._database.units
+        unit = self._database.unit_of(key, self._session)
         if key[0] == "frame":
-            schema = guard._frames[key[1]].frame.collect_schema()
+            schema = self._database.registered[key[1]].frame.collect_schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
             return KnownTable(key, (key[1],), columns, public, unit)
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
             raise InvalidParameterError(
-                f"{'.'.join(path)} is a view, so whose its rows are is not known. Say it with con.private(view, "
-                "unit=...), or declare it public with con.public(view).",
+                f"{'.'.join(path)} is a view, so its unit is not known. Declare the unit with con.private(view, "
+                "unit=...), or declare the view public with con.public(view).",
                 code="view-unit-missing",
             )
         return KnownTable(key, full, self._columns(full), public, unit, is_view, is_view and not public)
 
     def known_names(self) -> list[str]:
-        """Return how all tables and views may be called, the nearest first."""
-        found = sorted(self._guard._frames)
+        """Return a name for each table and view, those of the current schema first."""
+        found = sorted(self._database.registered)
         for full, _ in sorted(self._paths.values(), key=lambda one: (one[0][:2] != self._here, one[0])):
-            short = 2 if full[:2] == self._here and fold(full[2]) not in self._guard._frames else 0
+            short = 2 if full[:2] == self._here and fold(full[2]) not in self._database.registered else 0
             short = 1 if short == 0 and full[0] == self._here[0] else short
             found.append(".".join(full[short:]))
         return found
 
     @cached_property
     def _here(self) -> tuple[str, ...]:
-        # System functions are called by their full names, because a user's macro may have the short one.
+        # System functions are called by their full names, because a macro of the user may have the short name.
         row = self._run("SELECT system.main.current_database(), system.main.current_schema()")[0]
         return tuple(str(part) for part in row)
 
     @cached_property
     def _names(self) -> dict[tuple[str, ...], tuple[TableKey, tuple[str, ...], bool]]:
-        """The tables and views of the database by their full names, as DuckDB compares them."""
+        """The tables and views of the database by their full names, folded as DuckDB compares them."""
         found = {}
         for kind in ("table", "view"):
             rows = self._run(
@@ -152,63 +215,65 @@ class Catalog:
         return {key: (path, is_view) for key, path, is_view in self._names.values()}
 
     def _columns(self, path: tuple[str, ...]) -> dict[str, TableColumn | str]:
-        cursor = self._guard._cursor_for_rows()
+        cursor = self._database.cursor()
         try:
-            # Without parameters nothing is run before the rows are asked for; and none are.
+            # DuckDB binds a relation without parameters, but runs it only when rows are fetched, and none are.
             relation = cursor.sql(f"SELECT * FROM {'.'.join(map(quoted, path))} LIMIT 0")  # noqa: S608 - quoted
-            pairs = list(zip(relation.columns, relation.types, strict=True))
+            names, kinds = relation.columns, relation.types
         except duckdb.Error:
             raise InvalidParameterError(
-                f"{'.'.join(path)} can't be read: its definition doesn't fit the tables that it is made of."
+                f"{'.'.join(path)} can't be read: its definition no longer fits the tables it selects from."
             ) from None
         finally:
             cursor.close()
-        return {name: _column(name, kind) for name, kind in pairs}
+        reads = [quoted(name) for name in names]
+        return {name: _column(read, kind) for name, read, kind in zip(names, reads, kinds, strict=True)}
 
     # ------------------------------------------------------------------ rows
 
     def rows(self, table: KnownTable) -> PrivateRows:
-        """Return the rows of a private table; columns that can't be used over private rows are left out."""
+        """Return the rows of a private table, without columns of unusable types."""
         if table.key[0] == "frame":
-            return polars_rows(self._guard._frames[table.key[1]].frame)
-        snapshot = ReadTransaction(self._guard._cursor_for_rows)
+            return polars_rows(self._database.registered[table.key[1]].frame)
+        snapshot = ReadTransaction(self._database.cursor)
         self._snapshots.append(snapshot)
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
-        # What a view or a generated column computes may fail. Whether it does must not depend on a condition of the
-        # analyst's, so all rows are read.
+        # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
+        # all rows are read.
         return table_rows(snapshot, table.path, known, narrow=table.key in self._stored)
 
     def close(self) -> None:
-        """End the transactions in which rows were read."""
+        """End the transactions in which private rows were read."""
         for snapshot in self._snapshots:
             snapshot.close()
 
     def source(self, keys: frozenset[TableKey]) -> bytes:
-        """Return what names tables now: never their rows."""
+        """Return an identifier of the present state of tables, made without reading their rows."""
         return b"\x00".join(sorted(self._source(key) for key in keys))
 
     def _source(self, key: TableKey) -> bytes:
         if key[0] == "frame":
-            return b"frame:" + self._guard._frames[key[1]].source_name()
-        token = "" if all(self._databases) else self._guard._token  # in memory, the object that was opened
+            return b"frame:" + self._database.registered[key[1]].source_name()
+        # A database in memory has no file; the connection object identifies it.
+        token = "" if all(self._database_paths) else self._database.token
         return table_identity([fold(part) for part in self._paths[key][0]], self._database_files, token)
 
     def file_bytes(self, keys: frozenset[TableKey]) -> int:
-        """Return the size of the files that tables are in: public, as in the names of sources."""
-        frames = [self._guard._frames[key[1]] for key in keys if key[0] == "frame"]
+        """Return the total size of the files that hold tables. File sizes count as public."""
+        frames = [self._database.registered[key[1]] for key in keys if key[0] == "frame"]
         tables = any(key[0] == "table" for key in keys)
         return sum(one.bytes for one in frames) + sum(map(os.path.getsize, self._database_files if tables else []))
 
     def memory_limit(self) -> float:
-        """Return how many bytes the database may use."""
-        cursor = self._guard._cursor_for_rows()
+        """Return the memory limit of the database in bytes."""
+        cursor = self._database.cursor()
         try:
             return memory_limit(cursor)
         finally:
             cursor.close()
 
     @cached_property
-    def _databases(self) -> list[str]:
+    def _database_paths(self) -> list[str]:
         rows = self._run(
             "SELECT path FROM system.main.duckdb_databases() "
             "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
@@ -217,54 +282,46 @@ class Catalog:
 
     @property
     def _database_files(self) -> list[str]:
-        return [file for path in self._databases if path for file in (path, f"{path}.wal") if os.path.exists(file)]
+        return [file for path in self._database_paths if path for file in (path, f"{path}.wal") if os.path.exists(file)]
 
     # ------------------------------------------------------------------ public and released rows
 
-    def columns(self, query: Node) -> list[str]:
-        """Return the names of the columns of a public query; it is bound, not run."""
-        named, tables = self._handed_over(query)
+    def columns(self, query: Node, released: Mapping[str, pl.DataFrame] | None = None) -> list[str]:
+        """Return the names of a query's columns. DuckDB binds the query but doesn't run it."""
+        named, tables = self._handed_over(query, released)
         try:
-            return self._guard._sandbox.columns(named, tables, self._parameters)
+            return self._sandbox.columns(named, tables, self._parameters)
         except duckdb.Error as error:
             raise unbound(error) from None
 
     def public_frame(self, query: Node) -> pl.DataFrame:
-        """Return the rows of a public query."""
+        """Run a query over public tables and return its rows."""
         named, tables = self._handed_over(query)
         try:
-            return self._guard._sandbox.frame(named, tables, self._parameters)
+            return self._sandbox.frame(named, tables, self._parameters)
         except duckdb.Error as error:
             raise unbound(error) from None
 
     def answer(self, query: Node, released: Mapping[str, pl.DataFrame]) -> Any:
-        """Return the rows of a query over public and released rows, as an Arrow table."""
+        """Run a query over public and released tables and return its rows as an Arrow table."""
         named, tables = self._handed_over(query, released)
-        return self._guard._sandbox.arrow(named, tables, self._parameters)
-
-    def bind(self, query: Node, released: Mapping[str, pl.DataFrame]) -> None:
-        """See that a query over public and released rows can be run."""
-        named, tables = self._handed_over(query, released)
-        try:
-            self._guard._sandbox.columns(named, tables, self._parameters)
-        except duckdb.Error as error:
-            raise unbound(error) from None
+        return self._sandbox.arrow(named, tables, self._parameters)
 
     def _handed_over(
         self, query: Node, released: Mapping[str, pl.DataFrame] | None = None
     ) -> tuple[Node, dict[str, Any]]:
-        """Return a query that names the tables which the sandbox gets, and these tables."""
+        """Replace the tables of a query by the names they get in the sandbox, and return the tables by these names."""
         answers = {name: frame.to_arrow() for name, frame in (released or {}).items()}
         tables: dict[str, Any] = {}
 
         def named(table: Node) -> str:
             path = path_of(table)
-            if len(path) == 1 and path[0].startswith(RELEASED) and path[0] in answers:
+            if len(path) == 1 and path[0] in answers:
                 tables[path[0]] = answers[path[0]]
                 return path[0]
             known = self.table(path)
             if known is None or not known.public:
-                raise StatementNotAllowed(f"{'.'.join(path)} is not a public table of this statement.")
+                raise StatementNotAllowed(f"{'.'.join(path)} is not a public or released table of this statement.")
             if known.key not in self._public:
                 self._public[known.key] = self._read(known)
             name = f"{_PUBLIC}{list(self._public).index(known.key)}"
@@ -274,13 +331,13 @@ class Catalog:
         return replaced_tables(query, named), tables
 
     def _read(self, table: KnownTable) -> Any:
-        """Return the rows of a public table as an Arrow table."""
+        """Read a public table as an Arrow table."""
         if table.key[0] == "frame":
             try:
-                return self._guard._frames[table.key[1]].frame.collect().to_arrow()
-            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - its message may quote values
-                raise InvalidDataError(f"The rows of {table.path[0]} can't be read. Nothing was asked.") from None
-        cursor = self._guard._cursor_for_rows()
+                return self._database.registered[table.key[1]].frame.collect().to_arrow()
+            except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - the message may quote values
+                raise InvalidDataError(f"The rows of {table.path[0]} can't be read. Nothing was spent.") from None
+        cursor = self._database.cursor()
         try:
             return arrow_table(cursor, f"SELECT * FROM {'.'.join(map(quoted, table.path))}")  # noqa: S608 - quoted
         except duckdb.Error:
@@ -289,7 +346,7 @@ class Catalog:
             cursor.close()
 
     def _run(self, sql: str) -> list[Any]:
-        cursor = self._guard._cursor_for_rows()
+        cursor = self._database.cursor()
         try:
             rows: list[Any] = cursor.execute(sql).fetchall()
             return rows
@@ -297,10 +354,10 @@ class Catalog:
             cursor.close()
 
 
-def _column(name: str, kind: Any) -> TableColumn | str:
-    """Return how a column of a table is read, or its type if that can't be used over private rows."""
+def _column(read: str, kind: Any) -> TableColumn | str:
+    """Return how a column is read, or the name of its type if that type is unusable over private rows."""
     dtype, written = polars_type(kind), str(kind)
     if dtype is None:
         return written
     to = _CONVERTED.get(written)
-    return TableColumn(quoted(name) if to is None else f"TRY_CAST({quoted(name)} AS {to})", dtype)
+    return TableColumn(read if to is None else f"TRY_CAST({read} AS {to})", dtype)

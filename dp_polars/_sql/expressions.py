@@ -1,9 +1,9 @@
-"""Read SQL expressions over private rows into the language of private rows.
+"""Translate SQL expressions over private rows into the typed expressions of `dp_polars._expressions`.
 
-DuckDB parses a statement, and this module gives each node of its tree a meaning in `dp_polars._expressions`, or refuses
-it. DuckDB itself never computes on private rows: what it would do with a macro, a setting, an overflow or a cast does
-not matter. Where DuckDB and this language differ, the differences are the same everywhere: what fails is null,
-integers are computed in 64 bits, and the wall clock and other rows can't be read.
+DuckDB parses a statement. This module gives each node of the tree a meaning, or refuses it. DuckDB itself never
+computes on private rows, so its macros, settings, overflows and casts have no effect on them. The language differs from
+DuckDB's in a few ways, which are the same everywhere: a computation that fails gives null, integers are computed in 64
+bits, and expressions can read neither the clock nor other rows.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from dp_polars._expressions.constants import from_series
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
 from dp_polars._sql.allowed_functions import PRIVATE
+from dp_polars._sql.scope import Scope, closest, unknown_column
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, children, fold
-from dp_polars._sql.tables import Scope, closest, unknown_column
 from dp_polars._sql.types import polars_type, sql_type
 from dp_polars.errors import ExpressionNotAllowed, StatementNotAllowed
 
 _INT, _FLOAT, _TEXT, _TRUTH = pl.Int64(), pl.Float64(), pl.String(), pl.Boolean()
 _TEXT_KINDS = ("text", "categorical", "enum")
-_TEXT_SUM = Reason("adds numbers, not texts", "SQL puts texts together with ||.", "Write a || b.")
+_TEXT_SUM = Reason("adds numbers, not texts", "SQL concatenates texts with ||.", "Write a || b.")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A constant span of time. Only points in time are moved by it: no column holds one."""
+    """A constant interval. It can be added to dates and timestamps, but no column can hold one."""
 
     months: int
     days: int
     microseconds: int
 
     def negated(self) -> Interval:
-        """Return the span in the other direction."""
+        """Return the interval with the opposite sign."""
         return Interval(-self.months, -self.days, -self.microseconds)
 
 
@@ -51,47 +51,53 @@ Read = Expression | Interval
 
 
 class Reader:
-    """Reads expressions over the columns of a scope; `parameters` are the statement's."""
+    """Translates the expressions of one statement over the columns of a scope."""
 
     def __init__(self, scope: Scope, parser: Parser, parameters: Mapping[str, Any]) -> None:
         self._scope, self._parser, self._parameters = scope, parser, dict(parameters)
 
     def value(self, node: Node) -> Expression:
-        """Return what an expression means, or refuse it."""
+        """Translate an expression that has a value in each row, or refuse it."""
         found = self.any(node)
         if isinstance(found, Interval):
-            raise self.refuse(node, "An INTERVAL is a constant that moves a date; here a value of the row is needed.")
+            raise self.refuse(
+                node, "An INTERVAL can only be added to or subtracted from a date or timestamp; write a value here."
+            )
         return found
 
     def checked(self, node: Node) -> Expression:
-        """Return what a whole expression means, after it was tried on made-up rows: patterns may not compile."""
+        """Translate a whole expression and try it on made-up rows, because a pattern or format may be invalid."""
         found = self.value(node)
         if isinstance(found, Apply):
             if len(canonical(found)) > MOST_WRITTEN:
-                raise self.refuse(node, f"The constants of this expression have more than {MOST_WRITTEN:,} characters.")
+                raise self.refuse(
+                    node, f"This expression is longer than {MOST_WRITTEN:,} characters. Shorten its constants."
+                )
             schema = {one.name: one.dtype for one in _columns(found)}
             problem = problem_on_hostile_values([found], schema)
             if problem is not None:
                 raise self.refuse(
                     node,
-                    f"This expression fails on some values that its columns could hold (tried on made-up rows: "
+                    f"This expression fails on some values that its columns could hold (a trial on made-up rows gave: "
                     f"{problem}). Check its patterns, formats and constants.",
                 )
         return found
 
     def condition(self, node: Node) -> Expression:
-        """Return what a condition means."""
+        """Translate a condition, which is true, false or null in each row."""
         found = self.checked(node)
         if found.dtype != _TRUTH:
-            raise self.refuse(node, "A condition is true or false in each row; this is a value.")
+            raise self.refuse(
+                node, "This is not a condition: it must be true or false in each row. Compare it with something."
+            )
         return found
 
     def any(self, node: Node) -> Read:
-        """Return what a node means: a value of the row, or an interval."""
+        """Translate a node into an expression or an interval."""
         kind = node.get("class", "")
         read = _CLASSES.get(kind)
         if read is None:
-            raise self.refuse(node, _REFUSED.get(kind, f"{fold(kind) or 'These'} expressions are not understood here."))
+            raise self.refuse(node, _REFUSED.get(kind, f"{fold(kind) or 'These'} expressions are not supported here."))
         try:
             return read(self, node)
         except Refused as error:
@@ -102,7 +108,7 @@ class Reader:
             raise self.refuse(node, str(error)) from None
 
     def values(self, nodes: Sequence[Node]) -> list[Expression]:
-        """Return what several expressions mean, text constants in the type of the others beside them."""
+        """Translate several expressions. Text constants are converted to the type of the other expressions."""
         found = [self.value(one) for one in nodes]
         typed = [one.dtype for one in found if kind_of(one.dtype) not in (*_TEXT_KINDS, "null")]
         if not typed:
@@ -110,7 +116,7 @@ class Reader:
         return [self._converted(one, typed[0], node) for one, node in zip(found, nodes, strict=True)]
 
     def _converted(self, one: Expression, dtype: pl.DataType, node: Node) -> Expression:
-        """Return a text constant as a constant of a type, as SQL reads '2024-01-01' beside a date."""
+        """Convert a text constant to a type, as SQL does with '2024-01-01' beside a date. Return others unchanged."""
         if not isinstance(one, Constant) or not isinstance(one.value, str):
             return one
         name = sql_type(dtype)
@@ -120,52 +126,54 @@ class Reader:
             found = self._parser.read_as(one.value, name)
         except duckdb.Error:
             raise self.refuse(
-                node, f"{one.value!r} is compared with a value of the type {name}, and is none."
+                node, f"{one.value!r} is compared with a value of the type {name}, but can't be converted to it."
             ) from None
         return from_series(_in_utc(found))
 
     # ------------------------------------------------------------------ constants
 
     def literal(self, node: Node, what: str) -> Any:
-        """Return the value of an argument that is a constant: a Python value, texts and numbers only."""
+        """Return the Python value of an argument that must be a constant text, number or Boolean."""
         found = self.any(node)
         if not isinstance(found, Constant) or isinstance(found.value, tuple):
-            raise self.refuse(node, f"{what} must be a constant: it is part of the question, not of a row.")
+            raise self.refuse(
+                node, f"{what} must be a constant, because it is part of the query and can't differ between rows."
+            )
         if isinstance(found.dtype, pl.Decimal):
             return found.value / 10**found.dtype.scale
         return found.value
 
     def text(self, node: Node, what: str) -> str:
-        """Return a constant text."""
+        """Return the value of an argument that must be a constant text."""
         found = self.literal(node, what)
         if not isinstance(found, str):
             raise self.refuse(node, f"{what} must be a constant text.")
         return found
 
     def whole(self, node: Node, what: str, *, low: int = -(1 << 31), high: int = 1 << 31) -> int:
-        """Return a constant whole number."""
+        """Return the value of an argument that must be a constant whole number."""
         found = self.literal(node, what)
         if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
             raise self.refuse(node, f"{what} must be a constant whole number from {low:,} to {high:,}.")
         return found
 
     def _folded(self, node: Node) -> Read:
-        """Return a constant expression as DuckDB evaluates it, in an empty database of the library's own."""
+        """Let DuckDB evaluate a constant expression, in an empty database of the library's own."""
         try:
             array = self._parser.constant(node, self._parameters)
         except duckdb.Error:
-            raise self.refuse(node, "This constant can't be computed: it does not fit its type.") from None
+            raise self.refuse(node, "DuckDB can't compute this constant: it doesn't fit its type.") from None
         if str(array.type) == "month_day_nano_interval":
             span = array[0].as_py()
             if span is None:
-                raise self.refuse(node, "An INTERVAL that is null moves nothing.")
+                raise self.refuse(node, "An INTERVAL must not be null.")
             return Interval(span.months, span.days, span.nanoseconds // 1000)
         return from_series(_in_utc(pl.Series(array)))
 
     # ------------------------------------------------------------------ nodes
 
     def read_column(self, node: Node) -> Expression:
-        """Return a column, or a field of one."""
+        """Translate a reference to a column, or to a field of a struct column."""
         found = self._scope.column(node)
         if found is None:
             raise unknown_column(node, self._scope)
@@ -173,8 +181,8 @@ class Reader:
         if isinstance(own, str):
             raise self.refuse(
                 node,
-                f"{node['column_names'][-1]} has the type {own}, which can't be used over private rows. Make it a "
-                "number, a text or a date in the table.",
+                f"{node['column_names'][-1]} has the type {own}, which can't be used over private rows. Convert it "
+                "to a number, a text or a date in the table.",
             )
         result: Expression = own
         for field in fields:
@@ -183,19 +191,19 @@ class Reader:
 
     def _field(self, own: Expression, field: str, node: Node) -> Expression:
         if not isinstance(own.dtype, pl.Struct):
-            raise self.refuse(node, f"{'.'.join(node['column_names'])} names a field of something that has none.")
+            raise self.refuse(node, f"{'.'.join(node['column_names'])} names a field of a value that is not a struct.")
         named = next((one.name for one in own.dtype.fields if fold(one.name) == fold(field)), field)
         return apply("struct_field", own, name=named)
 
     def read_constant(self, node: Node) -> Read:
-        """Return a constant."""
+        """Translate a constant."""
         plain, value = self._parser.literal(node)
         if isinstance(value, Decimal) and _is_float(value, node):
             value = float(value)
         return constant(value) if plain else self._folded(node)
 
     def read_parameter(self, node: Node) -> Expression:
-        """Return the value of a parameter as a constant."""
+        """Translate a parameter into a constant with the parameter's value."""
         name = str(node["identifier"])
         if name not in self._parameters:
             raise self.refuse(node, f"No value was given for parameter {name}.")
@@ -203,12 +211,12 @@ class Reader:
         return constant(list(value) if isinstance(value, tuple) else value)
 
     def read_cast(self, node: Node) -> Read:
-        """Return a cast; where the type can't hold a value it is null."""
+        """Translate a cast. A value that the type can't hold becomes null."""
         kind = self._parser.type_of(node)
         name, to = str(kind), polars_type(kind)
         constant = _is_constant(node)
         if not (constant and name == "INTERVAL") and (to is None or name in _NO_CASTS):
-            raise self.refuse(node, f"A cast to {name} is not available over private rows; use BIGINT or VARCHAR.")
+            raise self.refuse(node, f"A cast to {name} is not available over private rows; cast to BIGINT or VARCHAR.")
         if constant:
             return self._folded(node)
         if to is None or isinstance(to, pl.List):
@@ -216,10 +224,10 @@ class Reader:
         return _cast(self.value(node["child"]), to)
 
     def read_comparison(self, node: Node) -> Expression:
-        """Return a comparison."""
+        """Translate a comparison."""
         name = _COMPARISONS.get(node["type"])
         if name is None:
-            raise self.refuse(node, f"{node['type']} is not understood.")
+            raise self.refuse(node, f"{node['type']} is not supported.")
         sides = [self.any(node["left"]), self.any(node["right"])]
         if any(isinstance(one, Interval) for one in sides):
             sides = [self._duration(one, node) if isinstance(one, Interval) else one for one in sides]
@@ -228,18 +236,18 @@ class Reader:
 
     def _duration(self, span: Interval, node: Node) -> Expression:
         if span.months:
-            raise self.refuse(node, "A month has no fixed length; compare with days or hours.")
+            raise self.refuse(node, "A month has no fixed length; compare with an interval of days or hours.")
         return Constant(span.days * 86_400_000_000 + span.microseconds, pl.Duration("us"))
 
     def read_conjunction(self, node: Node) -> Expression:
-        """Return AND or OR."""
+        """Translate AND or OR."""
         name = {"CONJUNCTION_AND": "and", "CONJUNCTION_OR": "or"}.get(node["type"])
         if name is None:
-            raise self.refuse(node, f"{node['type']} is not understood.")
+            raise self.refuse(node, f"{node['type']} is not supported.")
         return self._joined(name, [self._truth(one) for one in node["children"]])
 
     def _joined(self, name: str, given: Sequence[Expression]) -> Expression:
-        """Return AND or OR of any number of conditions, nested as little as possible."""
+        """Combine any number of conditions by AND or OR, with as little nesting as possible."""
         parts = list(given)
         while len(parts) > 1:
             parts = [apply(name, *parts[i : i + 50]) if len(parts[i : i + 50]) > 1 else parts[i]
@@ -249,16 +257,16 @@ class Reader:
     def _truth(self, node: Node) -> Expression:
         found = self.value(node)
         if found.dtype != _TRUTH and kind_of(found.dtype) != "null":
-            raise self.refuse(node, "AND, OR and NOT take conditions, which are true or false in each row.")
+            raise self.refuse(node, "AND, OR and NOT take conditions, which must be true or false in each row.")
         return found
 
     def read_between(self, node: Node) -> Expression:
-        """Return BETWEEN, both ends included."""
+        """Translate BETWEEN, which includes both ends."""
         own, low, high = self.values([node["input"], node["lower"], node["upper"]])
         return apply("and", apply("ge", own, low), apply("le", own, high))
 
     def read_case(self, node: Node) -> Expression:
-        """Return CASE."""
+        """Translate CASE."""
         checks = node["case_checks"]
         conditions = [self._truth(one["when_expr"]) for one in checks]
         values = self.values([*(one["then_expr"] for one in checks), node["else_expr"]])
@@ -266,7 +274,7 @@ class Reader:
         return apply("case", *parts, values[-1])
 
     def read_operator(self, node: Node) -> Read:
-        """Return NOT, IS NULL, IN, COALESCE, TRY or a part of a list or struct."""
+        """Translate NOT, IS NULL, IN, COALESCE, TRY, or access to an element of a list or struct."""
         given = node["children"]
         match node["type"]:
             case "OPERATOR_NOT":
@@ -282,7 +290,7 @@ class Reader:
             case "OPERATOR_COALESCE":
                 return apply("coalesce", *self.values(given))
             case "OPERATOR_TRY":
-                return self.any(given[0])  # nothing fails here anyway
+                return self.any(given[0])  # nothing can fail here
             case "ARRAY_EXTRACT" | "STRUCT_EXTRACT":
                 return _FUNCTIONS["list_extract"].read(self, node, given)
             case "ARRAY_CONSTRUCTOR":
@@ -290,14 +298,16 @@ class Reader:
         raise self.refuse(node, f"{node['type'].replace('_', ' ').lower()} is not available over private rows.")
 
     def _constants(self, given: Sequence[Node], node: Node) -> Constant:
-        """Return a list of constants."""
+        """Translate a list of constants."""
         found = [self.any(one) for one in given]
         if not all(isinstance(one, Constant) for one in found):
-            raise self.refuse(node, "A list that is made of columns can grow without bounds; list constants only.")
+            raise self.refuse(
+                node, "A list built from columns can grow without bounds; a list may contain constants only."
+            )
         return _listed([one for one in found if isinstance(one, Constant)])
 
     def _inside(self, given: Sequence[Node]) -> Expression:
-        """Return whether a value is one of several; with a null among them, unknown instead of false."""
+        """Translate IN. If the list contains a null, the result is null instead of false, as in SQL."""
         own, *others = given
         values = self.values([own, *others])
         x, among = values[0], values[1:]
@@ -314,20 +324,28 @@ class Reader:
         return apply("case", inside, Constant(True, _TRUTH), Constant(None, _TRUTH))
 
     def read_function(self, node: Node) -> Read:
-        """Return a function of the list."""
+        """Translate a call of a known function."""
         name = fold(node["function_name"])
         if node.get("filter") or node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
-            raise self.refuse(node, f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows.")
+            raise self.refuse(
+                node,
+                f"{name} with FILTER, DISTINCT or ORDER BY aggregates rows, which only private aggregates may do here.",
+            )
         if node.get("schema") not in ("", "main", None) or node.get("catalog"):
-            raise self.refuse(node, f"{name} is called by a qualified name; only built-in functions are known.")
+            raise self.refuse(
+                node,
+                f"{name} is called by a qualified name; only built-in functions are allowed, by their plain names.",
+            )
         if name in PRIVATE:
-            raise self.refuse(node, f"{name} can't be inside of an expression over private rows.")
+            raise self.refuse(
+                node, f"{name} can't be inside an expression over private rows; put it in SELECT, HAVING or ORDER BY."
+            )
         function = _FUNCTIONS.get(name)
         if function is None:
             raise self.refuse(node, _no_function(name))
         given = arguments(node)
         if any(said for said, _ in given):
-            raise self.refuse(node, f"{name} takes its arguments by position.")
+            raise self.refuse(node, f"{name} takes its arguments by position, not by name.")
         nodes = [child for _, child in given]
         if not function.least <= len(nodes) <= function.most:
             raise self.refuse(node, f"{name} takes {function.counted()}, not {len(nodes)}.")
@@ -336,7 +354,7 @@ class Reader:
         return function.read(self, node, nodes)
 
     def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
-        """Return the refusal of a node, with its place."""
+        """Return an error that ends with the location of a node."""
         return self._scope.refuse(node, reason)
 
 
@@ -353,11 +371,11 @@ _CLASSES: dict[str, Callable[[Reader, Node], Read]] = {
     "FUNCTION": Reader.read_function,
 }
 _REFUSED = {
-    "SUBQUERY": "A subquery inside an expression looks at other rows; join a public table instead.",
-    "WINDOW": "A window function looks at other rows; below a private aggregation each row is seen alone.",
-    "STAR": "* and COLUMNS stand for several columns; name the one that is meant.",
-    "COLLATE": "collate expressions are not available; compare lower(x) instead.",
-    "LAMBDA": "lambda expressions are not available over private rows.",
+    "SUBQUERY": "A subquery inside an expression reads other rows; join a public table instead.",
+    "WINDOW": "A window function reads other rows; below a private aggregation each row is processed alone.",
+    "STAR": "* and COLUMNS stand for several columns; name a single column.",
+    "COLLATE": "collate expressions are not supported; compare lower(x) instead.",
+    "LAMBDA": "lambda expressions are not supported over private rows.",
 }
 _COMPARISONS = {
     "COMPARE_EQUAL": "eq",
@@ -372,13 +390,13 @@ _COMPARISONS = {
 
 
 def _in_utc(series: pl.Series) -> pl.Series:
-    """Return points in time with a zone under the one name that columns have."""
+    """Convert timestamps with a time zone to UTC, which is the zone of all such columns."""
     zoned = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
     return series.dt.convert_time_zone("UTC") if zoned else series
 
 
 def _spoken(node: Node) -> str:
-    """Return what a user would call a node in a message."""
+    """Return the subject of a message about a node."""
     if node.get("class") == "FUNCTION":
         return fold(node["function_name"])
     return {"CAST": "This cast", "COMPARISON": "This comparison", "CASE": "CASE"}.get(node.get("class", ""), "This")
@@ -395,18 +413,19 @@ def _no_function(name: str) -> str:
         return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
     name = "count(*)" if name == "count_star" else name
     return (
-        f"{name} is not among the functions known to look at one row only. An aggregate would show private rows: use "
-        "dp_count, dp_count_units, dp_sum or dp_avg. A macro or a function of your own must be written out."
+        f"{name} is not among the functions that are known to read a single row only. Instead of an aggregate, which "
+        "would show private rows, use dp_count, dp_count_units, dp_sum or dp_avg. Instead of your own macro or "
+        "function, write out its expression."
     )
 
 
 def _is_float(value: Decimal, node: Node) -> bool:
-    """Whether DuckDB reads a number as a float: it is written with an exponent, or has too many digits."""
+    """Return whether DuckDB reads a number as a float: it has an exponent, or too many digits for a decimal."""
     return "e" in fold(node["literal"]["text"]) or len(value.as_tuple().digits) > MOST_DIGITS
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether an expression is made of constants, casts and the functions that intervals and lists are written with."""
+    """Return whether an expression consists of constants, casts and the functions that build intervals and lists."""
     match node.get("class"):
         case "CONSTANT" | "PARAMETER":
             return True
@@ -418,12 +437,12 @@ def _is_constant(node: Node) -> bool:
 
 
 def _unknown(x: Expression) -> Expression:
-    """Return false in each row, null where the value is."""
+    """Return false in each row, but null where the value is null."""
     return apply("case", apply("is_null", x), Constant(None, _TRUTH), Constant(False, _TRUTH))
 
 
 def _listed(given: Sequence[Constant]) -> Constant:
-    """Return constants as a list, in one type."""
+    """Return a list of constants, converted to a common type."""
     types = {one.dtype for one in given if one.value is not None}
     if len(types) == 1:
         return Constant(tuple(one.value for one in given), pl.List(types.pop()))
@@ -443,7 +462,7 @@ def _number(one: Constant) -> int | float:
 
 
 def _cast(own: Expression, to: pl.DataType) -> Expression:
-    """Return a cast as SQL means it: numbers are rounded, texts are trimmed, what doesn't fit is null."""
+    """Return a cast with the rules of SQL: numbers are rounded, texts are trimmed, and what doesn't fit is null."""
     source, target = kind_of(own.dtype), kind_of(to)
     if source in _TEXT_KINDS and target in ("integer", "float", "date", "datetime", "time", "boolean"):
         text = apply("strip", apply("cast", own, to=_TEXT))
@@ -453,7 +472,7 @@ def _cast(own: Expression, to: pl.DataType) -> Expression:
             formats = _STAMPS if target == "datetime" else _CLOCKS
             read = [apply("parse_time", text, to=to, format=one) for one in formats]
             return apply("coalesce", *read)
-        if target == "integer":  # '12', and rounded '1.6'
+        if target == "integer":  # '12' as it is, and '1.6' rounded
             rounded = apply("round", apply("cast", text, to=_FLOAT), digits=0)
             return apply("coalesce", apply("cast", text, to=to), apply("cast", rounded, to=to))
         return apply("cast", text, to=to)
@@ -484,14 +503,14 @@ Make = Callable[[Reader, Node, Sequence[Node]], Read]
 
 @dataclass(frozen=True)
 class Function:
-    """A function of SQL: how many arguments it takes, and how it is read."""
+    """A SQL function: the number of arguments that it takes, and its translation."""
 
     read: Make
     least: int
     most: int
 
     def counted(self) -> str:
-        """Return how many arguments it takes, in words."""
+        """Return the number of arguments in words."""
         if self.least == self.most:
             return f"{self.least} argument{'s' if self.least != 1 else ''}"
         return f"{self.least} to {self.most} arguments" if self.most < 100 else f"{self.least} or more arguments"
@@ -503,10 +522,12 @@ _SPANS = (
     *("to_milliseconds", "to_microseconds", "to_decades", "to_centuries", "to_millennia"),
 )
 _FOLDED = frozenset({*_SPANS, "trunc", "-", "+", "list_value", "make_date", "make_timestamp"})
-"""Functions of which constants are computed beforehand, by DuckDB, in an empty database."""
+"""Functions whose calls with constant arguments are evaluated by DuckDB in an empty database."""
 
 
 def _function(*names: str, least: int = 1, most: int | None = None) -> Callable[[Make], Make]:
+    """Register the translation of SQL functions under their names."""
+
     def register(read: Make) -> Make:
         for name in names:
             _FUNCTIONS[name] = Function(read, least, least if most is None else most)
@@ -516,7 +537,7 @@ def _function(*names: str, least: int = 1, most: int | None = None) -> Callable[
 
 
 def _plainly(operation: str, *names: str, count: int = 1) -> None:
-    """Register functions that are an operation of their values and nothing else."""
+    """Register SQL functions that translate directly into one operation."""
 
     def read(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
         return apply(operation, *reader.values(given))
@@ -550,12 +571,12 @@ _plainly("list_max", "list_max")
 
 @_function(*_SPANS)
 def _span(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    raise reader.refuse(node, "An INTERVAL is made of constants; one of a column's length is not available.")
+    raise reader.refuse(node, "An INTERVAL must be constant; its length can't come from a column.")
 
 
 @_function("make_date", "make_timestamp", least=3, most=6)
 def _make_date(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    raise reader.refuse(node, f"{fold(node['function_name'])} takes constants here; cast a text to a date instead.")
+    raise reader.refuse(node, f"{fold(node['function_name'])} takes constants only; cast a text to a date instead.")
 
 
 @_function("list_value", least=0, most=1_000_000)
@@ -586,14 +607,14 @@ def _subtract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if isinstance(b, Interval):
         return _moved(reader, node, a, b.negated())
     if isinstance(a, Interval):
-        raise reader.refuse(node, "A value of a row can't be taken from an INTERVAL.")
+        raise reader.refuse(node, "A column can't be subtracted from an INTERVAL.")
     if kind_of(a.dtype) == kind_of(b.dtype) == "date":
         return apply("duration_total", apply("sub", a, b), unit="days")
     return _plus("sub", a, b)
 
 
 def _plus(name: str, a: Expression, b: Expression) -> Expression:
-    """Return a sum or difference; a date moves by whole days."""
+    """Return a sum or difference. Adding an integer to a date moves it by that many days."""
     if name == "add" and kind_of(b.dtype) == "date":
         a, b = b, a
     if kind_of(a.dtype) == "date" and kind_of(b.dtype) in ("integer", "boolean"):
@@ -606,7 +627,7 @@ def _plus(name: str, a: Expression, b: Expression) -> Expression:
 
 
 def _moved(reader: Reader, node: Node, own: Read, span: Interval) -> Expression:
-    """Return a point in time that was moved, months first; a date becomes a timestamp, as in DuckDB."""
+    """Add an interval to a date or timestamp, months first. A date becomes a timestamp, as in DuckDB."""
     if isinstance(own, Interval):
         return reader.value(node)
     if kind_of(own.dtype) == "duration":
@@ -623,13 +644,13 @@ def _moved(reader: Reader, node: Node, own: Read, span: Interval) -> Expression:
 def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     values = reader.values(given)
     if any(kind_of(one.dtype) not in ("integer", "boolean", "null") for one in values):
-        raise reader.refuse(node, "// divides whole numbers; use / for others.")
+        raise reader.refuse(node, "// divides whole numbers only; use / for other numbers.")
     return apply("truncdiv", *values)
 
 
 @_function("%", "mod", least=2)
 def _remainder(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return a remainder with the sign of the number that is divided, as in SQL."""
+    """Return a remainder with the sign of the dividend, as in SQL."""
     a, b = reader.values(given)
     own = apply("mod", a, b)
     zero = Constant(0, _INT)
@@ -667,7 +688,7 @@ def _log(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
         return apply("log", reader.value(given[0]), base=10.0)
     base = reader.literal(given[0], "The base of a logarithm")
     if isinstance(base, bool) or not isinstance(base, int | float):
-        raise reader.refuse(node, "The base of a logarithm is a number: log(2, x).")
+        raise reader.refuse(node, "The base of a logarithm must be a number: log(2, x).")
     return apply("log", reader.value(given[1]), base=float(base))
 
 
@@ -709,14 +730,14 @@ def _length(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("trim", "ltrim", "rtrim", least=1, most=2)
 def _trim(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    chars = reader.text(given[1], "What is trimmed") if len(given) > 1 else " "
+    chars = reader.text(given[1], "The text to trim") if len(given) > 1 else " "
     side = {"trim": "both", "ltrim": "start", "rtrim": "end"}[fold(node["function_name"])]
     return apply("strip", reader.value(given[0]), chars=chars, side=side)
 
 
 @_function("substring", "substr", least=2, most=3)
 def _substring(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return a part of a text; its first character is number 1, and negative numbers count from the end."""
+    """Return a part of a text. Positions count from 1, and negative positions count from the end."""
     start = reader.whole(given[1], "The start")
     length = reader.whole(given[2], "The length", low=0) if len(given) > 2 else None
     if start == 0:
@@ -737,13 +758,13 @@ def _end(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 def _pad(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     length = reader.whole(given[1], "The length", low=0, high=1000)
     name = {"lpad": "pad_start", "rpad": "pad_end"}[fold(node["function_name"])]
-    padded = apply(name, reader.value(given[0]), length=length, fill=reader.text(given[2], "The filling character"))
+    padded = apply(name, reader.value(given[0]), length=length, fill=reader.text(given[2], "The padding character"))
     return apply("slice", padded, offset=0, length=length)
 
 
 @_function("replace", least=3)
 def _replace(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    pattern, value = reader.text(given[1], "What is replaced"), reader.text(given[2], "What is put in")
+    pattern, value = reader.text(given[1], "The text to replace"), reader.text(given[2], "The replacement")
     if not pattern:
         return reader.value(given[0])
     return apply("replace", reader.value(given[0]), pattern=pattern, value=value, literal=True, n=-1)
@@ -762,27 +783,27 @@ def _concat_ws(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 
 def _written(own: Expression) -> Expression:
-    """Return a value as SQL writes it."""
+    """Convert a timestamp to the text that SQL writes for it. Return other values unchanged."""
     return _cast(own, _TEXT) if kind_of(own.dtype) == "datetime" else own
 
 
 @_function("contains", least=2)
 def _contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return whether a text has another in it, or a list a value; `x IN $list` is written this way, too."""
+    """Return whether a text contains a text, or a list a value. DuckDB parses `x IN $list` as this function too."""
     first = reader.any(given[0])
     if isinstance(first, Constant) and isinstance(first.dtype, pl.List):
         return reader._inside([given[1], given[0]])
     if isinstance(first, Interval) or kind_of(first.dtype) in ("list", "array"):
         return _list_contains(reader, node, given)
-    return apply("contains", first, pattern=reader.text(given[1], "What is looked for"), literal=True)
+    return apply("contains", first, pattern=reader.text(given[1], "The text to find"), literal=True)
 
 
 @_function("position", "instr", "strpos", least=2)
 def _position(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return the place of a constant text in a text, from 1, and 0 if it is not there."""
-    own, wanted = reader.value(given[0]), reader.text(given[1], "What is looked for")
+    """Return the position of a constant text in a text, counted from 1, or 0 if it isn't there."""
+    own, wanted = reader.value(given[0]), reader.text(given[1], "The text to find")
     if not wanted:
-        raise reader.refuse(node, "What is looked for must not be empty.")
+        raise reader.refuse(node, "The text to find must not be empty.")
     before = apply("len_chars", apply("split_part", own, separator=wanted, index=0))
     found = apply("add", before, Constant(1, _INT))
     inside = apply("contains", own, pattern=wanted, literal=True)
@@ -795,13 +816,13 @@ def _split_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     own, separator = reader.value(given[0]), reader.text(given[1], "The separator")
     place = reader.whole(given[2], "The number of the part", low=-10_000, high=10_000)
     if place == 0 or not separator:
-        raise reader.refuse(node, "Parts are numbered from 1, and the separator must not be empty.")
+        raise reader.refuse(node, "The parts are numbered from 1, and the separator must not be empty.")
     part = apply("split_part", own, separator=separator, index=place - 1 if place > 0 else place)
     return _or_empty(own, part)
 
 
 def _or_empty(own: Expression, found: Expression) -> Expression:
-    """Return an empty text where nothing was found, null where there was nothing to look in."""
+    """Return what was found, or an empty text if nothing was found. The result is null where the input is null."""
     empty = apply("case", apply("is_null", own), Constant(None, _TEXT), Constant("", _TEXT))
     return apply("coalesce", found, empty)
 
@@ -823,12 +844,12 @@ def _matches(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 
 def _pattern(reader: Reader, given: Sequence[Node], options: int = 2) -> str:
-    """Return a constant pattern with its options, as the engine writes them."""
+    """Return a constant regular expression with its options in the engine's syntax."""
     pattern = reader.text(given[1], "A pattern")
-    said = reader.text(given[options], "Options of a pattern") if len(given) > options else ""
+    said = reader.text(given[options], "The options of a pattern") if len(given) > options else ""
     unknown = set(said) - set("cigsm")
     if unknown:
-        raise reader.refuse(given[options], "Options of a pattern are c, i, s, m, and g to replace all matches.")
+        raise reader.refuse(given[options], "The options of a pattern are c, i, s and m, and g to replace all matches.")
     flags = "".join(one for one in said if one in "is") + ("m" if "m" in said else "")
     return f"(?{flags}){pattern}" if flags else pattern
 
@@ -843,8 +864,8 @@ def _extract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("regexp_replace", least=3, most=4)
 def _regexp_replace(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     pattern = _pattern(reader, given, options=3)
-    every = len(given) > 3 and "g" in reader.text(given[3], "Options of a pattern")
-    value = re.sub(r"\\(\d)", r"${\1}", reader.text(given[2], "What is put in").replace("$", "$$"))
+    every = len(given) > 3 and "g" in reader.text(given[3], "The options of a pattern")
+    value = re.sub(r"\\(\d)", r"${\1}", reader.text(given[2], "The replacement").replace("$", "$$"))
     return apply("replace", reader.value(given[0]), pattern=pattern, value=value, literal=False, n=-1 if every else 1)
 
 
@@ -863,10 +884,10 @@ def _like_escape(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 
 def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case: bool) -> Expression:
-    """Return whether a text is like a constant pattern, where % is any text and _ any character."""
+    """Return whether a text matches a LIKE pattern, in which % stands for any text and _ for any character."""
     own, pattern = reader.value(given[0]), reader.text(given[1], "The pattern of LIKE")
     if len(escape) > 1:
-        raise reader.refuse(given[2], "ESCAPE is one character.")
+        raise reader.refuse(given[2], "ESCAPE must be a single character.")
     inner = pattern.strip("%")
     if not escape and not ignore_case and not set(inner) & set("%_"):
         starts, ends = pattern.startswith("%"), pattern.endswith("%")
@@ -892,7 +913,7 @@ def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case
 
 
 def _any_text(own: Expression) -> Expression:
-    """Return true in each row, null where there is no text."""
+    """Return true in each row, but null where the value is null."""
     return apply("case", apply("is_null", own), Constant(None, _TRUTH), Constant(True, _TRUTH))
 
 
@@ -925,9 +946,9 @@ _CLOCK = frozenset({"hour", "minute", "second"})
 def _part(reader: Reader, node: Node, own: Expression, name: str) -> Expression:
     part = _PARTS.get(name)
     if part is None:
-        raise reader.refuse(node, f"{name} is not a part of a date that can be asked for here.")
+        raise reader.refuse(node, f"{name} is not a part of a date that is supported here.")
     if kind_of(own.dtype) in ("time", "duration"):
-        raise reader.refuse(node, "Parts are taken of dates and timestamps, not of times and intervals.")
+        raise reader.refuse(node, "Parts can be extracted from dates and timestamps, not from times and intervals.")
     if part in _CLOCK and kind_of(own.dtype) == "date":
         own = apply("cast", own, to=pl.Datetime("us"))
     match part:
@@ -963,7 +984,7 @@ def _date_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 def _date_trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
     if part not in _PERIODS:
-        raise reader.refuse(node, f"Dates are cut to {', '.join(_PERIODS)}.")
+        raise reader.refuse(node, f"Dates can be truncated to {', '.join(_PERIODS)}.")
     own = reader.value(given[1])
     if part in _CLOCK and kind_of(own.dtype) == "date":
         own = apply("cast", own, to=pl.Datetime("us"))
@@ -972,17 +993,17 @@ def _date_trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("date_diff", "datediff", least=3)
 def _date_diff(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return how many borders between years, months or days lie between two points in time."""
+    """Return the number of boundaries of years, months, days and so on between two points in time."""
     part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
     first, second = reader.values(given[1:])
-    if part == "week":  # DuckDB counts whole weeks
+    if part == "week":  # DuckDB counts whole weeks, not boundaries
         days = apply("sub", _borders(reader, node, second, "day"), _borders(reader, node, first, "day"))
         return apply("truncdiv", days, Constant(7, _INT))
     return apply("sub", _borders(reader, node, second, part), _borders(reader, node, first, part))
 
 
 def _borders(reader: Reader, node: Node, own: Expression, part: str) -> Expression:
-    """Return the number of years, months or days since a fixed point in time."""
+    """Return the number of years, months, days and so on since a fixed point in time."""
     if part == "year":
         return apply("date_part", own, part="year")
     if part in ("month", "quarter"):
@@ -994,7 +1015,7 @@ def _borders(reader: Reader, node: Node, own: Expression, part: str) -> Expressi
         return days
     seconds = {"hour": 3600, "minute": 60, "second": 1}.get(part)
     if seconds is None:
-        raise reader.refuse(node, f"Differences are counted in {', '.join(_PERIODS)}.")
+        raise reader.refuse(node, f"Differences can be counted in {', '.join(_PERIODS)}.")
     return apply("floordiv", apply("epoch", own, unit="s"), Constant(seconds, _INT))
 
 
@@ -1029,7 +1050,7 @@ def _strftime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("strptime", "try_strptime", least=2)
 def _strptime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     format_ = reader.text(given[1], "A format")
-    if not re.search(r"%[HIMSTRpc]", format_):  # a day alone is its beginning
+    if not re.search(r"%[HIMSTRpc]", format_):  # a date without a time means midnight
         day = apply("parse_time", reader.value(given[0]), to=pl.Date(), format=format_)
         return apply("cast", day, to=pl.Datetime("us"))
     return apply("parse_time", reader.value(given[0]), to=pl.Datetime("us"), format=format_)
@@ -1040,7 +1061,7 @@ def _strptime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("list_extract", "list_element", "array_extract", "element_at", "struct_extract", least=2)
 def _extract_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return an element of a list, from 1, a field of a struct, or a character of a text."""
+    """Return an element of a list, counted from 1, a field of a struct, or a character of a text."""
     own = reader.value(given[0])
     if isinstance(own.dtype, pl.Struct):
         name = reader.text(given[1], "The name of a field")
@@ -1050,7 +1071,7 @@ def _extract_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if kind_of(own.dtype) in _TEXT_KINDS:
         return apply("slice", own, offset=place - 1 if place > 0 else place, length=1 if place else 0)
     if place == 0:
-        raise reader.refuse(node, "Elements are numbered from 1.")
+        raise reader.refuse(node, "The elements of a list are numbered from 1.")
     return apply("list_get", own, index=place - 1 if place > 0 else place)
 
 
@@ -1060,13 +1081,13 @@ def _list_contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if isinstance(own, Constant):
         return reader._inside([given[1], given[0]])
     if not isinstance(value, Constant):
-        raise reader.refuse(node, "What is looked for in a list must be a constant.")
+        raise reader.refuse(node, "The value to find in a list must be a constant.")
     return apply("list_contains", own, value=value)
 
 
 @_function("list_sum")
 def _list_sum(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    """Return the sum of a list of integers; of an empty one there is none."""
+    """Return the sum of a list of integers. The sum of an empty list is null."""
     own = reader.value(given[0])
     empty = apply("eq", apply("list_len", own), Constant(0, _INT))
     return apply("case", empty, Constant(None, _INT), apply("list_sum", own))

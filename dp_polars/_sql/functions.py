@@ -1,8 +1,11 @@
-"""`dp.register`: private aggregates as functions on a user's own DuckDB connection.
+"""`dp.register`: private aggregates as functions on a user's own DuckDB connection, and the local model beside them.
 
-A table macro asks one Python function, which runs the private question and returns the released rows. DuckDB calls that
-function as often as it likes (for each `repr`, each reference, each outer row of a correlated subquery): the answer to
-the same words is kept, so it is the same rows and costs nothing.
+A table macro calls one Python function, which releases the private query and returns the released rows. DuckDB calls
+that function as often as it likes: for each `repr`, each reference and each outer row of a correlated subquery. The
+answer to the same call is kept, so that it always has the same rows and costs nothing more.
+
+The functions of the local model are not charged: whoever holds the connection randomizes single values where they are.
+`df.dp.randomized_response` is the one that charges a session.
 """
 
 from __future__ import annotations
@@ -14,23 +17,41 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate
+from dp_polars._numbers import epsilon_of
+from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.session import Session
 from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
-from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.analysis import analyse
+from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.local_functions import NAMES as LOCAL
-from dp_polars._sql.local_functions import put_local
-from dp_polars._sql.relations import select_node
-from dp_polars._sql.syntax_tree import Node, column, fold, path_of, with_arguments
-from dp_polars._sql.templates import sql_text
+from dp_polars._sql.queries import plan_statement
+from dp_polars._sql.syntax_tree import Node, Parser, column, fold, path_of, select_node, with_arguments
 from dp_polars._sql.types import sql_type
 from dp_polars.errors import InvalidParameterError
+from dp_polars.mechanisms.frequencies import estimate_frequencies
+from dp_polars.mechanisms.randomized_response import Channel
+
+_TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[2] / "sql")
+"""Where the SQL templates are: in the installed package, or in `sql/` of the project."""
+
+
+def sql_text(name: str) -> str:
+    """Return a SQL template by its name."""
+    for place in _TEMPLATES:
+        path = place / f"{name}.sql"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise FileNotFoundError(f"dp_polars is installed without its SQL template {name}.sql.")
+
 
 _BOUNDS = (("lower", "upper"), ("lower", "upper", "second_lower", "second_upper"))  # for one column, for two
 _CHOICE = ("candidates", "score", "value", "lower", "upper")
@@ -89,33 +110,35 @@ _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, r
 
 
 class Functions:
-    """The functions of one registration; its guard says which tables are public and whose rows are whose."""
+    """The private aggregates that are registered on one connection."""
 
-    def __init__(self, connection: Any, session: Session) -> None:
-        self.guard = GuardedConnection(connection, session)
-        self._session = session
-        self._answers: dict[tuple[str, int], tuple[str, Callable[[], bytes], bytes]] = {}
+    def __init__(self, database: Database, session: Session) -> None:
+        self._database, self._session, self._parser = database, session, Parser()
+        self._answers: dict[tuple[str, int], _KeptAnswer] = {}
         self._lock = threading.Lock()
 
-    def ask(self, words: str) -> str:
-        """Return the released rows of a question as JSON; the same words, the same rows."""
-        key = (words, self.guard._declared)
+    def ask(self, call: str) -> str:
+        """Return the released rows for a call, which comes as JSON, as JSON. The same call gets the same rows."""
+        key = (call, self._database.declarations)
         with self._lock:
-            if key in self._answers:
-                text, source, state = self._answers[key]
-                if source() == state:
-                    return text
-            self._answers[key] = self._answered(json.loads(words))
-            return self._answers[key][0]
+            kept = self._answers.get(key)
+            if kept is None or kept.present_source() != kept.source:
+                kept = self._answers[key] = self._answer(json.loads(call))
+            return kept.rows
 
-    def _answered(self, words: dict[str, Any]) -> tuple[str, Callable[[], bytes], bytes]:
-        """Return the rows, and what names their source: now, and when they were made."""
+    def _answer(self, words: dict[str, Any]) -> _KeptAnswer:
+        """Release the private query that a call asks for."""
         function = words.pop("function")
         answer = _FUNCTIONS[function].answer
         keys = list(dict.fromkeys(words.pop("by")))
         if function in CHOICES and words["value"] is None and (words["lower"], words["upper"]) != (None, None):
-            raise InvalidParameterError(f"{function} has bounds of what is summed: say value := 'x' too.")
-        node = self._select(function, words, keys)
+            raise InvalidParameterError(
+                f"The bounds of {function} are for the column that is summed: name it with value := 'x'."
+            )
+        catalog = Catalog(self._database, self._session)
+        table = self._parser.table(_text(words.pop("source"), "The table"))
+        types = _key_types(catalog, table, keys)
+        node = self._select(function, table, words, types)
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
         if "second_lower" in words:
@@ -123,82 +146,74 @@ class Functions:
         if words.get("bounds") in ((None, None), ((None, None), (None, None))):
             del words["bounds"]
         if any(isinstance(bound, str) for bound in words.get("bounds", ())):
-            raise InvalidParameterError("Functions of dp.register answer with numbers; ask dates through dp.connect.")
+            raise InvalidParameterError(
+                "Functions of dp.register return numbers. For dates, use the same aggregate on a dp.connect connection."
+            )
         if isinstance(words.get("quantile"), list):
-            raise InvalidParameterError("dp_quantile answers one quantile; several are asked through dp.connect.")
+            raise InvalidParameterError(
+                "dp_quantile of dp.register returns one quantile. For several, use a dp.connect connection."
+            )
         if function in CHOICES and words.pop("confidence", None) is not None:
-            raise InvalidParameterError(f"{function} chooses a value; there is no interval for it.")
+            raise InvalidParameterError(f"{function} chooses a value, which has no interval. Leave confidence out.")
         if function == "dp_histogram" and words.get("confidence") is not None:
-            raise InvalidParameterError("dp_histogram has no interval here; ask df.dp.histogram for one.")
+            raise InvalidParameterError("dp_histogram has no interval here. Use df.dp.histogram for one.")
         if words.get("keys") is not None and keys:
-            words["keys"] = self._typed_keys(self._types(node["from_table"], keys), keys, words["keys"])
+            words["keys"] = self._public_keys(types, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
-        frame, name, source = self.guard._released(node, options)
-        names = {"dp_answer_0": answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
-        texts = self.guard._parser.texts(frame.rename(names, strict=False))
-        return json.dumps(texts), source, source()
+        planned = plan_statement(analyse(node, "", self._parser, catalog, {}), self._session, catalog, options)
+        (query,) = planned.queries
+        (frame,) = planned.release().values()
+        ((name, released),) = query.names().items()
+        names = {released: answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
+        rows = json.dumps(self._parser.texts(frame.rename(names, strict=False)))
+        return _KeptAnswer(rows, query.present_source, query.present_source())
 
-    def _select(self, function: str, words: dict[str, Any], keys: list[str]) -> Node:
-        """Return the SELECT that the words mean. Texts are parsed on their own and never pasted into others."""
-        parse = self.guard._parser
-        table = parse.table(_text(words.pop("source"), "the table"))
+    def _select(self, function: str, table: Node, words: dict[str, Any], keys: _KeyTypes) -> Node:
+        """Return the SELECT that a call means. Each text is parsed on its own and never pasted into another text."""
         answer = _FUNCTIONS[function].answer
-        types = self._types(table, keys)
-        for key, kind in zip(keys, types.values(), strict=bool(types)):
+        for key, kind in keys.items():
             if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
-                raise InvalidParameterError(f"{key} is the name of a key and of the answer; rename it in a view.")
+                raise InvalidParameterError(
+                    f"{key} is both a key and the name of an answer column; rename the key in a view."
+                )
             if isinstance(kind, str):
-                raise InvalidParameterError(f"{key} has the type {kind}, which can't be a key here.")
+                raise InvalidParameterError(f"{key} has the type {kind}, which can't be a key. Cast it in a view.")
+        parse = self._parser.expression
         where = words.pop("where", None)
         given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
-        values = [parse.expression(_text(value, "the column")) for value in given if value is not None]
-        call = parse.expression(f"{function}({', '.join('x' * len(values))})")
-        call = with_arguments(call, values)
+        values = [parse(_text(value, "The column")) for value in given if value is not None]
+        call = with_arguments(parse(f"{function}({', '.join('x' * len(values))})"), values)
         items: list[Node] = [column(name) for name in keys]
-        node = select_node(
-            [*items, call], table, parse.expression(_text(where, "where")) if where is not None else None
-        )
+        node = select_node([*items, call], table, None if where is None else parse(_text(where, "where")))
         return {**node, "group_expressions": items, "group_sets": [list(range(len(items)))] if items else []}
 
-    def _types(self, table: Node, keys: list[str]) -> dict[str, pl.DataType | str]:
-        """Return the types of key columns, or say which one there is not."""
-        found = Catalog(self.guard).table(path_of(table))
-        if found is None:
-            return {}  # it is refused where the question is read
-        known = {fold(name): one if isinstance(one, str) else one.dtype for name, one in found.columns.items()}
-        for key in keys:
-            if fold(key) not in known:
-                raise InvalidParameterError(
-                    f"by := names columns of the table, and {key} is none of {', '.join(known)}; make an expression a "
-                    "column of a view, or ask through dp.connect."
-                )
-        return {fold(key): known[fold(key)] for key in keys}
-
-    def _typed_keys(self, types: dict[str, pl.DataType | str], keys: list[str], given: Any) -> Any:
-        """Return public keys, which came as JSON, in the types of the table's columns."""
+    def _public_keys(self, types: _KeyTypes, given: Any) -> Any:
+        """Convert public keys, which came as JSON, to the types of the key columns."""
         rows = given if isinstance(given, list) else [given]
+        keys = list(types)
         if len(keys) == 1:
             values = [row.get(keys[0]) if isinstance(row, dict) else row for row in rows]
-            return self._in_type(values, keys[0], types)
+            return self._typed(values, keys[0], types)
         if not all(isinstance(row, dict) and set(row) == set(keys) for row in rows):
             raise InvalidParameterError(
-                f"keys for several columns is a list of structs with {', '.join(keys)}: keys := [{{'{keys[0]}': ...}}]."
+                f"keys for several columns must be a list of structs with {', '.join(keys)}: "
+                f"keys := [{{'{keys[0]}': ...}}]."
             )
-        typed = [self._in_type([row[key] for row in rows], key, types) for key in keys]
+        typed = [self._typed([row[key] for row in rows], key, types) for key in keys]
         return list(zip(*typed, strict=True))
 
-    def _in_type(self, values: list[Any], key: str, types: dict[str, pl.DataType | str]) -> list[Any]:
-        dtype = types[fold(key)]
-        kind = None if isinstance(dtype, str) else sql_type(dtype)
+    def _typed(self, values: list[Any], key: str, types: _KeyTypes) -> list[Any]:
+        dtype = types[key]
+        kind = None if dtype is None or isinstance(dtype, str) else sql_type(dtype)
         if kind is None:  # texts and values of an Enum
-            return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+            return [_json_text(value) for value in values]
         try:
-            return self.guard._parser.typed(values, kind)
+            return self._parser.typed(values, kind)
         except duckdb.Error:
-            raise InvalidParameterError(f"keys can't be read as {key}: {kind}.") from None
+            raise InvalidParameterError(f"keys can't be converted to the type of {key}, which is {kind}.") from None
 
     def budget(self) -> dict[str, Any]:
-        """Return what is used and left of the session."""
+        """Return what the session has spent and what remains."""
         remaining = self._session.remaining
         return {
             "used": self._session.spent.share,
@@ -210,10 +225,155 @@ class Functions:
         }
 
 
+@dataclass(frozen=True)
+class _KeptAnswer:
+    """The answer to a call, and the state of its table before and now. A changed table needs a new answer."""
+
+    rows: str
+    present_source: Callable[[], bytes]
+    source: bytes
+
+
+_KeyTypes = dict[str, pl.DataType | str | None]
+"""The types of key columns: a Polars type, the name of an unusable SQL type, or None if the table doesn't exist."""
+
+
+def _key_types(catalog: Catalog, table: Node, keys: list[str]) -> _KeyTypes:
+    """Return the types of key columns, or refuse a key that isn't a column."""
+    found = catalog.table(path_of(table))
+    if found is None:
+        return dict.fromkeys(keys)  # the analysis refuses the table
+    known = {fold(name): one if isinstance(one, str) else one.dtype for name, one in found.columns.items()}
+    for key in keys:
+        if fold(key) not in known:
+            raise InvalidParameterError(
+                f"by := must name columns of the table, and {key} is none of {', '.join(known)}. Make an expression a "
+                "column of a view, or use a dp.connect connection."
+            )
+    return {key: known[fold(key)] for key in keys}
+
+
+def _text(given: Any, what: str) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidParameterError(f"{what} must be given as text.")
+    return given
+
+
+def _json_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+# ---------------------------------------------------------------------- the local model
+
+_LOCAL = ("dp_randomized_response", "dp_respond", "dp_frequencies")
+"""The Python functions of the local model."""
+_BOOLEANS = [False, True, None]
+
+
+def _register_local(connection: Any) -> None:
+    """Put `dp_randomized_response` and `dp.dp_estimate_frequencies` on a connection that has the catalog dp."""
+    # With side effects DuckDB neither computes a call with constant arguments once nor merges calls of several rows.
+    varying: dict[str, Any] = {"side_effects": True, "null_handling": "special", "type": "arrow"}
+    connection.create_function(_LOCAL[0], _respond_boolean, ["BOOLEAN", "DOUBLE"], "BOOLEAN", **varying)
+    connection.create_function(_LOCAL[1], _respond_place, ["INTEGER", "INTEGER", "DOUBLE"], "INTEGER", **varying)
+    connection.create_function(_LOCAL[2], _frequencies, ["VARCHAR"], "VARCHAR", side_effects=True)
+    connection.execute(sql_text("randomized_response"))
+    connection.execute(sql_text("frequencies").format(names=sql_text("names")))
+
+
+def _respond_boolean(values: Any, epsilons: Any) -> Any:
+    """Randomize a column of Booleans. Null is a category too, because whether someone answered is private."""
+    codes = np.array([_BOOLEANS.index(value) for value in values.to_pylist()], np.int64)
+    answers = _responses(codes, np.full(len(codes), len(_BOOLEANS)), epsilons)
+    return pl.Series([_BOOLEANS[code] for code in answers.tolist()], dtype=pl.Boolean).to_arrow()
+
+
+def _respond_place(places: Any, sizes: Any, epsilons: Any) -> Any:
+    """Randomize positions among categories, counted from 1. Null means a value that is not among the categories."""
+    sizes = np.array([size or 0 for size in sizes.to_pylist()], np.int64)
+    if (sizes < 2).any():
+        raise InvalidParameterError("categories must be at least two different values: [..., ...].")
+    codes = np.array([0 if place is None else place for place in places.to_pylist()], np.int64) - 1
+    return pl.Series(_responses(codes, sizes, epsilons) + 1).cast(pl.Int32).to_arrow()
+
+
+def _responses(codes: Any, sizes: Any, epsilons: Any) -> Any:
+    losses = epsilons.to_pylist()
+    if any(loss is None for loss in losses):
+        raise InvalidParameterError("dp_randomized_response needs an epsilon for every row.")
+    answers = np.empty(len(codes), np.int64)
+    given = np.array(losses, np.float64)
+    for size, loss in sorted(set(zip(sizes.tolist(), losses, strict=True))):
+        rows = (sizes == size) & (given == loss)
+        channel = Channel(size=size, epsilon=epsilon_of(loss))
+        answers[rows] = channel.respond_to_any(codes[rows], SYSTEM_BITS)
+    return answers
+
+
+def _frequencies(call: str) -> str:
+    """Estimate frequencies from the counts of responses by group, from JSON to JSON. Values are DuckDB's texts."""
+    said = json.loads(call, parse_float=str)
+    rows, by = said["rows"] or [], [fold(name) for name in dict.fromkeys(said["by"])]
+    names = {fold(name): name for row in rows[:1] for name in row}
+    missing = [name for name in by if rows and name not in names]
+    if missing:
+        raise InvalidParameterError(f"by := must name columns of the table, and {', '.join(missing)} is none of them.")
+    columns = {name: [_json_text(row[names[name]]) for row in rows] for name in by}
+    kinds = {**dict.fromkeys(by, pl.String), "dp_response": pl.String}
+    texts = pl.DataFrame({**columns, "dp_response": [_json_text(row["dp_response"]) for row in rows]}, schema=kinds)
+    counts = [row["dp_responses"] for row in rows]
+    responses = texts[np.repeat(np.arange(len(rows)), counts)]
+    frame = estimate_frequencies(
+        responses,
+        "dp_response",
+        by=by or None,
+        epsilon=_number(said["epsilon"]),
+        resample=_number(said["resample"]),
+        categories=_categories(said["categories"], said["type"]),
+        confidence=_number(said["confidence"]),
+        nonnegative=said["nonnegative"] or False,
+    )
+    frame = frame.rename({"category": "dp_response", **{name: names[name] for name in by}})
+    return json.dumps([{name: _json_text(value) for name, value in row.items()} for row in frame.to_dicts()])
+
+
+def _categories(given: Any, kind: str) -> Any:
+    """Return categories as texts of the column's type. By default BOOLEAN and ENUM have all their values and null."""
+    if given is None:
+        values = ["false", "true"] if kind == "BOOLEAN" else _enum_values(kind)
+        return None if values is None else [*values, None]
+    if not isinstance(given, list):
+        raise InvalidParameterError("categories must be a list: categories := ['a', 'b'].")
+    texts = f"SELECT CAST(CAST(unnest($texts::VARCHAR[]) AS {kind}) AS VARCHAR)"
+    try:
+        rows = duckdb.connect(":memory:").execute(texts, {"texts": [_json_text(value) for value in given]}).fetchall()
+    except duckdb.Error:
+        raise InvalidParameterError(f"categories can't be converted to {kind}.") from None
+    return [row[0] for row in rows]
+
+
+def _enum_values(kind: str) -> list[str] | None:
+    """Return the values of an ENUM type by the name that DuckDB writes, or None for any other type."""
+    if not kind.upper().startswith("ENUM("):
+        return None
+    rows = duckdb.connect(":memory:").execute(f"SELECT unnest(enum_range(NULL::{kind}))::VARCHAR").fetchall()
+    return [row[0] for row in rows]
+
+
+def _number(value: Any) -> Fraction | None:
+    try:
+        return None if value is None else Fraction(str(value))
+    except ValueError:
+        raise InvalidParameterError("epsilon, resample and confidence must be numbers.") from None
+
+
+# ---------------------------------------------------------------------- registration
+
+
 def _remove(connection: Any) -> None:
-    """Take the Python functions off a connection, if it has them and is still open."""
-    for name in ("dp_ask", "dp_budget", *LOCAL):
-        with contextlib.suppress(Exception):  # DuckDB has no way to ask whether a function was made from Python
+    """Remove the Python functions from a connection, if it has them and is still open."""
+    for name in ("dp_ask", "dp_budget", *_LOCAL):
+        with contextlib.suppress(Exception):  # DuckDB can't tell whether a function was created from Python
             connection.remove_function(name)
 
 
@@ -223,26 +383,21 @@ def _remove_from(reference: weakref.ref[Any]) -> None:
         _remove(connection)
 
 
-def _text(given: Any, what: str) -> str:
-    if not isinstance(given, str) or not given.strip():
-        raise InvalidParameterError(f"{what} is given as text.")
-    return given
-
-
 def register(connection: Any, session: Session) -> GuardedConnection:
     """Put `dp.dp_count`, `dp.dp_sum`, `dp.dp_median` and all other private aggregates on a DuckDB connection.
 
     Parameters
     ----------
     connection
-        The user's open DuckDB connection; every cursor and tool that holds it can call the functions.
+        The user's open DuckDB connection. Every cursor and every tool that holds it can call the functions.
     session
-        The session that pays and says whose rows are.
+        The session that is charged, and whose terms name the unit.
 
     Returns
     -------
     GuardedConnection
-        The guard behind the functions: `.public(...)` and `.private(...)` declare tables, `.sql(...)` asks too.
+        A guarded connection to the same database. Its `.public(...)` and `.private(...)` declare tables for the
+        functions too.
 
     Examples
     --------
@@ -253,15 +408,15 @@ def register(connection: Any, session: Session) -> GuardedConnection:
     >>> con.sql("FROM dp.dp_count('visits', by := 'kind', keys := [0, 1, 2], epsilon := 0.5)").columns
     ['kind', 'count']
     """
-    functions = Functions(connection, session)
+    database = Database(connection)
+    functions = Functions(database, session)
     _remove(connection)
-    atexit.register(
-        _remove_from, weakref.ref(connection)
-    )  # DuckDB 2.0 complains at exit about connections that still have some
+    # DuckDB 2.0 complains at exit about connections that still have Python functions.
+    atexit.register(_remove_from, weakref.ref(connection))
     connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
     connection.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
     connection.execute(sql_text("attach"))
-    put_local(connection)
+    _register_local(connection)
     for name, function in _FUNCTIONS.items():
         connection.execute(function.text(name))
-    return functions.guard
+    return GuardedConnection(database, session)

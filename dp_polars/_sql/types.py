@@ -1,14 +1,19 @@
-"""SQL types and the Polars types that hold the same values.
+"""Match SQL types with the Polars types that hold the same values.
 
-A column of a type that has no counterpart here can't be used over private rows: bytes, bits, maps, unions, intervals,
-variants and numbers of any length. Integers of 128 bits are read as decimals of 38 digits.
+Columns of other types can't be used over private rows: binary data, bit strings, maps, unions, intervals, variants and
+integers of unlimited length. 128-bit integers are read as decimals with 38 digits.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
+
+from dp_polars.errors import InvalidParameterError
+
+TEXT = "VARCHAR"
 
 _PLAIN: dict[str, pl.DataType] = {
     "BOOLEAN": pl.Boolean(),
@@ -20,45 +25,39 @@ _PLAIN: dict[str, pl.DataType] = {
     "USMALLINT": pl.UInt16(),
     "UINTEGER": pl.UInt32(),
     "UBIGINT": pl.UInt64(),
-    "HUGEINT": pl.Decimal(38, 0),
-    "UHUGEINT": pl.Decimal(38, 0),
     "FLOAT": pl.Float32(),
     "DOUBLE": pl.Float64(),
-    "VARCHAR": pl.String(),
+    TEXT: pl.String(),
+    "DATE": pl.Date(),
+    "TIMESTAMP": pl.Datetime("us"),
+    "TIME": pl.Time(),
+    "HUGEINT": pl.Decimal(38, 0),
+    "UHUGEINT": pl.Decimal(38, 0),
     "UUID": pl.String(),
     "JSON": pl.String(),
-    "DATE": pl.Date(),
-    "TIME": pl.Time(),
     "TIME_NS": pl.Time(),
-    "TIMESTAMP": pl.Datetime("us"),
     "TIMESTAMP_S": pl.Datetime("us"),
     "TIMESTAMP_MS": pl.Datetime("us"),
     "TIMESTAMP_NS": pl.Datetime("ns"),
     "TIMESTAMP WITH TIME ZONE": pl.Datetime("us", "UTC"),
 }
-_ALONE = frozenset(
+_DECLARABLE = tuple(_PLAIN)[: tuple(_PLAIN).index("TIME") + 1]
+"""The types that the columns of a text file may have. Each is the only name here of its Polars type, except VARCHAR."""
+_CONVERTED = frozenset(
     {"HUGEINT", "UHUGEINT", "TIME", "TIME_NS", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
 )
-"""Types that are converted when they are read, and so can't be inside of lists and structs."""
-_SQL: dict[type[pl.DataType], str] = {
-    pl.Boolean: "BOOLEAN",
-    pl.Int8: "TINYINT",
-    pl.Int16: "SMALLINT",
-    pl.Int32: "INTEGER",
-    pl.Int64: "BIGINT",
-    pl.UInt8: "UTINYINT",
-    pl.UInt16: "USMALLINT",
-    pl.UInt32: "UINTEGER",
-    pl.UInt64: "UBIGINT",
-    pl.Float32: "FLOAT",
-    pl.Float64: "DOUBLE",
-    pl.Date: "DATE",
-    pl.Time: "TIME",
-}
+"""Types that are converted when a column is read, and so can't be inside lists and structs."""
+_SQL = {type(_PLAIN[name]): name for name in _DECLARABLE if name not in (TEXT, "TIMESTAMP")}
+_SYNONYMS = {
+    "BOOL": "BOOLEAN", "INT": "INTEGER", "REAL": "FLOAT", "TEXT": TEXT, "STRING": TEXT, "DATETIME": "TIMESTAMP",
+}  # fmt: skip
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*(?:\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\))?", re.IGNORECASE)
+_ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)", re.IGNORECASE)
+_MOST_DIGITS = 38
 
 
 def polars_type(kind: Any) -> pl.DataType | None:
-    """Return the Polars type for a type object of DuckDB, None if the language of private rows has no such type.
+    """Return the Polars type for a DuckDB type object, or None if values of the type can't be used over private rows.
 
     Examples
     --------
@@ -86,15 +85,42 @@ def polars_type(kind: Any) -> pl.DataType | None:
 
 
 def _inside(kind: Any) -> pl.DataType | None:
-    """Return the Polars type of what a list or a struct holds."""
-    return None if kind.id == "enum" or str(kind) in _ALONE else polars_type(kind)
+    """Return the Polars type for the elements of a list or the fields of a struct."""
+    return None if kind.id == "enum" or str(kind) in _CONVERTED else polars_type(kind)
 
 
 def sql_type(dtype: pl.DataType) -> str | None:
-    """Return the SQL type in which a text constant is read for a column of a Polars type; None if there is none."""
+    """Return the SQL type to which a text constant is cast beside a column of a Polars type, or None for no cast."""
     if isinstance(dtype, pl.Decimal):
         return f"DECIMAL({dtype.precision}, {dtype.scale})"
     if isinstance(dtype, pl.Datetime):
         named = "TIMESTAMP_NS" if dtype.time_unit == "ns" else "TIMESTAMP"
         return named if dtype.time_zone is None else "TIMESTAMPTZ"
     return _SQL.get(dtype.base_type())
+
+
+def declared_type(text: str) -> tuple[str, pl.DataType]:
+    """Return the standard name and the Polars type for the declared type of a text file's column.
+
+    >>> declared_type("decimal(9,2)")
+    ('DECIMAL(9, 2)', Decimal(precision=9, scale=2))
+    """
+    name = str(text).strip()
+    upper = _SYNONYMS.get(name.upper(), name.upper())
+    if upper in _DECLARABLE:
+        return upper, _PLAIN[upper]
+    decimal, enum = _DECIMAL.fullmatch(name), _ENUM.fullmatch(name)
+    if decimal:
+        precision = int(decimal[1] or 18)
+        scale = int(decimal[2] or (0 if decimal[1] else 3))
+        if 1 <= precision <= _MOST_DIGITS and scale <= precision:
+            return f"DECIMAL({precision}, {scale})", pl.Decimal(precision, scale)
+    if enum:
+        values = [one.replace("''", "'") for one in re.findall(r"'((?:[^']|'')*)'", enum[1])]
+        if len(set(values)) == len(values):
+            listed = ", ".join("'" + one.replace("'", "''") + "'" for one in values)
+            return f"ENUM({listed})", pl.Enum(values)
+    raise InvalidParameterError(
+        f"{name!r} is not a type for a column of a text file. The types are {', '.join(_DECLARABLE)}, DECIMAL(9, 2) "
+        "and ENUM('a', 'b')."
+    )

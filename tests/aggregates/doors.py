@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._sql import answers as asking
+from dp_polars._sql import queries as sql_queries
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
@@ -124,12 +124,12 @@ class InParts(Guarded):
     """`dp.connect`, where memory is short: rows are bounded in parts."""
 
     def ask(self, *given, **words):
-        honest = asking.parts_for
-        asking.parts_for = lambda *_: 3
+        honest = sql_queries.parts_for
+        sql_queries.parts_for = lambda *_: 3
         try:
             return super().ask(*given, **words)
         finally:
-            asking.parts_for = honest
+            sql_queries.parts_for = honest
 
 
 DOORS = [Polars, Lazy, Guarded, Functions, InParts]

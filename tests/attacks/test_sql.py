@@ -37,7 +37,7 @@ def session(**words):
 
 
 def outcome(con, query, **words):
-    """Return what an observer sees of a statement beside its noisy numbers."""
+    """Return everything that an observer sees of a statement, except its noisy numbers."""
     try:
         answer = con.sql(query, **{"epsilon": 1e-3, **words})
     except dp.DPError as error:
@@ -46,7 +46,7 @@ def outcome(con, query, **words):
 
 
 def same(query, **words):
-    """Return the outcome that is the same with and without the chosen value, on connections that stay open."""
+    """Return the outcome with and without the chosen value, which must be the same, on connections that stay open."""
     raw = database()
     con = dp.connect(raw, session()).public("lookup")
     outcomes = [outcome(con, query.format(value=value), **words) for value in (THERE, GONE)]
@@ -57,7 +57,7 @@ def same(query, **words):
     return outcomes[0][0]
 
 
-# ---------------------------------------------------------------------- failures that a person's value decides
+# ---------------------------------------------------------------------- failures that depend on one person's value
 
 CASTS = "(SELECT user_id, CASE WHEN {value} THEN 'x' ELSE '1' END AS s FROM visits)"
 
@@ -72,7 +72,7 @@ CASTS = "(SELECT user_id, CASE WHEN {value} THEN 'x' ELSE '1' END AS s FROM visi
     ],
 )
 def test_a_cast_that_fails_for_one_row_is_null_there_whatever_it_is_shared_with(asked):
-    """DuckDB's optimizer lifted casts that occur twice out of TRY."""
+    """DuckDB's optimizer moved casts that occur twice out of TRY."""
     assert same(asked) == "answered"
 
 
@@ -144,7 +144,7 @@ GROWING = {
 
 @pytest.mark.parametrize("how", GROWING)
 def test_no_text_grows_until_memory_is_gone(how):
-    """In a process with 3 GB: it must end the same way with and without the chosen value, and not by dying."""
+    """A process with 3 GB must end in the same way with and without the chosen value, and it must not crash."""
     body = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.attacks.test_sql import GROWING, GONE, THERE, database, outcome, session
@@ -171,7 +171,7 @@ def test_a_join_has_the_types_of_its_parameters(join):
     assert same(asked, params={"a": "", "b": "1"}) == "answered"
 
 
-# ---------------------------------------------------------------------- texts of errors
+# ---------------------------------------------------------------------- error messages
 
 
 def test_nothing_is_run_before_the_charge_and_no_error_quotes_a_value():
@@ -231,7 +231,7 @@ def test_functions_know_the_table_by_every_name():
 
 
 def test_a_declaration_does_not_outlive_its_database(tmp_path):
-    """Another file that is attached under the same name is another table."""
+    """A table of another file that is attached under the same name is another table."""
     for name, value in (("one", 1), ("two", 2)):
         with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as file:
             file.execute(f"CREATE TABLE t AS SELECT {value} AS user_id")
@@ -287,7 +287,7 @@ def test_no_macro_of_the_database_is_called_whatever_its_name():
 
 
 def test_macros_do_not_switch_caps_off(tmp_path):
-    """One person with 1,000 rows counts once, whatever macros there are, in one part and in several."""
+    """One person with 1,000 rows counts once, whatever macros exist, in one part and in several."""
     raw = duckdb.connect(str(tmp_path / "caps.duckdb"))
     raw.execute("CREATE TABLE visits AS SELECT 1 AS user_id, i % 10 AS q FROM range(1000) t(i)")
     raw.execute("SET memory_limit = '64MB'")
@@ -348,7 +348,7 @@ def test_settings_of_the_connection_change_no_answer():
     assert con.sql(asked.format("qty / 2 = 0.5")).fetchall() == con.sql(asked.format("qty = 1")).fetchall()
 
 
-# ---------------------------------------------------------------------- small ones
+# ---------------------------------------------------------------------- other attacks
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_functions_take_an_expression_and_nothing_after_it(words):
     raw = database()
     paying = session()
     dp.register(raw, paying)
-    with pytest.raises(duckdb.Error, match=r"expression|not SQL"):
+    with pytest.raises(duckdb.Error, match=r"expression|can't parse"):
         raw.sql(f"FROM dp.dp_sum('visits', {words}, 0, 1, epsilon := 0.1)").fetchall()
     assert not paying.releases
 
@@ -400,7 +400,7 @@ def test_no_sample_stands_below_a_release():
 
 @pytest.mark.parametrize("source", ["generated", "view"])
 def test_what_a_table_computes_fails_for_all_conditions_or_for_none(source):
-    """A condition that DuckDB applied first decided whether a generated column, or one of a view, met the bad row."""
+    """A condition applied by DuckDB once decided whether a generated or view column was computed on the bad row."""
     raw = duckdb.connect()
     computed = "code BIGINT GENERATED ALWAYS AS (CAST(note AS BIGINT))" if source == "generated" else "other BIGINT"
     raw.execute(f"CREATE TABLE t (user_id BIGINT, cents BIGINT, note VARCHAR, {computed})")

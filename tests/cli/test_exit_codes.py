@@ -26,7 +26,7 @@ REFUSALS = {
     "no such table": ("SELECT dp_count(*) FROM q", PAYING, "there are visits."),
     "rows": ("SELECT * FROM visits", PAYING, "private rows"),
     "no SQL": ("SELECT dp_count(* FROM", PAYING, "syntax error"),
-    "two statements": ("SELECT 1; SELECT 2", TERMS, "One statement"),
+    "two statements": ("SELECT 1; SELECT 2", TERMS, "one statement at a time"),
     "unit typo": ("SELECT dp_count(*) FROM visits", ["--unit", "usr", "--epsilon", "1", "--spend", "1"], "--unit-of"),
     "no unit": (COUNT, ["--epsilon", "1", "--spend", "1"], "--unit COLUMN"),
     "no budget": (COUNT, ["--unit", "user_id", "--spend", "1"], "--epsilon 1"),

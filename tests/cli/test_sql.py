@@ -10,7 +10,7 @@ import pytest
 from dp_polars._cli.arguments import SessionArguments
 from dp_polars._cli.sql import read
 from dp_polars._session.session import Session
-from dp_polars._sql.file_sources import OpenedFile
+from dp_polars._sql.files import OpenedFile
 from dp_polars.errors import LedgerMismatch
 from tests.cli.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put, typed
 

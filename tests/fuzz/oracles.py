@@ -24,8 +24,8 @@ from dp_polars._expressions import Column
 from dp_polars._expressions.check import check_expressions
 from dp_polars._expressions.hostile import hostile
 from dp_polars._sql.expressions import Reader
+from dp_polars._sql.scope import Scope, ScopeTable
 from dp_polars._sql.syntax_tree import Parser
-from dp_polars._sql.tables import Scope, Table
 from dp_polars._sql.types import polars_type
 from tests.expressions.test_evidence import bits as bits_of
 from tests.fuzz.grammar_sql import COLUMNS, UNUSABLE
@@ -105,7 +105,7 @@ class SqlExpressions:
         known = {name: polars_type(kind) for name, kind in types.items()}
         self._rows = hostile_rows({**known, "money": pl.Float64()})
         columns = {name: Column(name, dtype) for name, dtype in self._rows.schema.items()}
-        self._scope = Scope((Table("people", {**columns, **UNUSABLE}),), "")
+        self._scope = Scope((ScopeTable("people", {**columns, **UNUSABLE}),), "")
         self._parser = Parser()
 
     def __call__(self, text):
@@ -316,7 +316,7 @@ class Neighbour:
             if new and self.session.spent.epsilon - before < price * 0.999 and not any(one.stored for one in releases):
                 raise Finding("charge: less than the declared price")
         except dp.DPError as error:
-            above = isinstance(error, dp.StatementNotAllowed) and str(error).startswith("What stands above")
+            above = isinstance(error, dp.StatementNotAllowed) and str(error).startswith("The SQL above")
             end = ("answered", "failed above") if above else ("refused", type(error).__name__, str(error))
             texts.append(str(error))
             if isinstance(error, dp.EngineError | dp.SessionClosed):

@@ -26,9 +26,9 @@ def planted(statements, monkeypatch):
 
     def plant(answer):
         def sql(con, query, **_):
-            return answer(con._raw, con)
+            return answer(con._database.connection, con)
 
-        monkeypatch.setattr(dp.sql.connection.GuardedConnection, "sql", sql)
+        monkeypatch.setattr("dp_polars._sql.connection.GuardedConnection.sql", sql)
         statements._renew()
         return statements
 

@@ -472,10 +472,10 @@ def tables_kept_by_their_spelling(patch: Patch) -> None:
 
     def by_spelling(self, key, path):
         known = honest(self, key, path)
-        return replace(known, public=path in self._guard.__dict__.setdefault("spelled", set()))
+        return replace(known, public=path in self._database.__dict__.setdefault("spelled", set()))
 
     def public(self, *names):
-        self.__dict__.setdefault("spelled", set()).update(tuple(name.split(".")) for name in names)
+        self._database.__dict__.setdefault("spelled", set()).update(tuple(name.split(".")) for name in names)
         return self
 
     patch.setattr(catalog.Catalog, "_known", by_spelling)
@@ -491,12 +491,12 @@ def ordinary_sql_on_the_users_connection(patch: Patch) -> None:
     guards = []
     honest = connection.GuardedConnection.__init__
 
-    def noted(self, database, paying):
-        honest(self, database, paying)
+    def noted(self, database, paying, **options):
+        honest(self, database, paying, **options)
         guards.append(self)
 
     patch.setattr(connection.GuardedConnection, "__init__", noted)
-    patch.setattr(sandbox, "shared_sandbox", lambda: guards[-1]._raw.cursor())
+    patch.setattr(sandbox, "shared_sandbox", lambda: guards[-1]._database.connection.cursor())
 
 
 def any_column_may_be_the_unit(patch: Patch) -> None:

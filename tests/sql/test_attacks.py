@@ -1,4 +1,4 @@
-"""What attackers tried on the guarded connection, and what keeps it out."""
+"""Attacks on guarded connections, and the errors that stop them."""
 
 import duckdb
 import numpy as np
@@ -53,7 +53,7 @@ def test_names_of_parameters_are_names(con, session):
     query = f'SELECT $a AS a, $"{name}" AS b, \'\n, $"{name}" AS q --\' AS c'
     with pytest.raises(dp.DPError, match="name of a parameter"):
         con.sql(query, params={"a": 1, name: 2})
-    with pytest.raises(dp.DPError, match=r"name of a parameter|No value|change of its meaning"):
+    with pytest.raises(dp.DPError, match=r"name of a parameter|No value|changing its meaning"):
         con.sql(query, params={"a": 1})
     assert not session.releases
 
@@ -146,11 +146,11 @@ def test_intervals_are_refused_before_the_charge(con, session):
     assert not session.releases
 
 
-# ---------------------------------------------------------------- a third attacker
+# ---------------------------------------------------------------- names, memory and functions
 
 
 def test_a_name_means_one_table_only(raw, con):
-    """A registered frame is not the table of the same name in a schema, and is found by no other name."""
+    """A registered frame is not the table of the same name in a schema, and has no other name."""
     con.public("main.lookup")
     con.register("lookup", VISITS)
     assert con.sql("SELECT * FROM main.lookup").columns == ["region", "zone"]
@@ -178,12 +178,12 @@ def test_the_name_of_a_table_is_nothing_else(con, name):
 
 
 def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, monkeypatch):
-    from dp_polars._sql import answers as asking
+    from dp_polars._sql import queries as sql_queries
 
-    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
+    monkeypatch.setattr(sql_queries, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit="user_id", max_rows_per_group=100)
-    guard = dp.connect(con._raw, paying)
+    guard = dp.connect(con._database.connection, paying)
     expected = [(VISITS.filter(VISITS["qty"] >= 2).height,)]
     for query, values in (
         ("?", [2]),
@@ -196,9 +196,9 @@ def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, m
 
 
 def test_rows_as_units_are_counted_once_in_parts(raw, monkeypatch):
-    from dp_polars._sql import answers as asking
+    from dp_polars._sql import queries as sql_queries
 
-    monkeypatch.setattr(asking, "parts_for", lambda *_: 3)
+    monkeypatch.setattr(sql_queries, "parts_for", lambda *_: 3)
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, unit=dp.ROW)
     guard = dp.connect(raw, paying).public("lookup")
@@ -236,7 +236,7 @@ def test_a_declaration_makes_earlier_answers_of_functions_old(raw, session):
     assert len(session.releases) == 2
 
 
-@pytest.mark.parametrize(("values", "message"), [("'sum'", "name of a key and of the answer"), ("'blob'", "BLOB")])
+@pytest.mark.parametrize(("values", "message"), [("'sum'", "both a key and the name of an answer"), ("'blob'", "BLOB")])
 def test_functions_refuse_keys_before_the_charge(raw, session, values, message):
     raw.execute("CREATE TABLE odd AS SELECT 1 AS user_id, 2 AS sum, 'x'::BLOB AS blob, 3 AS v")
     dp.register(raw, session)
@@ -264,7 +264,7 @@ def test_a_time_that_no_clock_shows_is_null_and_nothing_else_happens(raw):
 
 
 def test_texts_do_not_grow_without_bounds(session):
-    """No TRY catches that memory is exhausted by the text of one person: what grows is cut."""
+    """TRY can't catch memory that runs out over one person's text, so texts that grow are cut."""
     frame = pl.DataFrame({"user_id": range(200), "s": ["a", ""] * 100})
     con = dp.connect(None, session)
     con.register("growing", frame)

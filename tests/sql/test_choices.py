@@ -1,4 +1,4 @@
-"""Choices in SQL, through both doors, whole and in parts: the answers, plans, prices and refusals of frames."""
+"""Choices in SQL: statements and functions give the same answers, plans, prices and errors as frames."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ from tests.choices.test_choices import KINDS, REGIONS, ROWS
 from tests.choices.test_choices import ranked as plain
 
 EPSILON = HUGE
-"""A candidate weighs exp(25) times as much, or more, for each row that it is ahead by; counts are off with 1e-20."""
+"""Each row by which a candidate leads multiplies its weight by at least exp(25). Counts are off with 1e-20."""
 OWNED = ROWS.drop_nulls("who")
 PLACES = pl.Enum(REGIONS)
 
@@ -37,7 +37,7 @@ def paying():
 
 @pytest.fixture(params=[1, 3], ids=["whole", "in parts"])
 def con(request, paying, monkeypatch):
-    monkeypatch.setattr("dp_polars._sql.answers.parts_for", lambda *_: request.param)
+    monkeypatch.setattr("dp_polars._sql.queries.parts_for", lambda *_: request.param)
     return dp.connect(raw_connection(), paying)
 
 
@@ -48,7 +48,7 @@ def functions(paying):
     return raw
 
 
-# ---------------------------------------------------------------------- what is chosen
+# ---------------------------------------------------------------------- answers
 
 Q = pl.col("n")
 CALLS = [
@@ -85,7 +85,7 @@ def literal(value):
 
 
 def on_frame(name, column, words, summed, epsilon=EPSILON):
-    """Return the answer of a frame as rows: the keys, and the candidate or the list of them."""
+    """Return the answer of a frame as rows of the keys and the chosen candidate, or the list of candidates."""
     given = {"epsilon": epsilon, **words}
     if summed:
         given["score"] = dp.sum(summed["value"], bounds=summed["bounds"])
@@ -100,7 +100,7 @@ def on_frame(name, column, words, summed, epsilon=EPSILON):
 
 
 def statement(name, column, words, summed, epsilon=EPSILON):
-    """Return the SELECT of a choice."""
+    """Return a SELECT with a choice."""
     options = {option: value for option, value in words.items() if option not in ("by", "k")}
     arguments = [column, *([str(words["k"])] if "k" in words else [])]
     if summed:
@@ -230,7 +230,7 @@ def test_one_spend_is_shared_by_all_private_aggregates():
     paying = session(epsilon=1)
     con = dp.connect(raw_connection(), paying)
     con.sql("SELECT dp_noisy_max(kind), dp_count(*), dp_top_k(place, 2), dp_count_units() FROM rows", epsilon=0.4)
-    # Counts of the same rows are one release; each choice is one.
+    # Counts of the same rows share one release, and each choice is a release.
     assert sorted(float(entry.cost.epsilon) for entry in paying.releases) == pytest.approx([0.1, 0.1, 0.2])
     asked = "SELECT dp_noisy_max(kind, epsilon := 0.3), dp_noisy_min(place, epsilon := 0.4) FROM rows"
     with pytest.raises(dp.BudgetExceeded):
@@ -301,7 +301,7 @@ def test_rows_as_units_and_several_unit_columns():
         assert dict(found) == {group[0]: values for group, values in by.items()}
 
 
-# ---------------------------------------------------------------------- refused
+# ---------------------------------------------------------------------- errors
 
 REFUSED = [
     ("dp_noisy_max(*)", "dp_noisy_max needs a column: dp_noisy_max"),
@@ -379,12 +379,12 @@ def test_refusals_say_why_and_cost_nothing(call, message):
         ("dp_noisy_max('rows', '3')", "dp_noisy_max needs a column"),
         ("dp_noisy_max('rows', NULL)", "needs a column|given as text"),
         ("dp_noisy_max('rows', 'who')", "reads the unit column"),
-        ("dp_noisy_max('rows', 'kind, n')", "An expression was expected"),
+        ("dp_noisy_max('rows', 'kind, n')", "Expected a single expression"),
         ("dp_noisy_max('rows', 'kind', candidates := ['a'])", "candidates= can't be read as kind"),
         ("dp_noisy_max('rows', 'kind', candidates := 3)", "candidates= is a list"),
         ("dp_noisy_max('rows', 'kind', value := 'n')", "bounds"),
         ("dp_noisy_max('rows', 'kind', value := 'n', lower := 5, upper := 0)", "lower < upper"),
-        ("dp_noisy_max('rows', 'kind', lower := 0, upper := 5)", "bounds of what is summed"),
+        ("dp_noisy_max('rows', 'kind', lower := 0, upper := 5)", "for the column that is summed"),
         ("dp_noisy_max('rows', 'kind', value := 'n', lower := 0, upper := 5, score := 'rows')", "not by both"),
         ("dp_noisy_max('rows', 'kind', confidence := 0.9)", "no interval"),
         ("dp_noisy_max('rows', 'kind', mechanism := 'laplace')", "no option mechanism"),

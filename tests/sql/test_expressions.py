@@ -1,4 +1,4 @@
-"""SQL expressions over private rows: what they mean is what DuckDB computes, and nothing that they do fails."""
+"""SQL expressions over private rows have the values that DuckDB computes, and they never fail."""
 
 import datetime
 from decimal import Decimal
@@ -12,8 +12,8 @@ from dp_polars._engines.polars.program import Program
 from dp_polars._expressions import Column
 from dp_polars._expressions.hostile import hostile_frame
 from dp_polars._sql.expressions import ROWWISE, Reader
+from dp_polars._sql.scope import Scope, ScopeTable
 from dp_polars._sql.syntax_tree import Parser
-from dp_polars._sql.tables import Scope, Table
 
 ROWS = pl.DataFrame(
     {
@@ -98,7 +98,7 @@ SAME = [
 
 
 def reader(**parameters):
-    table = Table("rows", {name: Column(name, dtype) for name, dtype in ROWS.schema.items()})
+    table = ScopeTable("rows", {name: Column(name, dtype) for name, dtype in ROWS.schema.items()})
     return Reader(Scope((table,), ""), Parser(), parameters)
 
 
@@ -120,7 +120,7 @@ def plain():
 
 @pytest.mark.parametrize("expression", SAME)
 def test_it_means_what_duckdb_computes(plain, expression):
-    # Of a text that is no date ours gives null, as everywhere.
+    # DuckDB fails on a text that is not a date; here the value is null.
     tried = expression.replace("strptime(", "try_strptime(") if expression.startswith("strptime(") else expression
     expected = plain.sql(f"SELECT {tried} AS x FROM rows").pl()["x"]
     found = computed(expression)
@@ -187,7 +187,7 @@ def test_every_function_of_the_list_is_compared_with_duckdb():
 
 @pytest.mark.parametrize("expression", SAME)
 def test_hostile_values_change_nothing_but_their_own_rows(expression):
-    """Alone, among others and in reverse each row has the same value, and nothing fails."""
+    """Each row has the same value alone, among other rows and in reverse order, and nothing fails."""
     tree = meant(expression)
     schema = {one: ROWS.schema[one] for one in sorted(tree.columns)}
     frame = hostile_frame(schema)
@@ -216,13 +216,13 @@ REFUSED = [
     ("substring(s, i)", "The start must be a constant"),
     ("round(x, i)", "digits must be a constant"),
     ("date_part(s, d)", "must be a constant"),
-    ("date_trunc('decade', d)", "Dates are cut to"),
+    ("date_trunc('decade', d)", "Dates can be truncated to"),
     ("date_part('era', d)", "not a part of a date"),
     ("to_days(i::INT)", "INTERVAL"),
     ("d + to_months(i::INT)", "INTERVAL"),
     ("INTERVAL 1 DAY", "INTERVAL"),
     ("i * s", "does not accept"),
-    ("s + t", "puts texts together"),
+    ("s + t", "concatenates texts"),
     ("s = 7", "does not accept"),
     ("d = 'tomorrow'", "compared with a value of the type DATE"),
     ("i::BIT", "not available over private rows"),
@@ -238,10 +238,10 @@ REFUSED = [
     ("row(s, t)", "row is not among"),
     ("{'a': s}", "struct_pack is not among"),
     ("st.c", "names no field"),
-    ("i.a", "names a field of something that has none"),
+    ("i.a", "names a field of a value that is not a struct"),
     ("nothing", "no column nothing"),
     ("now()", "now is not among"),
-    ("current_date", "depends on when it is asked"),
+    ("current_date", "depends on the time of the query"),
     ("lower(s := 'a')", "by position"),
     ("lower(s, t)", "takes 1 argument"),
     ("main.lower(s) || other.lower(s)", "qualified name"),
@@ -261,7 +261,7 @@ def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message)
 
 
 def test_steps_in_each_other_do_not_multiply():
-    """Each addition names its argument three times for Polars: 60 of them were more than it could ever compute."""
+    """Polars gets the argument of each addition three times, so 60 nested additions could once never be computed."""
     deep = "(" * 60 + "i" + " + 1)" * 60
     assert computed(f"{deep} > 0 OR {deep} + {deep} > 1").to_list() == [True, True, True, True, None, True]
     assert computed("greatest(" + ", ".join(f"i + {n}" for n in range(60)) + ")").to_list()[0] == 59

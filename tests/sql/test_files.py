@@ -1,4 +1,4 @@
-"""What a name stands for: files by their object, types that no row decides, frames of other libraries."""
+"""Registered files and frames: how files are identified, and that no row decides a type."""
 
 import gzip
 import json
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import dp_polars as dp
-from dp_polars._sql import file_sources as files
-from dp_polars._sql.column_types import type_of, typed
-from dp_polars._sql.csv_reader import _slow, header_of, is_regular, texts_of
-from dp_polars._sql.file_sources import open_file, open_frame, open_source, refuse_public_and_private, same_file
+from dp_polars._sql import files
+from dp_polars._sql.files import open_file, open_frame, open_source, refuse_public_and_private, same_file
+from dp_polars._sql.text_files import _slow, header_of, is_regular, texts_of, typed
+from dp_polars._sql.types import declared_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
 SECRET = "Zanzibar-4711"
@@ -83,7 +83,7 @@ def test_inferred_types_are_recorded_for_every_process_and_for_a_file_that_chang
     assert open_file("t", path, "infer", session).types["x"] == "BIGINT"
     put(tmp_path, "user_id,x\n1,text\n2,2.5\n3,7\n")
     program = (
-        "import sys, dp_polars as dp; from dp_polars._sql.file_sources import open_file\n"
+        "import sys, dp_polars as dp; from dp_polars._sql.files import open_file\n"
         "s = dp.Session.from_ledger(sys.argv[1])\n"
         "for types in (None, 'infer'): print(open_file('t', sys.argv[2], types, s).frame.collect()['x'].to_list())"
     )
@@ -143,17 +143,17 @@ def test_decimals_and_moments_are_read_as_such():
 
 
 def test_types_have_one_name_each_and_others_are_refused():
-    assert type_of(" enum( 'a' ,'b') ")[0] == "ENUM('a', 'b')"
-    assert [type_of(one)[0] for one in ("int", "real", "decimal", "DECIMAL(5)")] == [
+    assert declared_type(" enum( 'a' ,'b') ")[0] == "ENUM('a', 'b')"
+    assert [declared_type(one)[0] for one in ("int", "real", "decimal", "DECIMAL(5)")] == [
         "INTEGER", "FLOAT", "DECIMAL(18, 3)", "DECIMAL(5, 0)",
     ]  # fmt: skip
     for wrong in ("DECIMAL(99,2)", "DECIMAL(2,3)", "ENUM()", "ENUM('a', 'a')", "STRUCT(a INT)", "", "HUGEINT"):
         with pytest.raises(InvalidParameterError, match="types are BOOLEAN"):
-            type_of(wrong)
+            declared_type(wrong)
 
 
 def test_the_quick_reading_of_text_is_the_slow_one():
-    """On random texts in which engines agree; those in which they don't are read by the slow one only."""
+    """Compare both readers on random regular texts. Irregular texts are read by the slow reader only."""
     import random
 
     rng, regular = random.Random(7), 0
@@ -171,7 +171,7 @@ def test_the_quick_reading_of_text_is_the_slow_one():
     assert 1500 < regular < 2900  # both readings were compared
 
 
-# ---------------------------------------------------------------------- files as objects
+# ---------------------------------------------------------------------- the identity of files
 
 
 def test_damaged_empty_and_nameless_files_are_refused_without_a_quote(tmp_path, session):
@@ -187,7 +187,7 @@ def test_damaged_empty_and_nameless_files_are_refused_without_a_quote(tmp_path, 
         assert SECRET not in str(refused.value)
         assert refused.value.__suppress_context__ or refused.value.__context__ is None
     for nothing in ("none.csv", "none.parquet", "none.xlsx"):
-        with pytest.raises(InvalidParameterError, match="There is no Parquet file for visits"):
+        with pytest.raises(InvalidParameterError, match="There is no Parquet, CSV or Arrow file for visits"):
             open_file("visits", tmp_path / nothing, None, session)
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(InvalidParameterError):
@@ -398,5 +398,5 @@ def test_a_frame_is_the_same_source_as_the_same_object_and_a_plan_stays_a_plan(t
     assert not asked
     opened.frame.collect()
     assert asked
-    with pytest.raises(InvalidParameterError, match="types of its own"):
+    with pytest.raises(InvalidParameterError, match="its own types"):
         open_source("v", lazy, {"a": "DOUBLE"}, session)

@@ -1,4 +1,4 @@
-"""Private aggregates as functions on a user's own connection: any tool that holds it can call them."""
+"""Private aggregates as functions on a user's own connection, which any tool that holds it can call."""
 
 import time
 
@@ -58,7 +58,7 @@ def test_every_function_and_its_options(con, session):
 
 
 def test_both_doors_have_the_same_names(con, session):
-    """One list: what a statement may call is a function of `dp.register`, and the other way round."""
+    """Statements and `dp.register` have the same list of aggregates."""
     dp.register(con, session)
     macros = con.sql(
         "SELECT DISTINCT function_name FROM duckdb_functions() "
@@ -110,8 +110,11 @@ def test_every_cursor_sees_them_and_the_file_keeps_nothing(con, session, tmp_pat
         ("dp_count('visits')", "InvalidParameterError: What may this release cost"),
         ("dp_count('hidden', epsilon := 1)", "Temporary tables"),
         ("dp_count('visits', \"where\" := 'qty > (SELECT max(qty) FROM visits)', epsilon := 1)", "subquery inside"),
-        ("dp_count('visits', \"where\" := '1); DROP TABLE visits; --', epsilon := 1)", "not SQL|One statement"),
-        ("dp_count('visits', \"where\" := 'true, qty', epsilon := 1)", "An expression was expected"),
+        (
+            "dp_count('visits', \"where\" := '1); DROP TABLE visits; --', epsilon := 1)",
+            "can't parse|one statement at a time",
+        ),
+        ("dp_count('visits', \"where\" := 'true, qty', epsilon := 1)", "Expected a single expression"),
         ("dp_count('visits', \"where\" := 'random() < 0.5', epsilon := 1)", "random is not among"),
         ("dp_sum('visits', 'max(price)', 0, 1, epsilon := 1)", "max is not among"),
         ("dp_sum('visits', 'price', 5, 1, epsilon := 1)", "lower < upper"),
@@ -152,7 +155,7 @@ def test_the_budget_is_a_value_and_a_second_registration_takes_over(con, session
 
 
 def test_randomized_response_is_right_as_often_as_it_says(con, session):
-    """With epsilon = ln 3 of true, false and null 3 in 5 are true; of 20,000 within 6 deviations but for 2e-9."""
+    """At epsilon ln 3, 3 of 5 responses are true. Of 20,000 they are within 6 deviations, except with 2e-9."""
     dp.register(con, session)
     (right,) = con.sql(
         "SELECT count(*) FILTER (dp_randomized_response(i % 2 = 0, 1.0986122886681098) = (i % 2 = 0)) "
@@ -185,7 +188,7 @@ def test_names_of_keys_are_found_whatever_their_case(con, session):
     [
         ("by := 'nowhere', epsilon := 1", "nowhere is none of user_id, region"),
         ("by := 'nowhere', keys := [1], epsilon := 1", "nowhere is none of user_id, region"),
-        ("by := 'qty', keys := ['x'], epsilon := 1", "keys can't be read as qty: BIGINT"),
+        ("by := 'qty', keys := ['x'], epsilon := 1", "keys can't be converted to the type of qty, which is BIGINT"),
         ("keys := ['x'], epsilon := 1", "nothing to group by"),
     ],
 )

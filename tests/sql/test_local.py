@@ -1,4 +1,4 @@
-"""The local model in SQL: unmetered on a user's own connection, charged on a guarded one."""
+"""The local model in SQL: not charged on a user's own connection, charged on a guarded connection."""
 
 import duckdb
 import numpy as np
@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 import dp_polars as dp
 from tests.statistics import binomial_fits
 
-# Made-up responses were never randomized, so frequencies behind them may lie far below 0.
+# The responses here were never randomized, so the estimated frequencies may be far below 0.
 pytestmark = pytest.mark.filterwarnings("ignore::dp_polars.errors.DPWarning")
 
 N = 4000
@@ -45,7 +45,7 @@ def con(raw, session):
     return dp.connect(raw, session)
 
 
-# ---------------------------------------------------------------- a connection of one's own
+# ---------------------------------------------------------------- functions on a user's own connection
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_at_a_huge_epsilon_responses_are_the_truth_in_their_type(own, call, trut
 
 
 def test_what_is_not_listed_is_answered_by_any_category(own):
-    """Null and other values: each of two categories half of the time, of 8000 (false alarm 1e-7)."""
+    """Null and unlisted values give each of two categories half of the time, in 8000 rows (false alarm 1e-7)."""
     for value in ("'elsewhere'", "NULL"):
         counts = dict(
             own.sql(
@@ -84,7 +84,7 @@ def test_what_is_not_listed_is_answered_by_any_category(own):
 
 
 def test_the_law_of_each_response(own):
-    """Three categories at epsilon ln 2: the truth for half (false alarm 1e-7), null among the lies."""
+    """At epsilon ln 2 half of the responses among three categories are true (false alarm 1e-7); others may be null."""
     counts = dict(
         own.sql(
             "SELECT dp.dp_randomized_response('a', 0.6931471805599453, ['a', 'b', NULL]) AS r, count(*) "
@@ -98,7 +98,7 @@ def test_the_law_of_each_response(own):
 
 
 def test_no_call_is_folded_or_shared(own):
-    """Two equal calls of constants in a row differ in 2 * 3/4 * 1/4 of 8000 rows at epsilon ln 3 (1e-7)."""
+    """Two equal calls with constants differ in 2 * 3/4 * 1/4 of 8000 rows at epsilon ln 3 (false alarm 1e-7)."""
     call = "dp.dp_randomized_response('a', 1.0986122886681098, ['a', 'b'])"
     rows = own.sql(f"SELECT {call} AS one, {call} AS two FROM range(8000)").fetchall()
     assert binomial_fits(sum(one != two for one, two in rows), 8000, 0.375)
@@ -156,7 +156,7 @@ def test_nothing_is_charged_on_a_connection_of_ones_own(own):
     ],
 )
 def test_both_doors_estimate_as_frames_do(own, column, words, frame_words):
-    """From a temporary table on one's own connection, and from a public one on a guarded connection."""
+    """Both from a temporary table on the user's connection and from a public table on a guarded connection."""
     frame = pl.DataFrame(own.sql("SELECT * REPLACE (pick::VARCHAR AS pick) FROM votes").to_arrow_table())
     frame = frame.with_columns(pl.col("pick").cast(pl.Enum(["x", "y", "w"])))
     expected = dp.estimate_frequencies(frame, column.lower(), **frame_words)
@@ -181,10 +181,10 @@ def test_both_doors_estimate_as_frames_do(own, column, words, frame_words):
     [
         ("'votes', 'word', epsilon := 1.0", "need categories"),
         ("'votes', 'word', epsilon := 1.0, categories := ['a', 'b']", "not among the categories"),
-        ("'votes', 'kind', epsilon := 1.0, categories := ['a', 'b']", "can't be read as TINYINT"),
-        ("'votes', 'kind', epsilon := 1.0, categories := 3", "is a list"),
+        ("'votes', 'kind', epsilon := 1.0, categories := ['a', 'b']", "can't be converted to TINYINT"),
+        ("'votes', 'kind', epsilon := 1.0, categories := 3", "must be a list"),
         ("'votes', 'yes'", "Say epsilon="),
-        ("'votes', 'yes', epsilon := 'much'", "are numbers"),
+        ("'votes', 'yes', epsilon := 'much'", "must be numbers"),
         ("'votes', 'yes', epsilon := 1.0, by := 'nope'", "nope is none of them"),
         ("'votes', 'nope', epsilon := 1.0", "empty set of columns"),
         ("'nope', 'yes', epsilon := 1.0", "nope"),
@@ -211,7 +211,7 @@ def test_estimates_that_make_no_sense_are_refused(own, arguments, message):
     ],
 )
 def test_a_guarded_connection_answers_and_charges(con, session, call, values):
-    """Each category is among 2000 responses but for a chance below 1e-100; the same question is free."""
+    """Each category occurs among 2000 responses, except with 1e-100. The same query again is free."""
     words = {"params": {"e": 1.0}} if "$e" in call else {}
     plan = con.preview(f"SELECT {call} AS response FROM votes", **words)
     assert session.spent.epsilon == 0
@@ -270,7 +270,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
     raw.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
     con.public("lookup")
     for ask in (con.sql, con.preview):
-        with pytest.raises(dp.StatementNotAllowed, match="stand alone"):
+        with pytest.raises(dp.StatementNotAllowed, match="must be the whole statement"):
             ask(statement)
     assert not session.releases
 
@@ -285,7 +285,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
         ("SELECT dp_randomized_response(yes, user_id) FROM votes", "constant or a parameter"),
         ("SELECT dp_randomized_response(yes, within := 3) FROM votes", "no option within"),
         ("SELECT dp_randomized_response(yes, 1.0, epsilon := 2.0) FROM votes", "no option epsilon"),
-        ("SELECT dp_randomized_response(sum(region), 1.0, [1, 2]) FROM votes", "one row only"),
+        ("SELECT dp_randomized_response(sum(region), 1.0, [1, 2]) FROM votes", "a single row only"),
         ("SELECT dp_randomized_response(DISTINCT yes, 1.0) FROM votes", "neither DISTINCT"),
         ("SELECT dp_randomized_response(yes, 1.0) FILTER (region = 1) FROM votes", "neither DISTINCT"),
         ("SELECT dp_randomized_response(yes, 1.0) FROM selected", "A view may leave rows out"),
@@ -293,9 +293,12 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
         ("SELECT dp_randomized_response(yes, 1.0) FROM nowhere", "no table nowhere"),
         ("SELECT dp_randomized_response(nothing, 1.0) FROM votes", "no column nothing"),
         ("SELECT dp_randomized_response(yes, ?) FROM votes", "No value was given"),
-        ("FROM dp_estimate_frequencies('votes', 'yes', epsilon := 1.0)", "public tables, and votes is none"),
-        ("FROM dp_estimate_frequencies('nowhere', 'yes', epsilon := 1.0)", "public tables, and nowhere is none"),
-        ("FROM dp_estimate_frequencies('lookup; SELECT 1', 'name', epsilon := 1.0)", "One statement|name of a table"),
+        ("FROM dp_estimate_frequencies('votes', 'yes', epsilon := 1.0)", "public tables, and votes is not public"),
+        ("FROM dp_estimate_frequencies('nowhere', 'yes', epsilon := 1.0)", "public tables, and nowhere is not public"),
+        (
+            "FROM dp_estimate_frequencies('lookup; SELECT 1', 'name', epsilon := 1.0)",
+            "one statement at a time|name of a table",
+        ),
         ("FROM dp_estimate_frequencies('(FROM votes)', 'yes', epsilon := 1.0)", "name of a table"),
         ("FROM dp_estimate_frequencies('lookup', 'nothing', epsilon := 1.0)", "no column nothing"),
         ("FROM dp_estimate_frequencies('lookup')", "a table and a column"),

@@ -1,4 +1,4 @@
-"""One unit more or less moves the exact answers of a statement no further than its plan says, in every norm."""
+"""Adding or removing one unit moves the exact answers of a statement by at most the sensitivity in its plan."""
 
 import duckdb
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._engines.polars import engine
 from dp_polars._release.run import request_of
-from dp_polars._sql import answers as asking
+from dp_polars._sql import queries as sql_queries
 from tests.plan.test_neighbours import difference, moved_cells, named_vector
 
 GENERATOR = np.random.default_rng(41)
@@ -47,7 +47,7 @@ STATEMENTS = [
 
 
 def exact(rows, statement, parts):
-    """Return the exact bounded answers of a statement and its plan, with a salt that both neighbours share."""
+    """Return the exact bounded answers of a statement and its plan. Both neighbours share one salt."""
     raw = duckdb.connect()
     raw.register("given", rows.to_arrow())
     raw.execute("CREATE TABLE rows AS FROM given")
@@ -57,10 +57,9 @@ def exact(rows, statement, parts):
     con = dp.connect(raw, session).public("places")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.secrets, "randbits", lambda _: 4_242)
-        patch.setattr(asking, "parts_for", lambda *_: parts)
-        ((_, (one,)),) = con._asked(statement, {}, {"epsilon": 0.5}).ones
-        plan = one.question.plan
-        return one.question.engine(one.question.rows, request_of(plan)), plan
+        patch.setattr(sql_queries, "parts_for", lambda *_: parts)
+        (one,) = con._planned(statement, {}, {"epsilon": 0.5}).queries
+        return one.bounded_aggregates(one.question.rows, request_of(one.plan)), one.plan
 
 
 @pytest.mark.parametrize("parts", [1, 3])

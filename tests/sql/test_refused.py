@@ -1,4 +1,4 @@
-"""Statements that a guarded connection refuses: each for its own reason, named in the message, and at no cost."""
+"""Statements that a guarded connection refuses, each with its own reason in the message and at no cost."""
 
 import json
 
@@ -30,7 +30,7 @@ def con(tmp_path):
 
 
 REFUSED = [
-    # what is shown
+    # private rows in the result
     ("SELECT * FROM visits", "would show private rows"),
     ("FROM visits", "would show private rows"),
     ("SELECT region FROM visits", "would show private rows"),
@@ -38,7 +38,7 @@ REFUSED = [
     (f"SELECT *, {ONE} FROM visits GROUP BY region", "would show private rows"),
     (f"SELECT region, {ONE} FROM visits GROUP BY region ORDER BY qty", "qty is neither a key"),
     (f"SELECT {ONE} AS n FROM visits HAVING max(price) > 3", "price is neither a key"),
-    (f"SELECT #1, {ONE} FROM visits", "place of a column"),
+    (f"SELECT #1, {ONE} FROM visits", "position of a column"),
     (f"SELECT user_id, {ONE} FROM visits GROUP BY user_id", "reads the unit column"),
     (f"SELECT user_id % 2 AS odd, {ONE} FROM visits GROUP BY odd", "reads the unit column"),
     # aggregates and windows
@@ -55,13 +55,13 @@ REFUSED = [
     (f"SELECT {ONE} FROM (SELECT * FROM visits LIMIT 5)", "LIMIT below a private aggregation"),
     (f"SELECT {ONE} FROM (SELECT * FROM visits ORDER BY price)", "ORDER below a private aggregation"),
     (f"SELECT {ONE} FROM (SELECT region FROM visits GROUP BY region)", "shows which groups exist"),
-    (f"SELECT {ONE} FROM (SELECT region FROM visits QUALIFY qty > 1)", "QUALIFY looks at other rows"),
+    (f"SELECT {ONE} FROM (SELECT region FROM visits QUALIFY qty > 1)", "QUALIFY reads other rows"),
     (f"SELECT {ONE} FROM visits TABLESAMPLE 10%", "sample depends on which other rows"),
     (f"SELECT {ONE} FROM visits USING SAMPLE 10", "sample depends on which other rows"),
     (f"SELECT {ONE} FROM visits WHERE rowid < 5", "no column rowid"),
     (f"SELECT {ONE} FROM visits WHERE random() < 0.5", "random is not among"),
     (f"SELECT {ONE} FROM visits WHERE stats(price) LIKE '%9%'", "stats is not among"),
-    (f"SELECT {ONE} FROM visits WHERE day < current_date", "depends on when it is asked"),
+    (f"SELECT {ONE} FROM visits WHERE day < current_date", "depends on the time of the query"),
     (f"SELECT {ONE} FROM visits WHERE qty > (SELECT avg(qty) FROM visits)", "subquery inside an expression"),
     (f"SELECT {ONE} FROM visits WHERE region IN (SELECT region FROM visits)", "subquery inside an expression"),
     (f"SELECT {ONE} FROM visits v WHERE EXISTS (SELECT 1 FROM people p WHERE p.age = v.qty)", "subquery inside"),
@@ -69,68 +69,68 @@ REFUSED = [
     (f"SELECT (SELECT max(qty) FROM visits) AS k, {ONE} FROM visits GROUP BY k", "subquery inside an expression"),
     (f"SELECT {ONE} FROM visits GROUP BY ROLLUP (region)", "ROLLUP"),
     (f"SELECT {ONE} FROM visits GROUP BY GROUPING SETS ((region), (qty))", "GROUPING SETS"),
-    # private rows through a side door
+    # private rows in subqueries, macros and set operations
     ("SELECT (SELECT price FROM visits) AS x", "subquery over a private table"),
     ("SELECT * FROM lookup WHERE zone > ALL (SELECT qty FROM visits)", "subquery over a private table"),
     ("SELECT * FROM lookup LIMIT (SELECT count(*) FROM visits)", "not among|private table"),
     ("SELECT * FROM lookup ORDER BY (SELECT max(price) FROM visits)", "not among|private table"),
     (f"SELECT {ONE} + (SELECT max(price) FROM visits) AS x FROM visits", "not among|private table"),
     (f"SELECT {ONE} AS n FROM visits HAVING n > (SELECT max(price) FROM visits)", "not among|private table"),
-    ("SELECT * FROM lookup a JOIN lookup b ON a.zone > (SELECT max(qty) FROM visits)", "subquery inside an expression"),
+    ("SELECT * FROM lookup a JOIN lookup b ON a.zone > (SELECT max(qty) FROM visits)", "subquery inside the condition"),
     ("SELECT * FROM (VALUES ((SELECT max(price) FROM visits))) t", "subquery inside an expression"),
-    ("SELECT * FROM unnest([(SELECT max(price) FROM visits)]) t(x)", "subquery inside|not understood"),
+    ("SELECT * FROM unnest([(SELECT max(price) FROM visits)]) t(x)", "subquery inside|not supported"),
     ("SELECT * FROM lookup, LATERAL (SELECT max(price) FROM visits) x", "not among"),
     ("SELECT leaking() AS x, region FROM lookup", "leaking is not among the built-in"),
     (f"SELECT leaking() AS x, {ONE} FROM visits", "leaking is not among the built-in"),
-    (f"SELECT {ONE} FROM visits WHERE through(region) = 'north'", "through is not among .* must be written out"),
+    (f"SELECT {ONE} FROM visits WHERE through(region) = 'north'", "through is not among .* write out its expression"),
     ("SELECT * FROM lookup UNION ALL SELECT region, qty FROM visits", "UNION, INTERSECT and EXCEPT"),
     (f"SELECT {ONE} FROM (SELECT region FROM visits EXCEPT SELECT region FROM lookup)", "UNION, INTERSECT and EXCEPT"),
-    ("WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r, visits) SELECT * FROM r", "not understood"),
+    ("WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r, visits) SELECT * FROM r", "not supported"),
     ("WITH lookup AS (SELECT * FROM visits) SELECT * FROM lookup", "would show private rows"),
     # joins
-    (f"SELECT {ONE} FROM visits JOIN people USING (user_id)", "private with private"),
-    (f"SELECT {ONE} FROM visits v LEFT JOIN lookup l ON v.qty > l.zone", "compares columns"),
-    (f"SELECT {ONE} FROM visits v JOIN lookup l ON v.region = l.zone", "cast one in a subquery"),
+    (f"SELECT {ONE} FROM visits JOIN people USING (user_id)", "two private tables"),
+    (f"SELECT {ONE} FROM visits v LEFT JOIN lookup l ON v.qty > l.zone", "must compare columns"),
+    (f"SELECT {ONE} FROM visits v JOIN lookup l ON v.region = l.zone", "cast one of them in a subquery"),
     (f"SELECT {ONE} FROM visits POSITIONAL JOIN lookup", "positional join"),
     (f"SELECT {ONE} FROM visits NATURAL JOIN lookup", "natural join"),
     (f"SELECT {ONE} FROM visits v ASOF JOIN lookup l ON v.qty >= l.zone", "asof join"),
     (f"SELECT {ONE} FROM lookup SEMI JOIN visits USING (region)", "which private rows exist"),
     (f"SELECT {ONE} FROM visits JOIN (SELECT region, {ONE} AS n FROM visits GROUP BY 1) USING (region)", "answers"),
     # the unit
-    (f"SELECT {ONE} FROM (SELECT 1 AS user_id, qty FROM visits)", "can't make another"),
-    (f"SELECT {ONE} FROM (SELECT qty AS user_id FROM visits)", "can't make another"),
-    (f"SELECT {ONE} FROM (SELECT * REPLACE (5 AS user_id) FROM visits)", "can't make another"),
-    (f"SELECT {ONE} FROM (SELECT * FROM visits JOIN clashing USING (region))", "can't make another"),
+    (f"SELECT {ONE} FROM (SELECT 1 AS user_id, qty FROM visits)", "can't give it to another"),
+    (f"SELECT {ONE} FROM (SELECT qty AS user_id FROM visits)", "can't give it to another"),
+    (f"SELECT {ONE} FROM (SELECT * REPLACE (5 AS user_id) FROM visits)", "can't give it to another"),
+    (f"SELECT {ONE} FROM (SELECT * FROM visits JOIN clashing USING (region))", "can't give it to another"),
     ("SELECT dp_count(*, epsilon := 0.1) FROM (SELECT COLUMNS('.*') FROM visits)", "COLUMNS"),
     # sources
     (f"SELECT {ONE} FROM nowhere", "no table nowhere"),
     (f"SELECT {ONE} FROM hidden", "Temporary tables"),
     (f"SELECT {ONE} FROM seen", "is a view"),
     (f"SELECT {ONE} FROM 'somewhere.parquet'", "no table somewhere.parquet"),
-    (f"SELECT {ONE} FROM read_csv('/etc/passwd')", "may read files"),
-    ("SELECT * FROM query('SELECT * FROM visits')", "may read files"),
-    ("SELECT * FROM query_table('visits')", "may read files"),
-    ("SELECT * FROM duckdb_settings()", "may read files"),
+    (f"SELECT {ONE} FROM read_csv('/etc/passwd')", "could read files"),
+    ("SELECT * FROM query('SELECT * FROM visits')", "could read files"),
+    ("SELECT * FROM query_table('visits')", "could read files"),
+    ("SELECT * FROM duckdb_settings()", "could read files"),
     ("SELECT * FROM information_schema.tables", "no table information_schema.tables"),
     ("SELECT getenv('HOME') AS x", "getenv is not among"),
     ("SELECT current_setting('memory_limit') AS x", "current_setting is not among"),
-    ("SELECT * FROM lookup AT (VERSION => 1)", "time travel|not SQL"),
-    ("DESCRIBE visits", "not understood in FROM"),
-    ("SUMMARIZE visits", "not understood in FROM"),
-    ("SHOW TABLES", "not understood in FROM"),
+    ("SELECT * FROM lookup AT (VERSION => 1)", "time travel|can't parse"),
+    ("DESCRIBE visits", "not supported in FROM"),
+    ("SUMMARIZE visits", "not supported in FROM"),
+    ("SHOW TABLES", "not supported in FROM"),
     # statements
-    ("DROP TABLE visits", "Only SELECT"),
-    ("INSERT INTO visits SELECT * FROM visits", "Only SELECT"),
-    ("COPY visits TO 'out.csv'", "Only SELECT"),
-    ("ATTACH 'x.duckdb'", "Only SELECT"),
-    ("PRAGMA database_list", "Only SELECT|not understood"),
-    ("SET memory_limit = '1GB'", "Only SELECT"),
-    ("INSTALL httpfs", "Only SELECT"),
-    ("PIVOT visits ON region USING count(*)", "Only SELECT"),
-    ("EXPLAIN SELECT * FROM visits", "Only SELECT"),
-    ("SELECT 1; SELECT 2", "One statement"),
-    ("", "One statement|not SQL"),
-    ("SELEC 1", "not SQL that DuckDB understands"),
+    ("DROP TABLE visits", "SELECT statements only"),
+    ("INSERT INTO visits SELECT * FROM visits", "SELECT statements only"),
+    ("COPY visits TO 'out.csv'", "SELECT statements only"),
+    ("ATTACH 'x.duckdb'", "SELECT statements only"),
+    ("PRAGMA database_list", "SELECT statements only|not supported"),
+    ("SET memory_limit = '1GB'", "SELECT statements only"),
+    ("INSTALL httpfs", "SELECT statements only"),
+    ("PIVOT visits ON region USING count(*)", "SELECT statements only"),
+    ("EXPLAIN SELECT * FROM visits", "SELECT statements only"),
+    ("SELECT 1; SELECT 2", "one statement at a time"),
+    ("", "one statement at a time|can't parse"),
+    ("SELEC 1", "DuckDB can't parse"),
     # options
     ("SELECT dp_count(*, epsilon := qty) FROM visits", "a constant or a parameter"),
     ("SELECT dp_count(*, epsilon := (SELECT max(qty) FROM visits)) FROM visits", "a constant or a parameter"),
@@ -144,7 +144,7 @@ REFUSED = [
     ("SELECT dp_count(*, epsilon := 0.1, keys := ['a']) AS a, dp_count_units(epsilon := 0.1, keys := ['b']) AS b "
      "FROM visits GROUP BY region", "differs between the private aggregates"),
     (f"SELECT {ONE} FROM lookup", "is for private tables"),
-    (f"SELECT {ONE} FROM visits GROUP BY 7", "the place of a column"),
+    (f"SELECT {ONE} FROM visits GROUP BY 7", "the position of a column"),
     (f"SELECT {ONE} FROM (SELECT qty + 1 FROM visits)", "Give this expression a name"),
     (f"SELECT {ONE} FROM visits AS v(a, b)", "Column names after"),
     (f"WITH w(a) AS (SELECT region FROM visits) SELECT {ONE} FROM w", "Column names after"),
@@ -176,7 +176,7 @@ def test_places_are_told_by_line_and_column(con):
 
 
 def test_every_kind_of_node_that_the_parser_gives_is_in_some_case():
-    """What no case covers would be accepted or refused by accident."""
+    """A kind of node without a case would be accepted or refused by accident."""
     raw = duckdb.connect()
     found = set()
 

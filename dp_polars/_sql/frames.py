@@ -1,8 +1,8 @@
-"""Frames of Polars, Arrow and pandas as Polars frames, with types that no row decides.
+"""Convert Polars, Arrow and pandas frames to Polars frames whose types don't depend on rows.
 
-The categories of a category or dictionary come from the rows, so such a column becomes one of plain values (text, as a
-rule). An Enum stays: its values were declared. A pandas column of type object holds anything, and looking for what it
-holds would make a type out of rows: it becomes text, and values that have no plain text are null.
+The categories of a categorical or dictionary column come from the rows, so the column becomes one of plain values,
+usually text. An Enum stays, because its values were declared. A pandas column of type object can hold anything, and
+finding out what it holds would derive a type from rows. It becomes text, and values without a plain text are null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNHELD = tuple(kind for kind in (pl.Object, pl.Unknown, getattr(pl, "BaseExtens
 
 
 def lazy_of(name: str, source: Any) -> pl.LazyFrame:
-    """Return a frame in memory, or a plan of Polars, as a plan whose types no row decides."""
+    """Return a frame as a lazy Polars frame whose types don't depend on rows."""
     if isinstance(source, pl.LazyFrame):
         return plain(name, source)
     if isinstance(source, pl.DataFrame):
@@ -36,13 +36,13 @@ def lazy_of(name: str, source: Any) -> pl.LazyFrame:
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return plain(name, _of_pandas(name, source, pandas).lazy())
     raise InvalidParameterError(
-        f"{name} can't be registered from a {type(source).__name__}: register takes a Polars, Arrow or pandas frame, "
+        f"{name} can't be registered from a {type(source).__name__}. register takes a Polars, Arrow or pandas frame, "
         "or the path of a file."
     )
 
 
 def plain(name: str, frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a plan with text for categories; refuse columns of types that can't be asked about."""
+    """Convert categories to text, and refuse columns of unsupported types."""
     schema = schema_of(name, frame)
     refuse(name, [column for column, kind in schema.items() if _is_unheld(kind)])
     texts = {column: _without_categories(kind) for column, kind in schema.items()}
@@ -51,19 +51,21 @@ def plain(name: str, frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def schema_of(name: str, frame: pl.LazyFrame) -> Mapping[str, pl.DataType]:
-    """Return the columns of a plan and their types."""
+    """Return the columns of a lazy frame and their types."""
     try:
         return frame.collect_schema()
     except _FAILURES:
-        raise InvalidDataError(f"The columns of {name} can't be found: its plan or its file is damaged.") from None
+        raise InvalidDataError(
+            f"The columns of {name} can't be determined: its query plan or its file is broken."
+        ) from None
 
 
 def refuse(name: str, columns: list[str]) -> None:
-    """Refuse columns that Polars can't hold; what is in them is not said."""
+    """Refuse columns that Polars can't hold, without saying what is in them."""
     if columns:
         raise InvalidDataError(
-            f"{name} has columns of types that can't be asked about: {', '.join(columns)}. Leave them out, or convert "
-            "them to numbers, texts, dates or Booleans."
+            f"{name} has columns of unsupported types: {', '.join(columns)}. Drop them, or convert them to numbers, "
+            "texts, dates or Booleans."
         )
 
 
@@ -108,7 +110,7 @@ def _of_pandas(name: str, frame: Any, pandas: Any) -> pl.DataFrame:
 
 def _check_names(name: str, names: list[Any]) -> None:
     if not all(isinstance(column, str) for column in names) or len(set(names)) < len(names):
-        raise InvalidDataError(f"The columns of {name} need names that are texts and all different.")
+        raise InvalidDataError(f"The columns of {name} must have different names, and all names must be strings.")
 
 
 def _whole(name: str, columns: dict[str, pl.Series | None]) -> pl.DataFrame:
@@ -117,9 +119,9 @@ def _whole(name: str, columns: dict[str, pl.Series | None]) -> pl.DataFrame:
 
 
 def _of_pandas_column(name: str, values: Any, pandas: Any) -> pl.Series | None:
-    """Return a column in the type that its own type says; None if there is none."""
+    """Convert a pandas column according to its type alone, or return None if Polars has no such type."""
     kind = values.dtype
-    if isinstance(kind, pandas.CategoricalDtype):  # the type of the categories stays, which ones there are does not
+    if isinstance(kind, pandas.CategoricalDtype):  # keep the type of the categories, but not the list of categories
         codes = pl.Series(np.asarray(values.cat.codes), dtype=pl.Int64)
         categories = _of_pandas_column(name, values.cat.categories.to_series(), pandas)
         places = codes.set(codes < 0, None)
@@ -139,7 +141,7 @@ def _of_pandas_column(name: str, values: Any, pandas: Any) -> pl.Series | None:
 
 
 def _text(value: object, moments: tuple[type, ...]) -> str | None:
-    """Return a plain value as text, null for everything else; never fails, and runs no code of the value's own."""
+    """Return a plain value as text, and None for any other object. This never fails and runs no code of the object."""
     if isinstance(value, np.generic):
         value = value.item()
     if type(value) is str:
@@ -164,7 +166,7 @@ def _series(name: str, values: pa.Array | pa.ChunkedArray) -> pl.Series | None:
 
 
 def _is_arrow_held(kind: pa.DataType) -> bool:
-    """Whether Polars has a type for one of Arrow: asked before it tries, because it stops hard at some."""
+    """Return whether Polars supports an Arrow type. Checked first, because Polars panics on some types."""
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_decimal256(kind) or pa.types.is_union(kind):
         return False
     if pa.types.is_dictionary(kind):

@@ -1,14 +1,16 @@
-"""What a name in SQL stands for: a file or a frame, with the rows, and what names them as a source.
+"""Open the files and frames that are registered under a name in SQL, and identify them as sources of releases.
 
-Parquet is read where it lies. Text and Arrow files are read once, whole, when they are registered: whether a line can
-be read must not be part of an answer. What can't be read is refused there, in words that quote nothing of it.
+Parquet files are scanned in place. Text and Arrow files are read into memory as a whole when they are registered,
+because whether a line can be read must not depend on a query. What can't be read is refused at once, in a message that
+quotes none of the content.
 
-A file is the object that its path leads to when it is registered: its real path, device, inode, size and times of
-change. Another process that reads the same file finds the same releases, and a file that was written to is another
-source. That a file was touched counts as public.
+A file is identified by its real path, device, inode, size, modification time and change time. Another process that
+reads the same file finds the same stored releases, and a file that was written to is another source. The fact that a
+file was touched counts as public.
 
-No line decides a type. The types of a text file's columns are declared, or they were inferred once, with the owner's
-word that they are public: then they are a fact in the session's ledger, and stay whatever the file's lines become.
+No line decides a type. The types of a text file's columns are declared, or they are inferred once with the owner's
+declaration that they are public. Inferred types are recorded in the session's ledger and stay the same, whatever the
+lines of the file become.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from dp_polars._engines.registry import source_identity
 from dp_polars._session.session import Session
-from dp_polars._sql.column_types import as_declared, inferred, type_of, typed
-from dp_polars._sql.csv_reader import header_of, texts_of
-from dp_polars._sql.frame_sources import lazy_of, plain
+from dp_polars._sql.frames import lazy_of, plain
+from dp_polars._sql.text_files import complete_types, header_of, inferred, texts_of, typed
+from dp_polars._sql.types import declared_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 ARROW = (".arrow", ".feather", ".ipc")
 ENDINGS = (*PARQUET, *TEXT, *ARROW)
-"""How the names of files end that can be registered."""
+"""The endings of file names that can be registered."""
 
 COLUMN_TYPES = "column types"
-"""The kind of fact under which the types of a text file's columns are recorded, by the file's real path."""
+"""The kind of the ledger's facts that record the column types of text files, by real path."""
 
 Types = Mapping[str, str] | Literal["infer"] | None
 
@@ -49,7 +51,7 @@ _FAILURES = (Exception, pl.exceptions.PanicException)
 
 @dataclass(frozen=True)
 class FileState:
-    """Which object a path led to, and when it was changed."""
+    """The file that a path led to, and when it last changed."""
 
     path: str
     device: int
@@ -61,7 +63,7 @@ class FileState:
 
 @dataclass(frozen=True, eq=False)
 class OpenedFile:
-    """The rows that a name in SQL stands for, a file's or a frame's, and what names them as a source.
+    """A registered file or frame: its rows, and its identity as a source of releases.
 
     Attributes
     ----------
@@ -70,9 +72,9 @@ class OpenedFile:
     identity
         Device and inode of the file when it was opened; None for a frame.
     types
-        The types of all columns of a text file; None for what has types of its own.
+        The types of all columns of a text file; None for sources that carry their own types.
     read
-        The state of a file whose rows are in memory; None for a frame, and for what is read where it lies.
+        The state of a file that was read into memory; None for a frame and for a Parquet file.
     """
 
     path: str | None = None
@@ -80,19 +82,19 @@ class OpenedFile:
     types: Mapping[str, str] | None = None
     read: FileState | None = None
     _rows: pl.LazyFrame | None = field(default=None, repr=False)
-    _origin: Any = field(default=None, repr=False)  # a frame is the same as long as it is the same object
+    _origin: Any = field(default=None, repr=False)  # a frame is identified by its object
 
     @property
     def frame(self) -> pl.LazyFrame:
-        """The rows. Those of a Parquet file are scanned anew whenever they are asked for.
+        """The rows. A Parquet file is scanned anew each time.
 
-        A scan that has looked at the columns of a file reads another file in its place by position, so take the frame
-        when a question is planned, and compare `source_name()` before and after it is read.
+        A scan that has resolved its columns would read a file that replaces the first one by position. So take the
+        frame when a query is planned, and compare `source_name()` before and after it is read.
         """
         return self._rows if self._rows is not None else _scan(str(self.path), str(self.path))
 
     def source_name(self) -> builtins.bytes:
-        """Return what names the rows for stored releases: the file as it is now or was read, never its rows."""
+        """Return the identity of the rows for stored releases. It depends on the file's state, never on its rows."""
         if self.path is None:
             return source_identity(self._origin, None, None)
         types = None if self.types is None else list(self.types.items())
@@ -100,11 +102,11 @@ class OpenedFile:
 
     @property
     def bytes(self) -> int:
-        """The size of the file, which is public; 0 for a frame."""
+        """The size of the file, which counts as public; 0 for a frame."""
         return 0 if self.path is None else (self.read or _state(self.path)).size
 
     def identities(self) -> set[tuple[int, int]]:
-        """Return device and inode of the file as it was opened, and of what lies at its path now."""
+        """Return device and inode of the file that was opened and of the file that is at its path now."""
         found = set() if self.identity is None else {self.identity}
         if self.path is not None and os.path.exists(self.path):
             now = _state(self.path)
@@ -113,45 +115,45 @@ class OpenedFile:
 
 
 def open_source(name: str, source: Any, types: Types, session: Session) -> OpenedFile:
-    """Return what a name in SQL stands for: a file if `source` is a path, else a frame.
+    """Open a file if `source` is a path, or a frame otherwise.
 
     Parameters
     ----------
     name
-        What it will be called; for messages.
+        The name in SQL, for messages.
     source
-        A path, or a frame of Polars, Arrow or pandas.
+        A path, or a Polars, Arrow or pandas frame.
     types
-        For text files: the types of columns (others are text), "infer", or None for those that are recorded.
+        For text files: the types of columns (others are text), "infer", or None for the recorded types.
     session
-        The session whose ledger records what is inferred.
+        The session whose ledger records inferred types.
     """
     if isinstance(source, str | os.PathLike):
         return open_file(name, source, types, session)
     if types is not None:
-        raise InvalidParameterError("types= are for text files; a frame has types of its own.")
+        raise InvalidParameterError("types= is for text files only; a frame has its own types.")
     return open_frame(name, source)
 
 
 def open_frame(name: str, source: Any) -> OpenedFile:
-    """Return a frame of Polars, Arrow or pandas as what a name stands for. A lazy frame stays lazy."""
+    """Open a Polars, Arrow or pandas frame. A lazy frame stays lazy."""
     return OpenedFile(_rows=lazy_of(name, source), _origin=source)
 
 
 def open_file(name: str, source: str | os.PathLike[str], types: Types, session: Session) -> OpenedFile:
-    """Return a file as what a name stands for. The types of a text file are declared, recorded, or inferred now."""
+    """Open a file. The types of a text file are declared, recorded earlier, or inferred now."""
     path, ending = _place(name, source)
     if types is not None and ending not in TEXT:
-        raise InvalidParameterError(f"types= are for text files; the file for {name} has types of its own.")
+        raise InvalidParameterError(f"types= is for text files only; the file for {name} has its own types.")
     if ending in PARQUET:
         state = _state(path)
-        _scan(name, path)  # to see that it is one
+        _scan(name, path)  # checks that it is a Parquet file
         return OpenedFile(path, (state.device, state.inode))
     if ending in ARROW:
         content, state = _content(name, path)
         rows = plain(name, _arrow(name, content).lazy())
         return OpenedFile(path, (state.device, state.inode), read=state, _rows=rows)
-    known = _known_types(name, path, types, session)  # what is refused is refused before a row is read
+    known = _known_types(name, path, types, session)  # refuse before any row is read
     content, state = _content(name, path)
     texts = _texts(name, content, ending)
     if known is None:
@@ -159,57 +161,57 @@ def open_file(name: str, source: str | os.PathLike[str], types: Types, session: 
     missing = [column for column in known if column not in texts.columns]
     if missing and isinstance(types, Mapping):
         raise InvalidParameterError(
-            f"types= names {', '.join(missing)}, which the file for {name} doesn't have; it has "
+            f"types= names {', '.join(missing)}, but the file for {name} has no such column; it has "
             f"{', '.join(texts.columns)}."
         )
-    whole = as_declared(texts.columns, known)
+    whole = complete_types(texts.columns, known)
     return OpenedFile(path, (state.device, state.inode), whole, state, typed(texts, whole).lazy())
 
 
 def inferred_types(name: str, source: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the types that all lines of a text file can be read as. Records nothing: for files that are public."""
+    """Infer the types of a public text file from all its lines. Nothing is recorded."""
     path, ending = _place(name, source)
     return inferred(_texts(name, _content(name, path)[0], ending))
 
 
-# ---------------------------------------------------------------------- names and objects
+# ---------------------------------------------------------------------- identity
 
 
 def ending_of(path: str | os.PathLike[str]) -> str | None:
-    """Return how the name of a file ends, if that is one of `ENDINGS`."""
+    """Return the ending of a file's name if it is one of `ENDINGS`, or None."""
     name = os.path.basename(os.fspath(path)).lower()
     return next((ending for ending in sorted(ENDINGS, key=len, reverse=True) if name.endswith(ending)), None)
 
 
 def same_file(one: OpenedFile, other: OpenedFile) -> bool:
-    """Whether two names stand for one file, by whatever links, as it was opened or is now."""
+    """Return whether two sources are the same file, through whatever links, when they were opened or now."""
     return bool(one.identities() & other.identities())
 
 
 def refuse_public_and_private(files: Mapping[str, OpenedFile], public: Collection[str]) -> None:
-    """Refuse a file that is public under one name and private under another.
+    """Refuse a file that is public under one name and private under another name.
 
     Parameters
     ----------
     files
-        Everything that is registered, by its name.
+        All registered files and frames by name.
     public
-        The names of those that are public.
+        The names that are public.
     """
     for shown, hidden in product(public, set(files) - set(public)):
         if shown in files and same_file(files[shown], files[hidden]):
             raise InvalidParameterError(
-                f"{shown} and {hidden} are the same file, by a link or another spelling: it can't be public as {shown} "
-                f"and private as {hidden}. Declare both public, or neither."
+                f"{shown} and {hidden} are the same file, through a link or another spelling. A file can't be public "
+                f"as {shown} and private as {hidden}: declare both public, or neither."
             )
 
 
 def _place(name: str, source: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return the real path of a file, which no later change of a link leads elsewhere, and its kind."""
+    """Return the real path of a file, so that links can't be redirected later, and the ending of its name."""
     path, ending = os.path.realpath(source), ending_of(source)
     if ending is None or not os.path.isfile(path):
         raise InvalidParameterError(
-            f"There is no Parquet file for {name}, and no CSV or Arrow file; register takes a frame, or the path of a "
+            f"There is no Parquet, CSV or Arrow file for {name} at this path. register takes a frame, or the path of a "
             f"file that ends in {', '.join(ENDINGS)}."
         )
     return path, ending
@@ -219,7 +221,7 @@ def _state(path: str) -> FileState:
     try:
         return _state_of(path, os.stat(path))
     except OSError:
-        raise InvalidDataError(f"The file {path} is not there any more, or may not be read.") from None
+        raise InvalidDataError(f"The file {path} no longer exists, or it can't be accessed.") from None
 
 
 def _state_of(path: str, found: os.stat_result) -> FileState:
@@ -230,26 +232,26 @@ def _state_of(path: str, found: os.stat_result) -> FileState:
 
 
 def _scan(name: str, path: str) -> pl.LazyFrame:
-    """Return a plan that reads exactly this Parquet file."""
+    """Scan exactly this Parquet file."""
     return plain(name, pl.scan_parquet(path, glob=False, hive_partitioning=False))
 
 
 def _content(name: str, path: str) -> tuple[bytes, FileState]:
-    """Return the bytes of a file and which object they were read from."""
+    """Read a file and return its bytes and its state."""
     try:
         with open(path, "rb") as file:
             before = _state_of(path, os.fstat(file.fileno()))
             content = file.read()
     except OSError:
-        raise InvalidDataError(f"The file for {name} may not be read. Nothing was asked.") from None
+        raise InvalidDataError(f"The file for {name} can't be opened for reading. Nothing was spent.") from None
     if _state(path) != before:
-        raise InvalidDataError(f"The file for {name} changed while it was read; try again when nobody writes.")
+        raise InvalidDataError(f"The file for {name} changed while it was read. Try again when no one writes to it.")
     return content, before
 
 
 def _arrow(name: str, content: bytes) -> pl.DataFrame:
     try:
-        # Not mapped into memory: the rows must stay when the file changes.
+        # The content isn't memory-mapped, because the rows must stay the same when the file changes.
         return pl.read_ipc(content) if content.startswith(b"ARROW1") else pl.read_ipc_stream(content)
     except _FAILURES:
         raise _unreadable(name, "Arrow") from None
@@ -264,8 +266,8 @@ def _texts(name: str, content: bytes, ending: str) -> pl.DataFrame:
     header = header_of(unpacked, separator)
     if not header or len(set(header)) < len(header) or any(map(_is_no_name, header)):
         raise InvalidDataError(
-            f"The first line of the file for {name} must name the columns. There is none, or it has an empty name, a "
-            "number, or one twice. Add a line with names."
+            f"The first line of the file for {name} must name the columns. It is missing, or it contains an empty "
+            "name, a number or the same name twice. Add a line with names."
         )
     return texts_of(unpacked, separator)
 
@@ -280,42 +282,44 @@ def _unpacked(content: bytes, ending: str) -> bytes:
 
 
 def _is_no_name(column: str) -> bool:
-    """Whether a name looks like a value: names are shown in messages, values never are."""
+    """Return whether a column name looks like a value. Messages show names, but must never show values."""
     return re.fullmatch(r"\s*[-+.,\d]*\s*", column) is not None
 
 
 def _unreadable(name: str, kind: str) -> InvalidDataError:
     return InvalidDataError(
-        f"The file for {name} can't be read as {kind}: it is damaged or something else. Nothing was asked."
+        f"The file for {name} can't be read as {kind}: it is damaged or has another format. Nothing was spent."
     )
 
 
-# ---------------------------------------------------------------------- types that are declared or recorded
+# ---------------------------------------------------------------------- declared and recorded types
 
 
 def _known_types(name: str, path: str, types: Types, session: Session) -> dict[str, str] | None:
-    """Return the types that are declared or recorded; None if they are to be inferred now."""
+    """Return the declared or recorded types, or None if the types must be inferred now."""
     if isinstance(types, Mapping):
-        return {str(column): type_of(kind)[0] for column, kind in types.items()}
+        return {str(column): declared_type(kind)[0] for column, kind in types.items()}
     if types not in (None, "infer"):
-        raise InvalidParameterError("types= are types by column, types={'amount': 'DOUBLE'}, or types='infer'.")
+        raise InvalidParameterError(
+            "types= must give types by column, such as types={'amount': 'DOUBLE'}, or be 'infer'."
+        )
     recorded = session._fact(COLUMN_TYPES, _subject(path))
     if recorded is None and types is None:
         raise InvalidParameterError(
-            f"The file for {name} is text, and no line of it may decide the types of its columns unnoticed. Declare "
-            'them, types={"amount": "DOUBLE", "day": "DATE"} (others are text); or let them be inferred once, '
-            'types="infer": what is found is recorded in the session\'s ledger as your word that it is public, and '
-            "stays whatever the lines become.",
+            f"The file for {name} is a text file, and its lines must not decide the types of its columns unnoticed. "
+            'Declare the types: types={"amount": "DOUBLE", "day": "DATE"} (other columns are text). Or let them be '
+            'inferred once with types="infer": they are then recorded in the session\'s ledger as your declaration '
+            "that they are public, and stay the same whatever the lines become.",
             code="column-types-missing",
         )
     return None if recorded is None else dict(json.loads(recorded))
 
 
 def _record_types(session: Session, path: str, types: Mapping[str, str]) -> dict[str, str]:
-    """Record types for good; return those that count: another process may have recorded its own a moment before."""
+    """Record types permanently, and return the recorded ones. Another process may have recorded types first."""
     return dict(json.loads(session._record(COLUMN_TYPES, _subject(path), json.dumps(list(types.items())))))
 
 
 def _subject(path: str) -> str:
-    """Return a path as a text that any ledger can store."""
+    """Return a path as a text that every ledger can store."""
     return os.fsencode(path).decode(errors="backslashreplace")

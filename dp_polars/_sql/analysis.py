@@ -1,0 +1,511 @@
+"""Analyse a statement: find its private tables, follow their units, and cut the statement at its private aggregations.
+
+Below each cut are queries over private rows, which are planned and released like those of the Polars front end. Above
+it is ordinary SQL, which runs in the sandbox over the released rows. What isn't understood is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._expressions import Column, Expression
+from dp_polars._plan.digest import public_digest
+from dp_polars._session.terms import TableUnit
+from dp_polars._sql.aggregate_calls import Call, call_of
+from dp_polars._sql.allowed_functions import TABLE_FUNCTIONS
+from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.expressions import Reader
+from dp_polars._sql.joins import joined
+from dp_polars._sql.relations import (
+    Context,
+    PrivateRelation,
+    PublicRelation,
+    Relation,
+    condition,
+    conditions,
+    projected,
+    table_relation,
+)
+from dp_polars._sql.sandbox import check_expression
+from dp_polars._sql.scope import (
+    Scope,
+    ScopeTable,
+    aliases_of,
+    is_private_call,
+    name_of,
+    qualified,
+    unused_name,
+    without_aliases,
+    without_lateral_aliases,
+)
+from dp_polars._sql.syntax_tree import (
+    Node,
+    Parser,
+    arguments,
+    base_table,
+    canonical,
+    changed_modifier,
+    column,
+    cte_query,
+    fold,
+    modifier_expressions,
+    path_of,
+    replaced,
+    select_all,
+    select_node,
+    subquery,
+    walk,
+    without_places,
+)
+from dp_polars.errors import StatementNotAllowed
+
+
+@dataclass(frozen=True, eq=False)
+class SqlQuery:
+    """One or several private aggregates over the same private rows, which are planned and released together."""
+
+    calls: tuple[Call, ...]
+    values: tuple[tuple[str, ...], ...]
+    """For each call, the columns of `rows` that hold its values."""
+    answers: tuple[str, ...]
+    """For each call, the column of its answer in the table of released rows."""
+    rows: PrivateRows
+    """The unit, the keys and the values, under the names that a plan shows."""
+    unit: tuple[str, ...]
+    table_unit: TableUnit
+    keys: tuple[str, ...]
+    sources: frozenset[Any]
+    declared: bool
+
+    def step(self, kind: str = "sql") -> str:
+        """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
+        return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The private queries of one SELECT, whose answers become one table of released rows."""
+
+    table: str
+    queries: tuple[SqlQuery, ...]
+    keys: tuple[str, ...]
+    """The columns of the grouping keys in the released table, in the order of the queries' keys."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A statement after its analysis: private aggregations, and the query `above` that runs on their answers."""
+
+    above: Node
+    aggregations: tuple[Aggregation, ...]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A grouping key: its column in the released table, its syntax tree, and the same as a typed expression."""
+
+    name: str
+    node: Node
+    tree: Expression
+
+
+def analyse(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Analysis:
+    """Analyse a parsed statement, or refuse it. `sql` is the text, which error messages give locations in."""
+    analyser = _Analyser(Context(sql, parameters, parser, catalog))
+    relation = analyser.query(node, {}, top=True)
+    if isinstance(relation, PrivateRelation):
+        raise StatementNotAllowed(
+            "This would show private rows. Use private aggregates: dp_count(*), dp_count_units(), "
+            "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
+        )
+    return Analysis(without_places(relation.node), tuple(analyser.aggregations))
+
+
+class _Analyser:
+    """Walks through the queries of a statement from the inside out, and collects private aggregations on the way."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._refuse = context, context.refuse
+        self._unnamed = 0  # subqueries without an alias so far
+        self.aggregations: list[Aggregation] = []
+
+    # ------------------------------------------------------------------ queries
+
+    def query(self, node: Node, ctes: dict[str, Relation], *, top: bool = False) -> Relation:
+        """Return the rows of a query: private rows with their unit, or public and released rows."""
+        known = dict(ctes)
+        for entry in node.get("cte_map", {}).get("map", []):
+            inner = self.query(cte_query(entry), known)
+            names = entry["value"].get("aliases")
+            if names:
+                inner = self._aliased(inner, {**node, "alias": entry["key"], "column_name_alias": names})
+                if isinstance(inner, PublicRelation):
+                    inner = replace(inner, node=select_all(inner.node))
+            known[fold(entry["key"])] = inner
+        if node["type"] == "SET_OPERATION_NODE":
+            return self._set_operation(node, known)
+        if node["type"] != "SELECT_NODE":
+            raise self._refuse(node, f"{node['type'].replace('_', ' ').lower()} is not supported.")
+        relation = self._from(node["from_table"], known)
+        if isinstance(relation, PublicRelation):
+            return self._public_select(node, relation, known)
+        if _private_calls(node):
+            return self._aggregation(node, relation, known)
+        plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
+        if top and plain and not node["group_sets"]:
+            return relation  # it would show private rows, whatever else it says
+        scope = self._context.scope(*relation.tables)
+        reader = self._context.reader(*relation.tables)
+        return projected(without_lateral_aliases(node, scope), relation, reader, scope)
+
+    def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
+        parts = {name: self.query(node[name], ctes) for name in names}
+        listed = [self.query(child, ctes) for child in node.get("children", [])]
+        every = [part for part in (*parts.values(), *listed) if isinstance(part, PublicRelation)]
+        if len(every) < len(parts) + len(listed):
+            raise self._refuse(node, "UNION, INTERSECT and EXCEPT compare private rows; query each part on its own.")
+        changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
+        if listed:
+            changed["children"] = [getattr(part, "node", {}) for part in listed]
+        shown = ScopeTable.public("", [name for part in every for table in part.tables for name in table.columns])
+        changed["modifiers"] = self._public_modifiers(node, self._context.scope(shown), ctes)
+        sources = frozenset[Any]().union(*(part.sources for part in every))
+        released = any(part.released for part in every)
+        return PublicRelation(changed, every[0].tables if released else (), sources, released)
+
+    # ------------------------------------------------------------------ FROM
+
+    def _from(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        """Return the rows of a FROM clause."""
+        kind = node["type"]
+        if node.get("sample"):
+            raise self._refuse(node, "A sample depends on which other rows exist; sample before the data is loaded.")
+        if kind == "EMPTY":
+            return PublicRelation(node, ())
+        if kind == "BASE_TABLE":
+            return self._table(node, ctes)
+        if kind == "SUBQUERY":
+            return self._aliased(self.query(node["subquery"]["node"], ctes), node)
+        if kind == "JOIN":
+            return joined(node, self._from(node["left"], ctes), self._from(node["right"], ctes), self._context)
+        if kind == "EXPRESSION_LIST":
+            return self._constant_table(node, [item for row in node["values"] for item in row])
+        if kind == "TABLE_FUNCTION":
+            name = fold(node["function"]["function_name"])
+            if name not in TABLE_FUNCTIONS:
+                raise self._refuse(
+                    node["function"],
+                    f"{name} could read files or other tables. Register a file with con.register(name, path) and use "
+                    "its name.",
+                    code="table-function-not-allowed",
+                )
+            return self._constant_table(node, [child for _, child in arguments(node["function"])])
+        what = "DESCRIBE, SHOW and SUMMARIZE are" if kind == "SHOW_REF" else f"{kind.replace('_', ' ').lower()} is"
+        raise self._refuse(node, f"{what} not supported in FROM.")
+
+    def _table(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        path = path_of(node)
+        if node.get("at_clause"):
+            raise self._refuse(node, "AT (time travel) is not supported.")
+        if len(path) == 1 and fold(path[0]) in ctes:
+            return self._aliased(ctes[fold(path[0])], {**node, "alias": node["alias"] or path[0]})
+        return table_relation(node, self._context)
+
+    def _constant_table(self, node: Node, items: list[Node]) -> PublicRelation:
+        """Return the rows of VALUES or of a table function, whose expressions may not read anything."""
+        for item in items:
+            if any(one["class"] == "SUBQUERY" for one in walk(item)):
+                raise self._refuse(item, "A subquery inside an expression is not supported here.")
+            check_expression(item, self._context.scope())
+        columns = self._context.catalog.columns(select_all(node))
+        return PublicRelation(node, (ScopeTable.public(node.get("alias") or "", columns),))
+
+    def _aliased(self, inner: Relation, node: Node) -> Relation:
+        """Return the rows of a subquery under the alias that `node` gives it."""
+        names = [str(name) for name in node.get("column_name_alias") or []]
+        self._unnamed += 1
+        alias = node.get("alias") or f"dp_subquery_{self._unnamed}"
+        if isinstance(inner, PrivateRelation):
+            if names:
+                raise self._refuse(
+                    node, "Column names after an alias of private rows are not supported; name the columns inside."
+                )
+            (table,) = inner.tables
+            return replace(inner, tables=(ScopeTable(alias, table.columns),))
+        columns = list(inner.tables[0].columns) if inner.released else self._context.catalog.columns(inner.node)
+        if len(names) > len(columns):
+            raise self._refuse(node, f"{alias} lists more names than the subquery has columns.")
+        table = ScopeTable.public(alias, [*names, *columns[len(names) :]])
+        return replace(inner, node=subquery(inner.node, alias, names), tables=(table,))
+
+    # ------------------------------------------------------------------ a private aggregation
+
+    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation]) -> Relation:
+        """Cut a SELECT with private aggregates: add its queries to `aggregations`, and return the SELECT above them."""
+        scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
+        node = qualified(without_lateral_aliases(node, scope), scope)
+        if node.get("sample"):
+            raise self._refuse(node, "A sample depends on which other rows exist.")
+        keys = self._keys(node, relation, scope, reader)
+        columns = _key_columns(keys, aliases_of(node))
+        nodes = {canonical(item): item for item in _private_calls(node)}
+        context = self._context
+        calls = [call_of(item, context.parser, context.parameters, context.sql) for item in nodes.values()]
+        answers = [unused_name(f"answer_{number}", [*columns, *aliases_of(node)]) for number in range(len(calls))]
+        trees = self._values(calls, relation, reader)
+        rows = relation.rows
+        for one in conditions(node, reader, scope):
+            rows = rows.filter(one)
+        queries = []
+        for numbers in _together(calls):
+            where = calls[numbers[0]].where
+            own = rows if where is None else rows.filter(condition(where, node, reader, scope))
+            together = [(calls[number], answers[number]) for number in numbers]
+            queries.append(_query(together, replace(relation, rows=own), keys, trees))
+        table = f"dp_released_{len(self.aggregations)}"
+        self.aggregations.append(Aggregation(table, tuple(queries), columns))
+        released = {text: column(table, answer) for text, answer in zip(nodes, answers, strict=True)}
+        released |= {canonical(key.node): column(table, name) for key, name in zip(keys, columns, strict=True)}
+        above = self._above(node, table, released, keys, ctes)
+        return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
+
+    def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_Key]:
+        """Return the grouping keys, with names that differ from each other and from those of the unit."""
+        sets = node.get("group_sets") or []
+        items = node["select_list"]
+        if len(sets) > 1 or (sets and len(sets[0]) != len(node["group_expressions"])):
+            raise self._refuse(
+                node, "GROUPING SETS, ROLLUP and CUBE are not supported; query each grouping on its own."
+            )
+        if node.get("aggregate_handling") == "FORCE_AGGREGATES":  # GROUP BY ALL
+            expressions = [item for item in items if not any(is_private_call(one) for one in walk(item))]
+        else:
+            aliases = aliases_of(node)
+            expressions = [
+                without_aliases(self._by_position(item, items), aliases, scope)
+                for item in node.get("group_expressions", [])
+            ]
+        keys: list[_Key] = []
+        for item in expressions:
+            tree = reader.checked(item)
+            # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
+            name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
+            if tree.columns & frozenset(relation.unit):
+                raise self._refuse(
+                    item,
+                    f"Grouping by {name} reads the unit column: every group would be one person. Group by "
+                    "something that many people share.",
+                )
+            taken = [key.name for key in keys]
+            if fold(name) in map(fold, taken):
+                name = f"{name}_{len(keys)}"
+            keys.append(_Key(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
+        return keys
+
+    def _by_position(self, item: Node, items: list[Node]) -> Node:
+        """Return the item of SELECT that a number in GROUP BY stands for."""
+        if item["class"] != "CONSTANT":
+            return item
+        number = self._context.parser.value(item, {})
+        if not isinstance(number, int) or not 1 <= number <= len(items):
+            raise self._refuse(item, "A number in GROUP BY must be the position of a column in SELECT.")
+        return items[number - 1]
+
+    def _values(self, calls: list[Call], relation: PrivateRelation, reader: Reader) -> dict[str, Expression]:
+        """Read the expressions that private aggregates are computed from, by their canonical texts."""
+        nodes = {canonical(value): value for call in calls for value in call.values}
+        trees = {text: reader.checked(value) for text, value in nodes.items()}
+        for call in calls:
+            if call.chooses and trees[canonical(call.values[0])].columns & frozenset(relation.unit):
+                raise self._refuse(
+                    call.node,
+                    f"{call.name} reads the unit column: every candidate would be one person. Choose among values that "
+                    "many people share.",
+                )
+        return trees
+
+    def _above(
+        self, node: Node, table: str, released: dict[str, Node], keys: list[_Key], ctes: dict[str, Relation]
+    ) -> Node:
+        """Return a SELECT with its keys and private aggregates replaced by columns of the released table."""
+
+        def change(item: Node) -> Node | None:
+            found = released.get(canonical(item))
+            return None if found is None else {**found, "alias": item.get("alias", "")}
+
+        columns = [one["column_names"][-1] for one in released.values()]
+        scope = self._context.scope(ScopeTable.public(table, [*columns, *map(fold, aliases_of(node))]))
+
+        def raised(item: Node | None) -> Node | None:
+            if item is None:
+                return None
+            changed: Node = replaced(item, change)
+            self._check_above(changed, scope, keys)
+            return self._with_subqueries(changed, ctes)
+
+        items = []
+        for item in node["select_list"]:
+            if item["class"] == "STAR":
+                raise self._refuse(item, "* would show private rows; list the keys and the private aggregates.")
+            own = raised(item)
+            if own is not None:
+                items.append({**own, "alias": item.get("alias") or name_of(item, "") or self._text(item)})
+        modifiers = [changed_modifier(modifier, raised) for modifier in node.get("modifiers", [])]
+        above = select_node(items, base_table(table), raised(node.get("having")))
+        return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
+
+    def _check_above(self, node: Node, scope: Scope, keys: list[_Key]) -> None:
+        for item in walk(node):
+            if item["class"] == "POSITIONAL_REFERENCE":
+                raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
+            if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
+                known = ", ".join(key.name for key in keys) or "none"
+                raise self._refuse(
+                    item,
+                    f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a "
+                    "private aggregate, so it would show private rows. Add it to GROUP BY or aggregate it.",
+                )
+        check_expression(node, scope)
+
+    # ------------------------------------------------------------------ public and released rows
+
+    def _public_select(self, node: Node, relation: PublicRelation, ctes: dict[str, Relation]) -> Relation:
+        """Check a SELECT over public and released rows, and analyse its subqueries."""
+        if node.get("sample"):
+            raise self._refuse(node, "A sample differs each time, so the same statement would mean different queries.")
+        calls = _private_calls(node)
+        if calls:
+            raise self._refuse(
+                calls[0],
+                f"{calls[0]['function_name']} is for private tables; these rows are public or already released.",
+            )
+        scope, before = self._context.scope(*relation.tables), len(self.aggregations)
+        changed = {**node, "from_table": relation.node, "cte_map": {"map": []}}
+        inside = self._context.scope(*relation.tables, ScopeTable.public("", aliases_of(node)))
+        for name in ("where_clause", "having", "qualify"):
+            if node.get(name):
+                check_expression(node[name], inside)
+                changed[name] = self._with_subqueries(node[name], ctes)
+        for item in node.get("group_expressions", []):
+            check_expression(item, inside)
+        earlier: list[str] = []
+        for item in node["select_list"]:  # an alias may be used in the items after it
+            check_expression(item, replace(scope, tables=(*scope.tables, ScopeTable.public("", earlier))))
+            earlier += [item["alias"]] if item.get("alias") else []
+        changed["group_expressions"] = [self._with_subqueries(item, ctes) for item in node.get("group_expressions", [])]
+        changed["select_list"] = [self._named(item, ctes) for item in node["select_list"]]
+        changed["modifiers"] = self._public_modifiers(node, inside, ctes)
+        released = relation.released or len(self.aggregations) > before
+        tables = (_output(node, relation),) if released else relation.tables
+        return PublicRelation(changed, tables, relation.sources, released)
+
+    def _named(self, item: Node, ctes: dict[str, Relation]) -> Node:
+        """Give an item of SELECT the name that DuckDB would derive from its original text."""
+        changed = self._with_subqueries(item, ctes)
+        if item.get("alias") or item["class"] in ("COLUMN_REF", "STAR"):
+            return changed
+        return {**changed, "alias": self._text(item)}
+
+    def _text(self, item: Node) -> str:
+        """Write an expression as text."""
+        empty = {"type": "EMPTY", "alias": "", "sample": None}
+        return self._context.parser.text(without_places(select_node([item], empty))).removeprefix("SELECT ")
+
+    def _public_modifiers(self, node: Node, scope: Scope, ctes: dict[str, Relation]) -> list[Node]:
+        for modifier in node.get("modifiers", []):
+            for item in modifier_expressions(modifier):
+                check_expression(item, scope)
+        return [
+            changed_modifier(modifier, lambda item: self._with_subqueries(item, ctes))
+            for modifier in node.get("modifiers", [])
+        ]
+
+    def _with_subqueries(self, node: Node, ctes: dict[str, Relation]) -> Node:
+        """Analyse the subqueries of an expression, and put the results in their place. None may give private rows."""
+
+        def change(item: Node) -> Node | None:
+            if item["class"] != "SUBQUERY":
+                return None
+            inner = self.query(item["subquery"]["node"], ctes)
+            if isinstance(inner, PrivateRelation):
+                raise self._refuse(item, "A subquery over a private table would show its rows.")
+            rest = {name: replaced(own, change) for name, own in item.items() if name != "subquery"}
+            return {**rest, "subquery": {**item["subquery"], "node": inner.node}}
+
+        changed: Node = replaced(node, change)
+        return changed
+
+
+def _private_calls(node: Node) -> list[Node]:
+    """Return the private aggregates in SELECT, HAVING, QUALIFY, ORDER BY and LIMIT."""
+    places = [*node["select_list"], node.get("having"), node.get("qualify")]
+    places += [item for modifier in node.get("modifiers", []) for item in modifier_expressions(modifier)]
+    return [item for root in places if root for item in walk(root) if is_private_call(item)]
+
+
+def _together(calls: list[Call]) -> list[list[int]]:
+    """Group the numbers of calls that share a query: those with the same FILTER and no spend of their own.
+
+    A call with its own spend and a choice are queries by themselves.
+    """
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, call in enumerate(calls):
+        rows = "" if call.where is None else canonical(call.where)
+        alone = call.spends or call.chooses
+        groups.setdefault((rows, number if alone else -1), []).append(number)
+    return list(groups.values())
+
+
+def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:
+    """Return the columns of the keys in the released table.
+
+    A key keeps its name unless SELECT gives that name to something else. HAVING and QUALIFY could then mean either one.
+    """
+    columns: list[str] = []
+    for key in keys:
+        others = [name for name, item in aliases.items() if canonical(item) != canonical(key.node)]
+        columns.append(unused_name(key.name, [*others, *columns]))
+    return tuple(columns)
+
+
+def _query(
+    calls: list[tuple[Call, str]], relation: PrivateRelation, keys: list[_Key], trees: dict[str, Expression]
+) -> SqlQuery:
+    """Return one query for calls over the same rows, each given with the column of its answer."""
+    schema = relation.rows.schema
+    units = zip(relation.table_unit.columns, relation.unit, strict=True)
+    made: dict[str, Expression] = {shown: Column(own, schema[own]) for shown, own in units}
+    made |= {key.name: key.tree for key in keys}
+    names: dict[str, str] = {}
+    for value in [value for call, _ in calls for value in call.values]:
+        text = canonical(value)
+        if text not in names:
+            shown = str(value["column_names"][-1]) if value["class"] == "COLUMN_REF" else "value"
+            names[text] = unused_name(shown, made)
+            made[names[text]] = trees[text]
+    return SqlQuery(
+        calls=tuple(call for call, _ in calls),
+        values=tuple(tuple(names[canonical(value)] for value in call.values) for call, _ in calls),
+        answers=tuple(answer for _, answer in calls),
+        rows=relation.rows.make(made, keep=False),
+        unit=relation.table_unit.columns,
+        table_unit=relation.table_unit,
+        keys=tuple(key.name for key in keys),
+        sources=relation.sources,
+        declared=relation.declared,
+    )
+
+
+def _output(node: Node, relation: Relation) -> ScopeTable:
+    """Return the output columns of a SELECT over released rows."""
+    columns: list[str] = []
+    for item in node["select_list"]:
+        if item["class"] == "STAR":
+            columns += [name for table in relation.tables for name in table.columns]
+        else:
+            columns.append(name_of(item, f"column{len(set(columns))}"))
+    return ScopeTable.public("", columns)

@@ -1,0 +1,239 @@
+"""Join relations: public rows with each other in the sandbox, private rows with public rows by a lookup.
+
+A private row takes the columns of the public rows that it matches. Public rows that match no private row are left out,
+because they belong to nobody. Two private tables can't be joined: a result row could then belong to several units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from dp_polars._engines.rows import How
+from dp_polars._expressions import Column, Expression, apply
+from dp_polars._expressions.types import integer_range, kind_of
+from dp_polars._sql.relations import Context, PrivateRelation, PublicRelation, Relation
+from dp_polars._sql.sandbox import check_expression
+from dp_polars._sql.scope import Meaning, Scope, ScopeTable, unused_name
+from dp_polars._sql.syntax_tree import Node, column, fold, select_node, walk
+from dp_polars.errors import InvalidParameterError
+
+_JOIN_PARTS = frozenset(
+    {
+        "type", "alias", "query_location", "query_location_length", "left", "right", "condition", "join_type",
+        "ref_type", "using_columns", "is_implicit", "nearest_count", "nearest_order_type",
+    }
+)  # fmt: skip
+
+_PublicColumn = tuple[str, str]
+"""The alias of a public table and the name of one of its columns."""
+
+
+def joined(node: Node, left: Relation, right: Relation, context: Context) -> Relation:
+    """Return the relation that a JOIN of two analysed relations produces."""
+    unknown = [name for name, own in node.items() if own and name not in _JOIN_PARTS]
+    if unknown:
+        raise context.refuse(node, f"A join with {', '.join(unknown).replace('_', ' ')} is not supported.")
+    if node["ref_type"] not in ("REGULAR", "CROSS"):
+        raise context.refuse(node, f"A {fold(node['ref_type'])} join is not supported; use JOIN ... USING or ON.")
+    if isinstance(left, PrivateRelation) and isinstance(right, PrivateRelation):
+        raise context.refuse(
+            node,
+            "A join of two private tables can combine rows of several units. Declare one of them public with "
+            "con.public(...), or create a view and declare its unit with con.private(...).",
+            code="private-join",
+        )
+    if isinstance(left, PrivateRelation):
+        return _PublicJoin(node, left, right, context, private_left=True).relation()  # type: ignore[arg-type]
+    if isinstance(right, PrivateRelation):
+        return _PublicJoin(node, right, left, context, private_left=False).relation()
+    both = PublicRelation(
+        {**node, "left": left.node, "right": right.node},
+        left.tables + right.tables,
+        left.sources | right.sources,
+        left.released or right.released,
+    )
+    if node.get("condition"):
+        if any(one["class"] == "SUBQUERY" for one in walk(node["condition"])):
+            raise context.refuse(node, "A subquery inside the condition of a join is not supported.")
+        check_expression(node["condition"], context.scope(*both.tables))
+    return both
+
+
+class _PublicJoin:
+    """A join of private with public rows."""
+
+    def __init__(
+        self, node: Node, private: PrivateRelation, public: PublicRelation, context: Context, *, private_left: bool
+    ) -> None:
+        self._node, self._private, self._public, self._context = node, private, public, context
+        self._private_left = private_left
+        self._private_scope = context.scope(*private.tables)
+        self._public_scope = context.scope(*public.tables)
+        self._scope = context.scope(*private.tables, *public.tables)
+
+    def relation(self) -> PrivateRelation:
+        """Return the private rows with the columns of the public rows that they match."""
+        private, public, context = self._private, self._public, self._context
+        if public.released:
+            raise self._refuse(
+                "Private rows can't be joined with released answers. Store the answers in a table first."
+            )
+        how = self._how()
+        equal, others = self._conditions()
+        if others and how != "inner":
+            raise context.refuse(
+                others[0], "This kind of join must compare columns: ON a.x = b.y, or USING (x). Filter in a subquery."
+            )
+        names = self._public_names()
+        frame = self._public_frame(names)
+        rows, pairs = private.rows, []
+        reader = context.reader(*private.tables)
+        for mine, theirs in equal:
+            own = reader.checked(mine)
+            if kind_of(own.dtype) in ("enum", "categorical"):
+                own = apply("cast", own, to=pl.String())
+            found = _column_of(theirs, self._public_scope)
+            if found is None:
+                raise context.refuse(theirs, "A join with private rows compares whole columns, not parts of them.")
+            frame = self._with_key_type(frame, names[found], own)
+            if not isinstance(own, Column):
+                made = unused_name("join_key", rows.schema)
+                rows = rows.make({made: own})
+                own = Column(made, own.dtype)
+            pairs.append((own.name, names[found]))
+        added, tables = ({}, ()) if how in ("semi", "anti") else self._added(frame, names)
+        try:
+            rows = rows.lookup(frame, on=pairs, how=how, columns=added, unique=private.rows_are_units)
+        except InvalidParameterError as error:
+            raise self._refuse(str(error)) from None
+        tables = (*private.tables, *tables)
+        for one in others:
+            rows = rows.filter(context.reader(*tables).condition(one))
+        return replace(private, rows=rows, tables=tables, sources=private.sources | public.sources)
+
+    def _how(self) -> How:
+        """Return the kind of lookup. Public rows that match no private row are left out in every kind."""
+        kind = self._node["join_type"]
+        if kind in ("SEMI", "ANTI"):
+            if not self._private_left:
+                raise self._refuse("A semi or anti join of public with private rows shows which private rows exist.")
+            return "semi" if kind == "SEMI" else "anti"
+        if kind in ("INNER", "CROSS"):
+            return "inner"
+        if kind in ("LEFT", "RIGHT"):
+            return "left" if (kind == "LEFT") == self._private_left else "inner"
+        if kind in ("OUTER", "FULL"):
+            return "left"
+        raise self._refuse(f"A {fold(kind)} join is not supported; use JOIN ... USING or ON.")
+
+    # ------------------------------------------------------------------ conditions
+
+    def _conditions(self) -> tuple[list[tuple[Node, Node]], list[Node]]:
+        """Split the join condition into equalities (private expression, public column) and everything else."""
+        equal = []
+        for name in self._node.get("using_columns", []):
+            reference = column(str(name))
+            if any(scope.resolve(reference) is None for scope in (self._private_scope, self._public_scope)):
+                raise self._refuse(f"USING ({name}): one of the tables has no such column.")
+            equal.append((reference, reference))
+        whole = self._node.get("condition")
+        parts = [] if whole is None else [whole]
+        if whole is not None and whole.get("type") == "CONJUNCTION_AND":
+            parts = whole["children"]
+        others = []
+        for part in parts:
+            pair = self._equality(part)
+            if pair is None:
+                others.append(part)
+            else:
+                equal.append(pair)
+        return equal, others
+
+    def _equality(self, part: Node) -> tuple[Node, Node] | None:
+        if part.get("class") != "COMPARISON" or part["type"] != "COMPARE_EQUAL":
+            return None
+        for mine, theirs in ((part["left"], part["right"]), (part["right"], part["left"])):
+            if (self._sides(mine), self._sides(theirs)) == ({"private"}, {"public"}) and theirs[
+                "class"
+            ] == "COLUMN_REF":
+                return mine, theirs
+        return None
+
+    def _sides(self, node: Node) -> set[str]:
+        """Return which sides of the join an expression reads. A name that both sides have means the private column."""
+        found = set()
+        for item in walk(node):
+            if item["class"] == "COLUMN_REF":
+                table = self._scope.resolve(item)
+                if table is not None:
+                    found.add("private" if table[0] in self._private.tables else "public")
+        return found
+
+    # ------------------------------------------------------------------ public rows
+
+    def _public_names(self) -> dict[_PublicColumn, str]:
+        """Return the name of each public column beside the private columns."""
+        names: dict[_PublicColumn, str] = {}
+        for table in self._public.tables:
+            for name in table.columns:
+                shown = f"{table.alias}.{name}" if table.alias else name
+                names[table.alias, name] = unused_name(shown, [*self._private.rows.schema, *names.values()])
+        return names
+
+    def _public_frame(self, names: dict[_PublicColumn, str]) -> pl.DataFrame:
+        items = [
+            {**(column(alias, name) if alias else column(name)), "alias": own} for (alias, name), own in names.items()
+        ]
+        return self._context.catalog.public_frame(select_node(items, self._public.node))
+
+    def _with_key_type(self, frame: pl.DataFrame, name: str, own: Expression) -> pl.DataFrame:
+        """Cast a public key column to the private column's type. Keys outside that type's range match nobody."""
+        theirs = frame.schema[name]
+        if theirs == own.dtype or theirs == pl.Null:
+            return frame.with_columns(pl.col(name).cast(own.dtype))
+        both = {kind_of(theirs), kind_of(own.dtype)}
+        if both <= {"integer"} or (both == {"integer", "decimal"} and _is_whole(theirs)):
+            low, high = integer_range(own.dtype)
+            kept = frame.filter(pl.col(name).cast(pl.Int128).is_between(low, high) | pl.col(name).is_null())
+            return kept.with_columns(pl.col(name).cast(own.dtype))
+        if both == {"text"} or both == {"date"}:
+            return frame.with_columns(pl.col(name).cast(own.dtype))
+        raise self._refuse(f"This join compares {own.dtype} with {theirs}; cast one of them in a subquery.")
+
+    def _added(
+        self, frame: pl.DataFrame, names: dict[_PublicColumn, str]
+    ) -> tuple[dict[str, str], tuple[ScopeTable, ...]]:
+        """Return the public columns that are added to the private rows, and their tables for the scope."""
+        added: dict[str, str] = {}
+        tables = []
+        for table in self._public.tables:
+            columns: dict[str, Meaning] = {}
+            for name in table.columns:
+                own = names[table.alias, name]
+                dtype = frame.schema[own]
+                if kind_of(dtype) in ("other", "null"):
+                    columns[name] = str(dtype)
+                else:
+                    added[own] = own
+                    columns[name] = Column(own, dtype)
+            tables.append(ScopeTable(table.alias, columns))
+        return added, tuple(tables)
+
+    def _refuse(self, reason: str) -> Exception:
+        return self._context.refuse(self._node, reason)
+
+
+def _column_of(node: Node, scope: Scope) -> _PublicColumn | None:
+    """Return the table and the column that a reference means, or None if it means a field of a column."""
+    found = scope.resolve(node)
+    if found is None:
+        return None
+    table, name = found
+    by_table = len(node["column_names"]) > 1 and fold(node["column_names"][0]) == fold(table.alias)
+    return None if len(node["column_names"]) > (2 if by_table else 1) else (table.alias, name)
+
+
+def _is_whole(dtype: pl.DataType) -> bool:
+    return not isinstance(dtype, pl.Decimal) or dtype.scale == 0

@@ -1,0 +1,258 @@
+"""Plan and release the private queries of an analysed statement, and run the SQL above them on the released rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from dp_polars._aggregates.base import AggregateCall
+from dp_polars._choices.plan import ChoicePlan
+from dp_polars._choices.question import ChoiceQuestion, choice_question
+from dp_polars._engines.base import parts_for
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._frame.options import ChoiceOptions, Options
+from dp_polars._frame.queries import AggregateQuestion, question_of
+from dp_polars._frame.question import View
+from dp_polars._numbers import exact
+from dp_polars._plan.plan import Plan
+from dp_polars._session.cost import NOTHING
+from dp_polars._session.releases import Release, release_key
+from dp_polars._session.session import Session
+from dp_polars._sql.aggregate_calls import OWN, Call
+from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
+from dp_polars._sql.catalog import Catalog
+from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
+
+_SPENDS = ("epsilon", "share", "rho", "within")
+_SHARED = ("epsilon", "share", "rho", "delta")
+_PER_SELECT = ("keys", "min_units", "max_groups")
+"""Options about groups, which all answers of one SELECT have in common."""
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A private query of a statement with its plan."""
+
+    query: SqlQuery
+    question: AggregateQuestion | ChoiceQuestion
+    catalog: Catalog
+    fingerprint: bytes
+    source: bytes
+    """The state of the tables when the query was planned."""
+
+    @property
+    def plan(self) -> Plan | ChoicePlan:
+        """The plan."""
+        return self.question.plan
+
+    def key(self) -> bytes:
+        """Return the key under which the session stores the release: the query and the present state of its tables."""
+        return release_key(self.fingerprint, self.present_source())
+
+    def release(self) -> Release:
+        """Charge the session and release the answers, or return the stored release of the same query."""
+        if self.present_source() != self.source:  # a plan made for some columns must not be used on others
+            raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
+        return replace(self.question, engine=self.bounded_aggregates).release(self.key)
+
+    def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
+        """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""
+        parts = parts_for(self.catalog.file_bytes(self.query.sources), self.catalog.memory_limit())
+        return engine_for(rows).aggregate(rows, request, parts=parts)
+
+    def names(self) -> dict[str, str]:
+        """Return the answer columns of the release, and the names that they get in the released table."""
+        plan = self.plan
+        chosen = isinstance(plan, ChoicePlan)
+        names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates]
+        return dict(zip(names, self.query.answers, strict=True))
+
+    def present_source(self) -> bytes:
+        """Return the present state of the tables, made without reading their rows."""
+        return self.catalog.source(self.query.sources)
+
+
+@dataclass(frozen=True)
+class PlannedStatement:
+    """A statement whose private queries are planned. Nothing has been read or spent."""
+
+    analysis: Analysis
+    aggregations: tuple[tuple[Aggregation, tuple[PlannedQuery, ...]], ...]
+    session: Session
+    catalog: Catalog
+    releases: list[Release] = field(default_factory=list)
+    """The releases behind the answers, new or stored, once `release` has been called."""
+
+    @property
+    def queries(self) -> list[PlannedQuery]:
+        """The private queries in the order of the statement."""
+        return [query for _, queries in self.aggregations for query in queries]
+
+    @property
+    def plans(self) -> list[Plan | ChoicePlan]:
+        """The plans of the private queries in the order of the statement."""
+        return [query.plan for query in self.queries]
+
+    def check_above(self) -> None:
+        """Let DuckDB bind the SQL above the private queries, before anything is spent on them."""
+        if self.aggregations:
+            self.catalog.columns(
+                self.analysis.above, {own.table: _empty(own, queries) for own, queries in self.aggregations}
+            )
+
+    def release(self) -> dict[str, pl.DataFrame]:
+        """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
+        new = [query for query in self.queries if query.question.fresh or self.session.stored(query.key()) is None]
+        if new:
+            self.session.check(sum((query.plan.cost for query in new), NOTHING))
+        try:
+            return {own.table: self._released(own, queries) for own, queries in self.aggregations}
+        finally:
+            self.catalog.close()
+
+    def answer(self) -> Any:
+        """Release the private queries, run the SQL above them and return its rows as an Arrow table."""
+        released = self.release()
+        try:
+            return self.catalog.answer(self.analysis.above, released)
+        except duckdb.Error as error:
+            raise StatementNotAllowed(
+                f"The SQL above the private aggregates failed: {str(error).splitlines()[0]} The answers of the private "
+                "aggregates were released and are stored: a corrected statement reuses them at no cost."
+            ) from None
+
+    def _released(self, aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.DataFrame:
+        """Put the answers of one SELECT side by side. An answer that lacks a group is null there."""
+        keys = list(aggregation.keys)
+        table, *others = [self._answers(query, keys) for query in queries]
+        for frame in others:
+            if keys:
+                table = table.join(frame, on=keys, how="full", nulls_equal=True, coalesce=True)
+            else:
+                table = table.hstack(frame)
+        return table.sort(keys) if keys else table
+
+    def _answers(self, query: PlannedQuery, keys: list[str]) -> pl.DataFrame:
+        release = query.release()
+        self.releases.append(release)
+        frame = release.frame.rename({**dict(zip(query.query.keys, keys, strict=True)), **query.names()})
+        if not keys and not frame.height:  # a choice found nothing to choose
+            frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
+        return frame
+
+
+def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.DataFrame:
+    """Return the table that the answers of one SELECT will fill, without rows."""
+    schema: dict[str, Any] = {}
+    for query in queries:
+        own = query.question.schema
+        schema |= {column: own[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
+        schema |= {answer: own[name] for name, answer in query.names().items()}
+    return pl.DataFrame(schema=schema)
+
+
+# ---------------------------------------------------------------------- planning
+
+
+def plan_statement(analysis: Analysis, session: Session, catalog: Catalog, options: dict[str, Any]) -> PlannedStatement:
+    """Plan the private queries of a statement. Nothing is read or spent."""
+    queries = [query for aggregation in analysis.aggregations for query in aggregation.queries]
+    if "rollup" in options:
+        raise InvalidParameterError(
+            "rollup= adds rows that a SELECT has no place for; use a frame instead: df.dp.count(..., rollup=True)."
+        )
+    if not queries and options:
+        raise InvalidParameterError("This statement has no private aggregate to which the options could apply.")
+    without = sum(len(query.calls) for query in queries if not query.calls[0].spends)
+    planned = []
+    for aggregation in analysis.aggregations:
+        calls = [call for query in aggregation.queries for call in query.calls]
+        _refuse_contradictions(calls, _PER_SELECT)
+        common = {name: call.options[name] for call in calls for name in _PER_SELECT if name in call.options}
+        own = []
+        for query in aggregation.queries:
+            chooses = query.calls[0].chooses  # a choice has no min_units
+            said: dict[str, Any] = {name: value for name, value in common.items() if name != "min_units" or not chooses}
+            for call in query.calls:
+                said |= call.options
+            _refuse_contradictions(query.calls, tuple(said))
+            shared = _statement_options(options, query, without)
+            own.append(_planned(query, session, catalog, {**shared, **said}))
+        planned.append((aggregation, tuple(own)))
+    return PlannedStatement(analysis, tuple(planned), session, catalog)
+
+
+def _statement_options(options: dict[str, Any], query: SqlQuery, without: int) -> dict[str, Any]:
+    """Return the statement's options for one query. `without` calls share the statement's spend evenly."""
+    if query.calls[0].spends:
+        return {name: value for name, value in options.items() if name not in (*_SPENDS, "delta")}
+    part = Fraction(len(query.calls), without)
+    return {
+        name: exact(value, name) * part if name in _SHARED and value is not None else value
+        for name, value in options.items()
+    }
+
+
+def _refuse_contradictions(calls: Sequence[Call], names: Sequence[str]) -> None:
+    """Refuse options that differ between calls whose answers stand side by side."""
+    for name in names:
+        given = [call.options[name] for call in calls if name in call.options]
+        if any(value != given[0] for value in given):
+            raise InvalidParameterError(
+                f"{name} differs between the private aggregates of one SELECT; give it once, or use two SELECTs."
+            )
+
+
+def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any]) -> PlannedQuery:
+    own = {name: value for name, value in options.items() if name not in OWN}
+    if "keys" in own:
+        own["keys"] = _public_keys(own["keys"], query)
+    source = catalog.source(query.sources)
+    question = _question(query, session, options, own)
+    return PlannedQuery(query, question, catalog, question.plan.fingerprint(), source)
+
+
+def _question(
+    query: SqlQuery, session: Session, options: dict[str, Any], own: dict[str, Any]
+) -> AggregateQuestion | ChoiceQuestion:
+    """Plan a query in the same way as the Polars front end does."""
+    view = view_of(query, session)
+    keys = list(query.keys) or None
+    asked: dict[str | None, AggregateCall] = {}
+    for name in sorted(OWN & options.keys()):
+        if not any(call.takes(name) or call.ignores_options for call in query.calls):
+            raise InvalidParameterError(f"{query.calls[0].name} has no option {name}.")
+    for call, columns, answer in zip(query.calls, query.values, query.answers, strict=True):
+        said = {name: options[name] for name in OWN if name in options and call.takes(name)}
+        whole = replace(call, own={**said, **call.own})
+        if call.chooses:
+            return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
+        # A single aggregate has its default name, so that its position in SELECT is no part of the query.
+        asked[None if len(query.calls) == 1 else answer] = whole.asked(columns)
+    return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
+
+
+def view_of(query: SqlQuery, session: Session, kind: str = "sql") -> View:
+    """Return the view of a private table that a query is planned on."""
+    return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit)
+
+
+def _public_keys(given: Any, query: SqlQuery) -> Any:
+    """Return public keys in the form that `keys=` expects: a frame if there are several key columns."""
+    if len(query.keys) > 1 and isinstance(given, list) and given and isinstance(given[0], dict | tuple):
+        rows = [tuple(row.values()) if isinstance(row, dict) else row for row in given]
+        try:
+            return pl.DataFrame(rows, schema=list(query.keys), orient="row", strict=True)
+        except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+            raise InvalidParameterError(
+                f"keys := must list rows with a value for each of {', '.join(query.keys)}, such as "
+                "keys := [(1, 'a'), (2, 'b')]."
+            ) from None
+    return given

@@ -1,0 +1,182 @@
+"""Resolve the names in a SELECT: the tables of FROM, their columns, and the aliases that SELECT gives."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dp_polars._expressions import Column
+from dp_polars._sql.allowed_functions import PRIVATE
+from dp_polars._sql.syntax_tree import Node, fold, place, replaced
+from dp_polars.errors import Code, StatementNotAllowed
+
+Meaning = Column | str
+"""What the name of a private column stands for: a column, or the SQL type that makes the column unusable."""
+
+_CLOCKS = frozenset({"current_date", "current_timestamp", "current_time", "now", "localtimestamp"})
+_ALIASES_FIRST = ("having", "qualify", "modifiers")
+_COLUMNS_FIRST = ("select_list", "where_clause", "group_expressions")
+
+
+@dataclass(frozen=True)
+class ScopeTable:
+    """A table in FROM under its alias, with its columns in order.
+
+    For private rows `columns` holds the meaning of each name. For public and released rows the values are empty texts,
+    because DuckDB knows those types.
+    """
+
+    alias: str
+    columns: Mapping[str, Meaning]
+
+    @classmethod
+    def public(cls, alias: str, names: Collection[str]) -> ScopeTable:
+        """Return a table of public or released rows."""
+        return cls(alias, dict.fromkeys(names, ""))
+
+    def has(self, name: str) -> str | None:
+        """Return the exact spelling of a column's name, or None if the table has no such column."""
+        return next((own for own in self.columns if fold(own) == fold(name)), None)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tables that the names in an expression refer to, and the text of the statement, for error locations."""
+
+    tables: tuple[ScopeTable, ...]
+    sql: str
+
+    def refuse(self, node: Node, reason: str, *, code: Code | None = None) -> StatementNotAllowed:
+        """Return an error that ends with the location of a node."""
+        return StatementNotAllowed(reason + place(node, self.sql), code=code)
+
+    def resolve(self, node: Node) -> tuple[ScopeTable, str] | None:
+        """Return the table and the column that a reference means, or None if there is no such column."""
+        found = self._found(node)
+        return None if found is None else found[:2]
+
+    def column(self, node: Node) -> tuple[Meaning, list[str]] | None:
+        """Return the meaning of a reference and the path of struct fields behind it, or None if it has no meaning."""
+        found = self._found(node)
+        if found is None:
+            return None
+        table, name, fields = found
+        return table.columns[name], fields
+
+    def _found(self, node: Node) -> tuple[ScopeTable, str, list[str]] | None:
+        names: list[str] = node["column_names"]
+        for table in self.tables:
+            if len(names) > 1 and fold(table.alias) == fold(names[0]) and (own := table.has(names[1])) is not None:
+                return table, own, names[2:]
+        for table in self.tables:
+            if (own := table.has(names[0])) is not None:
+                return table, own, names[1:]
+        return None
+
+
+# ---------------------------------------------------------------------- names that SELECT gives
+
+
+def is_private_call(node: Node) -> bool:
+    """Return whether an expression is a call of a private aggregate."""
+    return node.get("class") == "FUNCTION" and fold(node["function_name"]) in PRIVATE
+
+
+def name_of(item: Node, other: str) -> str:
+    """Return the name of an output column of SELECT, or `other` if the item has no name of its own."""
+    if item.get("alias"):
+        return str(item["alias"])
+    if item["class"] == "COLUMN_REF":
+        return str(item["column_names"][-1])
+    return fold(item["function_name"]) if is_private_call(item) else other
+
+
+def aliases_of(node: Node) -> dict[str, Node]:
+    """Return the items of a SELECT that have an alias, by alias."""
+    return {item["alias"]: item for item in node.get("select_list", []) if item.get("alias")}
+
+
+def without_aliases(node: Node, aliases: dict[str, Node], scope: Scope) -> Node:
+    """Replace aliases in an expression by the items that they name. A column of the same name takes precedence."""
+    named = {fold(name): item for name, item in aliases.items()}
+
+    def change(item: Node) -> Node | None:
+        if item["class"] != "COLUMN_REF" or len(item["column_names"]) > 1 or scope.resolve(item) is not None:
+            return None
+        found = named.get(fold(item["column_names"][0]))
+        return None if found is None else {**found, "alias": ""}
+
+    changed: Node = replaced(node, change)
+    return changed
+
+
+def without_lateral_aliases(node: Node, scope: Scope) -> Node:
+    """Copy a SELECT and replace aliases that are used in later items of the same SELECT list."""
+    items: list[Node] = []
+    for item in node["select_list"]:
+        earlier = {one["alias"]: one for one in items if one.get("alias")}
+        items.append(without_aliases(item, earlier, scope) if item["class"] != "STAR" else item)
+    return {**node, "select_list": items}
+
+
+def qualified(node: Node, scope: Scope) -> Node:
+    """Copy a SELECT and write each column with its table, so that equal expressions have equal trees.
+
+    In HAVING, QUALIFY and ORDER BY an alias takes precedence over a column of the same name; elsewhere the column does.
+    """
+    aliases = {fold(name) for name in aliases_of(node)}
+
+    def full(item: Node, *, aliases_first: bool) -> Node | None:
+        if item["class"] != "COLUMN_REF":
+            return None
+        names = item["column_names"]
+        if aliases_first and len(names) == 1 and fold(names[0]) in aliases:
+            return item
+        found = scope.resolve(item)
+        if found is None:
+            return None
+        table, name = found
+        by_table = len(names) > 1 and fold(names[0]) == fold(table.alias) and table.has(names[1]) == name
+        return {**item, "column_names": [table.alias, name, *names[2 if by_table else 1 :]]}
+
+    above = {
+        name: replaced(node[name], lambda item: full(item, aliases_first=True))
+        for name in _ALIASES_FIRST
+        if node.get(name)
+    }
+    below = {
+        name: replaced(node[name], lambda item: full(item, aliases_first=False))
+        for name in _COLUMNS_FIRST
+        if node.get(name)
+    }
+    return {**node, **above, **below}
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that differs from all names in `taken`, however these are capitalised."""
+    folded = {fold(one) for one in taken}
+    while fold(name) in folded:
+        name = f"{name}_value"
+    return name
+
+
+# ---------------------------------------------------------------------- unknown names
+
+
+def unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
+    """Return the error for a column that no table in the scope has."""
+    name = ".".join(node["column_names"])
+    if fold(name) in _CLOCKS:
+        return scope.refuse(node, f"{name} depends on the time of the query; pass the time as a parameter.")
+    known = [column for table in scope.tables for column in table.columns]
+    others = closest(node["column_names"][-1], known)
+    return scope.refuse(node, f"There is no column {name}{others}.", code="unknown-column")
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """Return the end of a sentence about an unknown name: a similar name, if there is one, and the known names."""
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") or "none"
+    folded = {fold(one): one for one in known}
+    near = difflib.get_close_matches(fold(name), list(folded), 1)
+    return f". Did you mean {folded[near[0]]}? There are {shown}" if near else f"; there are {shown}"
