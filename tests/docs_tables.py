@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the package: `python -m tests.docs_tables` writes them anew."""
+"""Generate docs/expressions.md from the list of operations: run `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
@@ -33,28 +33,30 @@ _TYPES: dict[str, pl.DataType] = {
 
 _HEAD = f"""# The language of private rows
 
-Expressions over private rows, in Polars and in SQL, are read into a small language of our own. It has {{count}}
-operations. Each depends on one row, and has a value (perhaps null) for every value of its types; the last column says
-why. What can't be written with them is refused before anything is charged. `tests/expressions/test_evidence.py` runs
-every operation on every combination of types that it takes, with hostile values.
+Expressions over private rows, in Polars and in SQL, are parsed into a small language of our own. It has {{count}}
+operations. The result of each depends on one row only, and there is a result (perhaps null) for every value of its
+types; the last column says why. An expression that cannot be written with these operations is refused before anything
+is charged. `tests/expressions/test_evidence.py` runs every operation on every combination of types that it takes, with
+hostile values.
 
-What differs from plain Polars, on purpose:
+These differences from plain Polars are intended:
 
-- Integer arithmetic gives Int64, and null where 64 bits end. Float arithmetic gives Float64.
+- Integer arithmetic returns Int64, and null where 64 bits are not enough. Float arithmetic returns Float64.
 - Division by zero is null. A cast or a parse that fails is null.
-- Dates outside the years 1 to 9999 are null for functions of the calendar.
-- `cut` gives an Enum: its labels are yours, so they count as public keys.
+- Functions of the calendar return null for dates outside the years 1 to 9999.
+- `cut` returns an Enum. You write its labels, so they are public keys.
 - A Categorical is read as the text it stands for.
 
-Limits: texts that an operation makes have at most {MOST_TEXT:,} characters, text constants {MOST_LITERAL:,}, lists of
-constants {MOST_VALUES:,} values; expressions are nested {MOST_DEPTH} deep and have {MOST_NODES:,} steps, at most.
-Bytes, Float16, Object columns and 128-bit integers can be carried along, the integers be compared, and nothing else.
+Limits: a text that an operation makes has at most {MOST_TEXT:,} characters, a text constant {MOST_LITERAL:,}, and a
+list of constants {MOST_VALUES:,} values. An expression is nested at most {MOST_DEPTH} deep and has at most
+{MOST_NODES:,} steps. Columns of bytes, Float16, Object and 128-bit integers can be carried along, and the integers can
+be compared, but nothing else.
 
-A row on which an engine fails all the same has null there. It is not known how to make that happen.
+If an engine still fails on a row, the result is null in that row. We know of no way to make that happen.
 
-This page is made from the package by `python -m tests.docs_tables`.
+This page is generated from the package by `python -m tests.docs_tables`.
 
-| operation | in Polars | takes | gives | why it is safe |
+| operation | in Polars | takes | returns | why it is safe |
 |---|---|---|---|---|
 """
 
@@ -62,21 +64,21 @@ This page is made from the package by `python -m tests.docs_tables`.
 _SQL = """
 ## In SQL
 
-These functions and operators of DuckDB may be used over private rows; `tests/sql/test_expressions.py` compares them
-with DuckDB's own answers. So may AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE, COALESCE,
-CAST and TRY_CAST, `x[1]` and `s.field`.
+You can use these functions and operators of DuckDB over private rows; `tests/sql/test_expressions.py` compares them
+with DuckDB's own answers. You can also use AND, OR, NOT, comparisons, BETWEEN, IN, IS NULL, IS DISTINCT FROM, CASE,
+COALESCE, CAST and TRY_CAST, `x[1]` and `s.field`.
 
 {functions}
 
-What differs from plain DuckDB, on purpose:
+These differences from plain DuckDB are intended:
 
-- What fails is null: casts, parsing, integers beyond 64 bits, division by zero (also of floats).
-- Patterns, formats, lengths, separators and parts of dates are constants or parameters.
-- INTERVALs are constants that are added to dates and timestamps, or that a difference of timestamps is compared with.
-- TIMESTAMP WITH TIME ZONE is seen in UTC. A TIME of 24:00 is null.
-- BLOB, BIT, BIGNUM, VARIANT, UNION, MAP, INTERVAL and TIME WITH TIME ZONE columns can't be used. HUGEINT is read as
-  DECIMAL(38, 0), UUID and JSON as text.
-- Text constants beside a number or a date are read as one, exactly or not at all.
+- Whatever fails is null: casts, parsing, integers beyond 64 bits, and division by zero (of floats too).
+- Patterns, formats, lengths, separators and parts of dates must be constants or parameters.
+- An INTERVAL must be a constant. You can add it to a date or timestamp, or compare a difference of timestamps with it.
+- TIMESTAMP WITH TIME ZONE is read in UTC. A TIME of 24:00 is null.
+- You can't use columns of type BLOB, BIT, BIGNUM, VARIANT, UNION, MAP, INTERVAL and TIME WITH TIME ZONE. HUGEINT is
+  read as DECIMAL(38, 0), and UUID and JSON as text.
+- A text constant beside a number or a date is read as a number or a date, exactly or not at all.
 - Macros and functions of the database are not called.
 """
 
