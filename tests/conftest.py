@@ -1,15 +1,20 @@
 """What all tests share."""
 
-import pytest
+import os
 
-from dp_polars._session import minimum_price as price
+# Before Polars is imported: workers share the cores, and each thread of a pool keeps memory of its own.
+os.environ.setdefault("POLARS_MAX_THREADS", "2")
+
+import pytest  # noqa: E402
+
+from dp_polars._session import minimum_price as price  # noqa: E402
 
 SEES_THROUGH = 1000
 
 
 @pytest.fixture(autouse=True)
 def no_smallest_price_where_a_test_sees_through_the_noise(monkeypatch):
-    """Sessions of an epsilon or rho that nobody agrees on are there to see answers without noise, beside usual ones."""
+    """Lift the smallest price in sessions with a huge epsilon or rho, which show answers without noise."""
     smallest = price.smallest
 
     def of_real_sessions(terms):
