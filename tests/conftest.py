@@ -5,9 +5,9 @@ import os
 # Before Polars is imported: workers share the cores, and each thread of a pool keeps memory of its own.
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
-import pytest  # noqa: E402
+import pytest
 
-from dp_polars._session import minimum_price as price  # noqa: E402
+from dp_polars._session import minimum_price as price
 
 SEES_THROUGH = 1000
 
