@@ -1,9 +1,20 @@
 """What all tests share."""
 
+import atexit
 import os
+import shutil
+import sys
+import tempfile
 
 # Before Polars is imported: workers share the cores, and each thread of a pool keeps memory of its own.
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
+
+# Many tests start processes, each of which imports the package. Where Python may not write bytecode beside the source,
+# it goes to a folder of this run, so that the package is compiled once and not by every process.
+if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="pycache-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 import pytest
 
