@@ -87,9 +87,9 @@ def test_it_is_called_often_and_charged_once(con, session):
     start = time.process_time()
     con.sql(
         "SELECT sum((SELECT max(count) FROM dp.dp_count('visits', by := 'region', epsilon := 1000) WHERE count < i)) "
-        "FROM range(200000) t(i)"
+        "FROM range(50000) t(i)"
     ).fetchall()
-    assert time.process_time() - start < 60  # it was minutes when each call asked anew
+    assert time.process_time() - start < 15  # it was minutes when each call asked anew
     assert len(session.releases) == 1
 
 
