@@ -26,11 +26,13 @@ def run_example(name, folder):
 LOOKED_AT = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({path.name for path in EXAMPLES.glob("*.py")} - LOOKED_AT))
 def test_the_example_runs(name, tmp_path):
     assert run_example(name, tmp_path)
 
 
+@pytest.mark.slow
 def test_counting_with_a_budget_releases_twice_and_is_refused_once(tmp_path):
     printed = run_example("counting_with_a_budget.py", tmp_path)
     assert printed.count("all counts are within") == 2
@@ -38,6 +40,7 @@ def test_counting_with_a_budget_releases_twice_and_is_refused_once(tmp_path):
     assert "spent 0.8, left 0.2" in printed
 
 
+@pytest.mark.slow
 def test_the_flights_are_counted_near_the_truth(tmp_path):
     """Scale 3000 for airports, 5 for fleets: each true number is within 30 scales but for a chance below 1e-11."""
     printed = run_example("flights.py", tmp_path)
@@ -50,6 +53,7 @@ def test_the_flights_are_counted_near_the_truth(tmp_path):
     assert "releases: 3" in printed
 
 
+@pytest.mark.slow
 def test_the_winners_of_private_votes(tmp_path):
     """Blue leads by 220 at a rate of 0.1; of 200 films one that is 215 behind is chosen with a chance below 1e-7."""
     printed = run_example("private_voting.py", tmp_path)
@@ -60,6 +64,7 @@ def test_the_winners_of_private_votes(tmp_path):
     assert int(liked[0].replace(",", "")) > 1000 - 215
 
 
+@pytest.mark.slow
 def test_the_price_of_an_auction_earns_nearly_the_most(tmp_path):
     """Of 100 prices one that earns 210 less than the best is chosen with a chance below 1e-7, at a rate of 0.1."""
     printed = run_example("auction_price.py", tmp_path)

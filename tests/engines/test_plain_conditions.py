@@ -45,6 +45,7 @@ def kept(condition, frame):
     return frame.with_row_index("row").filter(mask)["row"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_polars_keeps_what_the_usual_way_keeps(dtype, engine):
@@ -63,6 +64,7 @@ def test_polars_keeps_what_the_usual_way_keeps(dtype, engine):
     assert tried > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_duckdb_leaves_out_no_row_that_the_usual_way_keeps(dtype):
     frame = hostile_frame({"x": dtype})
@@ -111,6 +113,7 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
     assert scan.evaluation.read == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
 def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
     """DuckDB skips groups of rows by the smallest and the largest value in them; one odd value must not hide others."""

@@ -80,16 +80,19 @@ def worst_loss(adjacency: str, together: int, rate: int = 1) -> float:
     return worst / float(plan.cost.epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("together", [1, 2])
 def test_no_outcome_is_likelier_than_the_charge_allows(adjacency, together):
     assert 0.3 < worst_loss(adjacency, together) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_choice_as_of_twice_the_epsilon_is_caught():
     assert worst_loss("replace", 1, rate=2) > 1
 
 
+@pytest.mark.slow
 def test_the_choice_has_this_law():
     plan = plan_of(["x"], frame=FRAME, method="small_database", alpha=0.5, rows=1)
     histogram, size = np.array([3, 9]), 11

@@ -13,6 +13,7 @@ from tests.bits import SeededBits
 STREAMS, ANSWERS = 400, 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", ["lyu-su-li", "dwork-roth"])
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 3])

@@ -118,6 +118,7 @@ def plain():
     return database
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", SAME)
 def test_it_means_what_duckdb_computes(plain, expression):
     # Of a text that is no date ours gives null, as everywhere.
@@ -185,6 +186,7 @@ def test_every_function_of_the_list_is_compared_with_duckdb():
     assert sorted(name for name in named - apart if f"{name}(" not in written) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", SAME)
 def test_hostile_values_change_nothing_but_their_own_rows(expression):
     """Alone, among others and in reverse each row has the same value, and nothing fails."""
@@ -260,6 +262,7 @@ def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message)
         meant(expression)
 
 
+@pytest.mark.slow
 def test_steps_in_each_other_do_not_multiply():
     """Each addition names its argument three times for Polars: 60 of them were more than it could ever compute."""
     deep = "(" * 60 + "i" + " + 1)" * 60

@@ -72,6 +72,7 @@ def exact(raw, statement, parts):
         return one.engine(one.question.rows, request_of(plan)), plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_one_unit_moves_the_answers_no_further_than_the_plan_says(statement, parts):
