@@ -78,11 +78,13 @@ def test_empty_groups_and_frames_have_none(kind):
     assert ask(kind, MANY.clear(), "own", by="key") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 def test_every_door_plans_and_charges_the_same(by):
     assert len(charges(FRAME, "n_unique", "x", by=by, epsilon=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [

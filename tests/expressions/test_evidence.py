@@ -164,6 +164,7 @@ def test_every_operation_says_why_it_is_safe():
         assert len(operation.reason) > 20, operation.name
 
 
+@pytest.mark.slow
 def test_every_operation_is_lowered():
     from dp_polars._engines.polars.lowering import _LOWERINGS
 
