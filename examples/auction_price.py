@@ -1,7 +1,7 @@
-"""Set a price in an auction: choose it by what it earns, instead of adding noise to it.
+"""Set a price in an auction by what it earns, instead of adding noise to the best price.
 
-Everyone whose bid is at least the price buys. The best price may stand next to one that earns nothing, so that a little
-noise in the price would ruin the sale; `select_best` weighs every price by its revenue (the exponential mechanism).
+Everyone whose bid is at least the price buys. A price just above the best one may earn nothing, so a little noise in
+the price could ruin the sale. `select_best` weighs every price by its revenue, with the exponential mechanism.
 """
 
 import polars as pl
@@ -15,7 +15,7 @@ def paid(price: pl.Expr) -> pl.Expr:
 
 
 def revenue(bids: pl.DataFrame, price: float) -> float:
-    """Return what a price earns, exactly: for the reader, not for release."""
+    """Return exactly what a price earns. This is for the reader, not for release."""
     return float(bids.select(paid(pl.lit(price)).sum()).item())
 
 
@@ -25,7 +25,7 @@ for price in (1.00, 1.01, 3.01, 3.02):
     print(f"  {price:.2f}: {revenue(four, price):.2f}")
 print("A cent above 1.00 earns a quarter, a cent above 3.01 nothing: noise in the price would ruin the sale.\n")
 
-# The same for some hundred bidders: most bid about 1, some a good deal more.
+# The same with several hundred bidders: most bid about 1, some bid much more.
 bids = pl.DataFrame({"bidder": range(600)}).with_columns(
     bid=pl.when(pl.col("bidder") % 4 == 0).then(pl.lit(3.01)).otherwise(1 + pl.col("bidder") % 50 / 100)
 )

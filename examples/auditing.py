@@ -1,7 +1,7 @@
-"""Audits: try to refute the guarantee of a question before real data are asked.
+"""Audit a question: try to refute its guarantee before you ask it of real data.
 
-The data are made up: fifty people, and one more who has as many rows and as large values as can be. An audit asks the
-same question of both frames very often and looks for an event that tells them apart better than epsilon allows.
+The data are made up: fifty people, and one more person with as many rows and as large values as possible. An audit asks
+the same question of both frames very often, and looks for an event that tells them apart better than epsilon allows.
 """
 
 import polars as pl
@@ -19,7 +19,7 @@ everyone = pl.concat([crowd, worst])
 
 
 def asked(visits: pl.DataFrame) -> pl.DataFrame:
-    """Ask as real data will be asked."""
+    """Ask the question as you will ask it of real data."""
     return dp.private(visits).sum("km", by="region", keys=REGIONS, bounds=(0, 20), epsilon=1.0)
 
 

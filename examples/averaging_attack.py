@@ -1,7 +1,7 @@
-"""The averaging attack: ask the same noisy count again and again, and the noise averages out. A session stops it.
+"""The averaging attack: ask for the same noisy count again and again, and the noise averages out. A session stops it.
 
-Noise that is drawn anew for each answer is worth nothing to who may ask a hundred times. In a session the same question
-has the same answer, which costs nothing, and new noise is charged until the budget refuses.
+Noise that is drawn anew for each answer does not protect against somebody who may ask a hundred times. In a session the
+same question has the same answer, which is free. New noise is charged, until the budget refuses.
 """
 
 import polars as pl

@@ -1,6 +1,6 @@
-"""Choosing epsilon, caps and bounds before anything is spent: previews cost nothing and never look at the data.
+"""Choose epsilon, caps and bounds before anything is spent: previews cost nothing and never look at the data.
 
-The noise is known beforehand; what caps and bounds cut off is not, since it depends on the data. So choose caps and
+The noise is known in advance. What caps and bounds cut off is not, because it depends on the data. Choose caps and
 bounds from what you know about the world (how often does anyone come, what does anything cost), or have them estimated
 for a part of the spend ("auto").
 """

@@ -1,6 +1,7 @@
-"""Describe a table privately: several aggregates at once, caps that are estimated, and totals that agree.
+"""Describe a table privately: several aggregates at once, estimated caps, and totals that add up.
 
-The flights of 2013 again (see flights.py), with the plane as the unit: each private answer stands beside the true one.
+The data are the flights of 2013 (see flights.py), with the plane as the unit. Each private answer is printed beside the
+true one.
 """
 
 import polars as pl
@@ -14,7 +15,7 @@ airports = ["EWR", "JFK", "LGA"]
 session = dp.Session(epsilon=4.0, delta=1e-6, unit="tailnum")
 
 with session:
-    # One pass over the data and one charge; what the aggregates share is paid once.
+    # This reads the data once and charges once. What the aggregates share is paid for once.
     asked = {
         "flights": dp.count(),
         "average": dp.mean("dep_delay", bounds=(-20, 120)),
@@ -28,14 +29,14 @@ with session:
     )
     print("Delays by airport, private", found, "and true", true.sort("origin"), sep="\n")
 
-    # Nobody knows how often a plane flies, nor how far: caps and bounds are estimated from a part of the spend.
+    # If you do not know how often or how far a plane flies, a part of the spend estimates caps and bounds.
     far = dp.private(frame).sum(
         "distance", by="origin", keys=airports, bounds="auto", max_rows_per_group="auto", epsilon=1.0
     )
     true = planes.group_by("origin").agg(true=pl.col("distance").sum())
     print("Miles flown by airport", far.join(true, on="origin"), session.plan(), sep="\n")
 
-    # A table and its totals, which add up.
+    # A table with totals that add up.
     months = pl.DataFrame({"origin": airports}).join(pl.DataFrame({"month": range(1, 13)}), how="cross")
     table = dp.private(frame).count(["origin", "month"], keys=months, rollup=True, max_rows_per_group=20, epsilon=1.0)
     print("Flights by airport and month", table.filter(pl.col("level") < 2), sep="\n")

@@ -1,11 +1,13 @@
-"""How the error of k counting queries grows with k, for six ways to answer them with the same epsilon.
+"""Show how the error of k counting queries grows with k, for six ways to answer them with the same epsilon.
 
-Theory, as a part of n rows over a domain of |X| cells: Laplace noise on each query k / (epsilon n); on the whole
-table sqrt(|X|) / (epsilon n); Gaussian noise sqrt(k) / (epsilon n); multiplicative weights
-(ln|X| ln k / (epsilon n))^(1/3); the local model 1 / (epsilon sqrt(n)) for each of few queries. So noise on queries
-wins for few of them, and what learns a distribution for very many: multiplicative weights promise alpha * n (here
-0.15 of 4,000) plus a little, whatever k is. The table prints the largest error of k random three-way marginals, in
-rows; "one guess" is what a uniform distribution would say. MWEM learns from 300 of them at most.
+Theory gives these relative errors for n rows over a domain of |X| cells: k / (epsilon n) for Laplace noise on each
+query, sqrt(|X|) / (epsilon n) for Laplace noise on the whole table, sqrt(k) / (epsilon n) for Gaussian noise,
+(ln|X| ln k / (epsilon n))^(1/3) for multiplicative weights, and 1 / (epsilon sqrt(n)) for the local model with few
+queries. Noise on queries is best for few queries, and learning a distribution is best for very many: multiplicative
+weights promise little more than alpha * n (here 0.15 of 4,000), whatever k is.
+
+The table prints the largest error of k random three-way marginals, in rows. "One guess" is the error of a uniform
+distribution. MWEM learns from at most 300 of the marginals.
 """
 
 import math
@@ -21,7 +23,7 @@ NAMES = [f"b{i}" for i in range(BITS)]
 
 
 def people(rng: np.random.Generator) -> pl.DataFrame:
-    """Return rows of twelve answers, yes or no, of which yes is rare."""
+    """Return rows of twelve yes-or-no answers, in which yes is rare."""
     return pl.DataFrame({name: rng.random(ROWS) < 0.08 for name in NAMES})
 
 
@@ -32,18 +34,18 @@ def marginals(rng: np.random.Generator, count: int) -> list[pl.Expr]:
 
 
 def counts(frame: pl.DataFrame, queries: list[pl.Expr], weight: str | None = None) -> np.ndarray:
-    """Return how many rows, or how much weight, fulfil each condition."""
+    """Return how many rows, or how much weight, satisfy each condition."""
     of = [query.sum() if weight is None else pl.col(weight).filter(query).sum() for query in queries]
     return np.array(frame.select(one.alias(str(i)) for i, one in enumerate(of)).row(0), dtype=float)
 
 
 def session() -> dp.Session:
-    """Return a session for one way of answering."""
+    """Return a session for one method."""
     return dp.Session(epsilon=EPSILON, unit=dp.ROW)
 
 
 def answers(frame: pl.DataFrame, queries: list[pl.Expr], true: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the answers of each way, in rows."""
+    """Return the answers of each method, in rows."""
     exact, k = true.astype(np.int64), len(queries)
     found = {
         "Laplace on queries": dp.mechanisms.laplace(exact, sensitivity=k, epsilon=EPSILON),
@@ -71,7 +73,7 @@ def domain_frame() -> pl.DataFrame:
 
 
 def local(frame: pl.DataFrame, queries: list[pl.Expr]) -> np.ndarray:
-    """Return estimates from randomized responses: everybody splits epsilon among all questions."""
+    """Return estimates from randomized responses, for which everybody splits epsilon over all questions."""
     epsilon = EPSILON / len(queries)
     told = frame.select(query.alias(str(i)) for i, query in enumerate(queries))
     seen = []
@@ -83,7 +85,7 @@ def local(frame: pl.DataFrame, queries: list[pl.Expr]) -> np.ndarray:
 
 
 def main() -> None:
-    """Print the largest error of each way by the number of queries."""
+    """Print the largest error of each method by the number of queries."""
     rng = np.random.default_rng(7)
     frame, rows = people(rng), []
     for k in (1, 10, 100, 1_000):

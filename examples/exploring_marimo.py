@@ -1,4 +1,4 @@
-"""A marimo notebook over a file, with its budget in a ledger: cells run again, and the whole notebook too, cost once.
+"""A marimo notebook over a file with its budget in a ledger. Running cells, or the whole notebook, again is free.
 
 Open it with `marimo edit examples/exploring_marimo.py`, or run it as a script.
 """
@@ -33,7 +33,7 @@ def _():
 
 @app.cell
 def _(dp):
-    # The budget is in a file: opening it again is the same budget, whoever runs the cell.
+    # The budget is in a file, so that everybody who runs this cell shares it.
     session = dp.Session(
         epsilon=1.0, delta=1e-7, unit="user_id", max_groups=3, max_rows_per_group=10, ledger="exploring.db"
     )
@@ -43,7 +43,7 @@ def _(dp):
 @app.cell
 def _(dp, file, pl, session):
     visits = pl.scan_parquet(file)
-    # The same question of the same file is found again, at no cost.
+    # The same question on the same file returns the stored answer, at no cost.
     counts = dp.private(visits).count("region", epsilon=0.3, confidence=0.95, session=session).collect()
     typical = dp.private(visits).median("minutes", by="region", bounds=(0, 90), epsilon=0.3, session=session).collect()
     return counts, typical

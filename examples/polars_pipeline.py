@@ -1,7 +1,7 @@
-"""An ordinary Polars pipeline with private questions at its end: lazy frames, files, a shared budget.
+"""End an ordinary Polars pipeline with private questions: lazy frames, files and a budget in a file.
 
-People visit shops. One person may visit often, so a session caps what one person counts: three cities, five visits in
-each. The budget lives in a file, so a second run finds its releases again and pays nothing.
+People visit shops. One person may visit often, so the session caps what each person contributes: three cities, and five
+visits in each. Because the budget is in a file, a second run finds its releases again and pays nothing.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ pl.DataFrame(
 
 
 def report() -> None:
-    """Ask three questions of the file; the answers are found again when nothing has changed."""
+    """Ask three questions of the file. Stored answers are returned if nothing has changed."""
     session = dp.Session(
         epsilon=1.0, delta=1e-7, unit="user_id", max_groups=3, max_rows_per_group=5, ledger=folder / "budget.db"
     )
@@ -33,7 +33,7 @@ def report() -> None:
         people = dp.private(visits).count_units("city", epsilon=0.2, confidence=0.95)
         large = dp.private(visits).filter(pl.col("spent") > 100).count("city", keys=cities, within=200)
         typical = dp.private(visits).mean("spent", by="city", keys=cities, bounds=(0, 120), epsilon=0.3)
-        # What comes back are ordinary lazy frames; they are released once, when they are collected.
+        # These are ordinary lazy frames. The release happens once, when they are collected.
         table = people.join(large, on="city", how="left").join(typical, on="city", how="left").sort("city")
         print(table.collect())
     print(f"{len(session.releases)} releases, {session.spent.share:.0%} of the budget used\n")

@@ -1,7 +1,7 @@
-"""Who won? Exact tables of votes give people away; a private choice names the winner and nothing else.
+"""Name the winner of a vote privately, and nothing else. Exact tables of votes give people away.
 
-A count by candidate needs noise for every vote that one person may have. A choice needs noise for one of them: it shows
-one name, and a person moves each score by one at most, however many candidates they approve of.
+Counts by candidate need noise for every vote that one person may have. A choice needs noise for one vote only: it shows
+one name, and a person moves each score by at most one, however many candidates they approve of.
 """
 
 import polars as pl
@@ -16,9 +16,9 @@ five = pl.DataFrame(
     }
 )
 print("Five voters, counted exactly:", five.group_by("gender", "vote").len().sort("gender", "vote").rows())
-print("Both men voted red: who knows Dan or Ed knows how he voted.\n")
+print("Both men voted red: whoever knows Dan or Ed knows how he voted.\n")
 
-# One vote of each person.
+# Everybody has one vote.
 VOTES = {"blue": 760, "red": 540, "green": 400, "white": 300}
 PARTIES = list(VOTES)
 ballots = [party for party, number in VOTES.items() for _ in range(number)]
@@ -33,7 +33,8 @@ with dp.Session(epsilon=1.0, unit="voter", max_groups=1, max_rows_per_group=1):
     print("  noisy counts:", dict(dp.private(town).count("vote", keys=PARTIES, epsilon=0.1).rows()))
     print("  noisy max:   ", dp.private(town).noisy_max("vote", PARTIES, epsilon=0.1).item())
 
-# Approval voting: everyone approves of as many of 200 films as they like. Each next film is liked by 4 people less.
+# Approval voting: everyone approves of as many of 200 films as they like.
+# Each film is liked by 4 people fewer than the one before.
 FILMS = [f"film {number:03}" for number in range(200)]
 people = pl.DataFrame({"voter": range(2000)})
 films = pl.DataFrame({"film": FILMS}).with_row_index("number")

@@ -1,7 +1,7 @@
-"""One budget for several processes: the ledger is a file, and no two of them can spend the same epsilon.
+"""Share one budget among several processes: the ledger is a file, and no two processes can spend the same epsilon.
 
-Four processes ask a question of 0.3 each, at the same time, of a budget of 1. Three are answered; the fourth is refused
-and pays nothing, whichever it is. A process that dies leaves its charge in place.
+Four processes ask at the same time, for epsilon 0.3 each, of a budget of 1. Three get an answer. The fourth, whichever
+it is, is refused and pays nothing. A process that dies leaves its charge in place.
 """
 
 import multiprocessing
@@ -16,7 +16,7 @@ COLOURS = ["red", "green", "blue", "white"]
 
 
 def ask(ledger: Path, file: Path, colour: str) -> str:
-    """Ask in a process of its own for the fans of a colour."""
+    """Count the fans of a colour. This runs in a process of its own."""
     session = dp.Session.from_ledger(ledger)
     fans = dp.private(pl.scan_parquet(file)).filter(pl.col("colour") == colour)
     try:

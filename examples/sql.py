@@ -1,8 +1,8 @@
-"""DuckDB, both doors: a guarded connection for people who may only see private answers, functions for one's own.
+"""Ask in DuckDB's SQL, in two ways: on a guarded connection, and with functions on a connection of your own.
 
-The guarded connection takes ordinary SELECTs with private aggregates in them: below them every step is checked to look
-at one row at a time, above them it is plain SQL on the released rows. The functions go on a connection that one has
-anyway, so that any tool that holds it can call them.
+The guarded connection is for people who may only see private answers. It takes ordinary SELECTs with private
+aggregates. Below the aggregates every step must look at one row at a time; above them it is plain SQL on the released
+rows. The functions go on a connection that you already have, so that any tool that uses it can call them.
 """
 
 import duckdb
@@ -36,7 +36,7 @@ try:
 except dp.StatementNotAllowed as error:
     print(f"refused: {error}\n")
 
-# Functions on one's own connection; the released rows are a table like any other.
+# Functions on your own connection. The released rows are a table like any other.
 dp.register(database, session)
 print(database.sql("FROM dp.dp_count_units('orders', by := 'country', \"where\" := 'amount > 100', epsilon := 0.2)"))
 print(database.sql("SELECT dp_budget().remaining AS budget_left"))

@@ -1,7 +1,7 @@
 """Watch a service day by day, and pay only for the days that stand out.
 
-A year of made-up visits with five busy days. The sparse vector technique compares each day with a threshold. The whole
-year has one price, which depends on how many days may be reported, not on how many are looked at.
+The data are a year of made-up visits with five busy days. The sparse vector technique compares each day with a
+threshold. The whole year has one price, which depends on how many days may be reported, not on how many are examined.
 """
 
 import datetime as dt
@@ -30,7 +30,7 @@ with session:
 
 year = pl.date_range(dt.date(2026, 1, 1), dt.date(2026, 12, 31), eager=True)
 print()
-for month in range(1, 13):  # a month at a time, as if the year went by
+for month in range(1, 13):  # month by month, as the year goes by
     dates = year.filter(year.dt.month() == month).to_list()
     busy = stream.ask_many(pl.col("day") == date for date in dates)
     found = [f"{date:%d %B}" for date, above in zip(dates, busy, strict=False) if above]

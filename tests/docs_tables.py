@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the package: `python -m tests.docs_tables` writes them anew."""
+"""Generate docs/expressions.md from the list of operations: run `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 

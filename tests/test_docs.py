@@ -1,6 +1,8 @@
-"""The documentation points at what is there: tests, files, places in them, names of the API."""
+"""The documentation is true: what it points at exists, and its first page prints what it shows."""
 
 import ast
+import contextlib
+import io
 import re
 from functools import cache
 from pathlib import Path
@@ -12,7 +14,7 @@ import dp_polars as dp
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 
 POINTER = re.compile(r"`(tests/[\w/]+\.py)(?:::([^`]+))?`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -96,6 +98,14 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(page):
 
 
 @by_name(PAGES)
+def test_every_folder_of_the_package_that_a_page_names_is_there(page):
+    """Internals begin with an underscore: `_plan`, `_engines/bounding`."""
+    named = set(re.findall(r"`(_[a-z][\w/]*)`", prose(page)))
+    columns = {"_low", "_high"}
+    assert not [name for name in named - columns if not list((ROOT / "dp_polars").glob(f"{name}*"))]
+
+
+@by_name(PAGES)
 def test_every_name_of_the_api_exists(page):
     assert not unknown_names(prose(page))
 
@@ -118,10 +128,34 @@ def test_guarantees_and_literature_name_their_tests():
             assert POINTER.search(line), line[:60]
 
 
+def shape_of(text):
+    """Return printed text without its noise: every number is 0, and columns have no width."""
+    return re.sub(r"\s+", " ", re.sub(r"[─═]+", "─", re.sub(r"-?\d+", "0", text))).strip()
+
+
+def test_the_readme_prints_what_it_shows():
+    """Numbers are noisy, and compared only as numbers."""
+    shown = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.M)
+    assert len(shown) == 2
+    names = {}
+    for code, expected in shown:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "README.md", "exec"), names)
+        assert shape_of(printed.getvalue()) == shape_of(expected)
+    with pytest.raises(dp.BudgetExceeded):
+        names["visits"].dp.count_units("region", epsilon=0.3, session=names["session"])
+
+
+def test_the_readme_is_short_and_shows_an_answer_at_once():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert any(line.startswith("└") for line in lines[:25])
+
+
 def test_the_source_distribution_has_the_documentation():
     project = (ROOT / "pyproject.toml").read_text()
     assert '"docs"' in project
-    assert '"CHANGELOG.md"' in project
+    assert '"*.md"' in project
 
 
 def test_what_is_not_there_is_noticed():
@@ -130,7 +164,7 @@ def test_what_is_not_there_is_noticed():
     assert unknown_names("`dp.sums`, `dp.sum`, `df.dp.counts()`, `df.dp.count`") == ["dp.sums", "df.dp.counts"]
     page = ROOT / "docs" / "guarantees.md"
     links = (
-        "[a](nowhere.md), [b](#errors), [c](#no-such-place), [d](../README.md#compared), [e](https://nowhere.example)"
+        "[a](nowhere.md), [b](#errors), [c](#no-such-place), [d](../README.md#read-on), [e](https://nowhere.example)"
     )
     assert broken_links(page, links) == ["nowhere.md", "#no-such-place"]
 

@@ -1,4 +1,4 @@
-"""Every example runs as a person would run it, and says what it promises."""
+"""Every example runs as a person would run it, and prints what it promises."""
 
 import re
 import subprocess
@@ -10,61 +10,73 @@ import pytest
 import dp_polars as dp
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_the_example_runs(example, tmp_path):
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path)
+def run_example(name, folder):
+    """Run an example in a process of its own; return what it prints. It must not fail, nor warn on standard error."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+    return done.stdout
 
 
-def test_counting_with_a_budget_releases_twice_and_is_refused_once():
-    example = ROOT / "examples" / "counting_with_a_budget.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.count("all counts are within") == 2
-    assert done.stdout.count("does not fit the session's budget") == 1
-    assert "spent 0.8, left 0.2" in done.stdout
+# Tests below run these examples and look at their output, so they need no second run.
+LOOKED_AT = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
 
 
-def test_the_flights_are_counted_near_the_truth():
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({path.name for path in EXAMPLES.glob("*.py")} - LOOKED_AT))
+def test_the_example_runs(name, tmp_path):
+    assert run_example(name, tmp_path)
+
+
+@pytest.mark.slow
+def test_counting_with_a_budget_releases_twice_and_is_refused_once(tmp_path):
+    printed = run_example("counting_with_a_budget.py", tmp_path)
+    assert printed.count("all counts are within") == 2
+    assert printed.count("does not fit the session's budget") == 1
+    assert "spent 0.8, left 0.2" in printed
+
+
+@pytest.mark.slow
+def test_the_flights_are_counted_near_the_truth(tmp_path):
     """Scale 3000 for airports, 5 for fleets: each true number is within 30 scales but for a chance below 1e-11."""
-    example = ROOT / "examples" / "flights.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    rows = [line.strip("│").split("┆") for line in done.stdout.splitlines() if line.startswith("│")]
+    printed = run_example("flights.py", tmp_path)
+    rows = [line.strip("│").split("┆") for line in printed.splitlines() if line.startswith("│")]
     shown = {cells[0].strip(): (float(cells[1]), float(cells[-1])) for cells in rows if cells[-1].strip().isdigit()}
     assert len(shown) >= 3 + 8
     for name, (private, true) in shown.items():
         # A cap of 200 flights cuts a plane off that flew more often: at most a tenth of an airport's flights.
         assert abs(private - true) < (90_000 if len(name) == 3 else 150), name
-    assert "releases: 3" in done.stdout
+    assert "releases: 3" in printed
 
 
-def test_the_winners_of_private_votes():
+@pytest.mark.slow
+def test_the_winners_of_private_votes(tmp_path):
     """Blue leads by 220 at a rate of 0.1; of 200 films one that is 215 behind is chosen with a chance below 1e-7."""
-    example = ROOT / "examples" / "private_voting.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "Both men voted red" in done.stdout
-    assert "noisy max:    blue" in done.stdout
-    assert "as one between two films: True" in done.stdout
-    liked = re.findall(r"noisy max: film \d+, liked by ([\d,]+)", done.stdout)
+    printed = run_example("private_voting.py", tmp_path)
+    assert "Both men voted red" in printed
+    assert "noisy max:    blue" in printed
+    assert "as one between two films: True" in printed
+    liked = re.findall(r"noisy max: film \d+, liked by ([\d,]+)", printed)
     assert int(liked[0].replace(",", "")) > 1000 - 215
 
 
-def test_the_price_of_an_auction_earns_nearly_the_most():
+@pytest.mark.slow
+def test_the_price_of_an_auction_earns_nearly_the_most(tmp_path):
     """Of 100 prices one that earns 210 less than the best is chosen with a chance below 1e-7, at a rate of 0.1."""
-    example = ROOT / "examples" / "auction_price.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "1.00: 4.00\n  1.01: 1.01\n  3.01: 3.01\n  3.02: 0.00" in done.stdout
-    chosen, best = (float(earned) for earned in re.findall(r"price +[\d.]+: earns ([\d.]+)", done.stdout))
+    printed = run_example("auction_price.py", tmp_path)
+    assert "1.00: 4.00\n  1.01: 1.01\n  3.01: 3.01\n  3.02: 0.00" in printed
+    chosen, best = (float(earned) for earned in re.findall(r"price +[\d.]+: earns ([\d.]+)", printed))
     assert best - 210 < chosen <= best
 
 
-def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
+def test_the_error_laws_show_that_noise_on_queries_grows_with_them(tmp_path):
     """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
-    example = ROOT / "examples" / "error_laws.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in done.stdout.splitlines() if "┆" in line]
+    printed = run_example("error_laws.py", tmp_path)
+    rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in printed.splitlines() if "┆" in line]
     shown = {name: [int(cell) for cell in cells] for name, *cells in rows if name != "k ="}
     assert len(shown) == 7
     assert shown["Laplace on queries"][0] < 50 < 2000 < shown["Laplace on queries"][-1]
@@ -72,16 +84,15 @@ def test_the_error_laws_show_that_noise_on_queries_grows_with_them():
     assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
 
 
-def test_a_watched_stream_finds_the_busy_days_and_no_others():
+def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
     """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
-    example = ROOT / "examples" / "watching_a_stream.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    lines = dict(line.split(": ") for line in done.stdout.splitlines() if line.count(": ") == 1)
+    printed = run_example("watching_a_stream.py", tmp_path)
+    lines = dict(line.split(": ") for line in printed.splitlines() if line.count(": ") == 1)
     busy = {month: found for month, found in lines.items() if found.endswith(month)}
     assert list(busy.values()) == ["15 February", "11 April", "05 July", "11 October", "27 November"]
-    assert done.stdout.count("nothing above") == 6
-    assert "closed>" in done.stdout
-    assert "Left in the session: epsilon 0.5" in done.stdout
+    assert printed.count("nothing above") == 6
+    assert "closed>" in printed
+    assert "Left in the session: epsilon 0.5" in printed
 
 
 def test_a_notebook_of_another_tool_asks_through_the_connection():
@@ -103,14 +114,13 @@ def test_a_notebook_of_another_tool_asks_through_the_connection():
     assert not [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("output_type") == "error"]
 
 
-def test_the_averaging_attack_works_without_a_session_and_not_with_one():
+def test_the_averaging_attack_works_without_a_session_and_not_with_one(tmp_path):
     """The average of 100 answers of scale 10 is off by more than 9 with a chance below 1e-8 (six deviations: 8.5)."""
-    example = ROOT / "examples" / "averaging_attack.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert float(done.stdout.split("the average of 100: ")[1].split("off by ")[1].split("\n")[0]) < 9
-    assert "100 answers, 1 different, epsilon 0.1 spent" in done.stdout
-    assert "after 9 more answers: " in done.stdout
-    assert "does not fit the session's budget" in done.stdout
+    printed = run_example("averaging_attack.py", tmp_path)
+    assert float(printed.split("the average of 100: ")[1].split("off by ")[1].split("\n")[0]) < 9
+    assert "100 answers, 1 different, epsilon 0.1 spent" in printed
+    assert "after 9 more answers: " in printed
+    assert "does not fit the session's budget" in printed
 
 
 def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
@@ -133,33 +143,26 @@ def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
 
 
 def test_a_marimo_notebook_run_twice_costs_once(tmp_path):
-    example = ROOT / "examples" / "exploring_marimo.py"
-    outputs = [
-        subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
-        for _ in range(2)
-    ]
+    outputs = [run_example("exploring_marimo.py", tmp_path) for _ in range(2)]
     assert outputs[0] == outputs[1]
     assert "releases: 2" in outputs[1]
 
 
-def test_four_processes_share_a_budget_for_three():
-    example = ROOT / "examples" / "sharing_a_budget.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.count("refused") == 1
-    assert done.stdout.count("about ") == 3
-    assert "spent 0.9, left 0.1" in done.stdout
+def test_four_processes_share_a_budget_for_three(tmp_path):
+    printed = run_example("sharing_a_budget.py", tmp_path)
+    assert printed.count("refused") == 1
+    assert printed.count("about ") == 3
+    assert "spent 0.9, left 0.1" in printed
 
 
-def test_choosing_shows_errors_before_anything_is_spent():
-    example = ROOT / "examples" / "choosing_epsilon_and_bounds.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "epsilon  0.5:     18 with  1 visits each" in done.stdout
-    assert "estimated (8% of the spend)" in done.stdout
+def test_choosing_shows_errors_before_anything_is_spent(tmp_path):
+    printed = run_example("choosing_epsilon_and_bounds.py", tmp_path)
+    assert "epsilon  0.5:     18 with  1 visits each" in printed
+    assert "estimated (8% of the spend)" in printed
 
 
-def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low():
+def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low(tmp_path):
     """The claim of 0.8 lies twenty deviations below the bound. Right claims are not looked at: 1 % is refuted."""
-    example = ROOT / "examples" / "auditing.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "\nviolation: at least epsilon" in done.stdout
-    assert "can refute a guarantee, never prove it" in done.stdout
+    printed = run_example("auditing.py", tmp_path)
+    assert "\nviolation: at least epsilon" in printed
+    assert "can refute a guarantee, never prove it" in printed

@@ -14,6 +14,7 @@ def door(request):
     return request.param(FRAME, session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 @pytest.mark.parametrize("where", [None, SOME])
 def test_it_equals_the_plain_count_where_caps_do_not_bind(door, by, where):
@@ -23,6 +24,7 @@ def test_it_equals_the_plain_count_where_caps_do_not_bind(door, by, where):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_column_counts_what_is_there(door):
     assert rows(door.ask("count", column="n", epsilon=HUGE), None) == OWNED["n"].is_not_null().sum()
     if not isinstance(door, Functions):  # whose conditions are SQL, in which NaN is a value
@@ -30,6 +32,7 @@ def test_a_column_counts_what_is_there(door):
         assert rows(door.ask("count", column="x", epsilon=HUGE), None) == there
 
 
+@pytest.mark.slow
 def test_caps_bind_alike(door):
     found = rows(door.ask("count", by="kind", max_groups=2, max_rows_per_group=1, epsilon=HUGE), "kind")
     own = OWNED.group_by("who").agg(pl.col("kind").n_unique())["kind"].clip(upper_bound=2).sum()
@@ -39,11 +42,13 @@ def test_caps_bind_alike(door):
     assert found == dict(capped.group_by("kind").agg(pl.col("len").sum()).iter_rows())
 
 
+@pytest.mark.slow
 def test_public_keys_are_all_shown(door):
     found = rows(door.ask("count", by="region", keys=["north", "nowhere"], epsilon=HUGE), "region")
     assert found == {"north": OWNED.filter(region="north").height, "nowhere": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 def test_every_door_plans_and_charges_the_same(by):
     charged = []
@@ -56,6 +61,7 @@ def test_every_door_plans_and_charges_the_same(by):
     assert len({label for _, label in charged}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [

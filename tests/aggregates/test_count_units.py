@@ -12,6 +12,7 @@ def door(request):
     return request.param(FRAME, session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 def test_it_equals_the_number_of_distinct_units(door, by):
     found = rows(door.ask("count_units", by=by, epsilon=HUGE), by)
@@ -21,17 +22,20 @@ def test_it_equals_the_number_of_distinct_units(door, by):
         assert found == dict(OWNED.group_by(by).agg(pl.col("who").n_unique()).iter_rows())
 
 
+@pytest.mark.slow
 def test_caps_bind_alike(door):
     found = rows(door.ask("count_units", by="kind", max_groups=3, epsilon=HUGE), "kind")
     own = OWNED.group_by("who").agg(pl.col("kind").n_unique())["kind"].clip(upper_bound=3).sum()
     assert sum(found.values()) == own
 
 
+@pytest.mark.slow
 def test_a_filter_leaves_units_out(door):
     where = (pl.col("n") > 28, "n > 28")
     assert rows(door.ask("count_units", where=where, epsilon=HUGE), None) == OWNED.filter(where[0])["who"].n_unique()
 
 
+@pytest.mark.slow
 def test_every_door_plans_and_charges_the_same():
     charged = set()
     for kind in DOORS:

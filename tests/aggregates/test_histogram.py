@@ -35,6 +35,7 @@ def plainly(values, edges):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "bounds", "bins"), [("n", (-9, 29), 2), ("n", (0, 20), 10), ("x", (0, 25), 5)])
 def test_it_equals_the_plain_counts_of_equal_bins(kind, column, bounds, bins):
     """Noise of scale 50 / 10**5 on each: 0 but for a chance below 1e-200. What lies outside is left out."""
@@ -43,6 +44,7 @@ def test_it_equals_the_plain_counts_of_equal_bins(kind, column, bounds, bins):
     assert found == plainly(PLAIN[column].drop_nulls().to_list(), edges)
 
 
+@pytest.mark.slow
 def test_it_equals_the_plain_counts_of_each_group(kind):
     found = ask(kind, FRAME, "n", by="region", bounds=(-9, 29), bins=2, max_groups=5)
     groups = PLAIN.drop_nulls("n").group_by("region").agg("n")
@@ -55,17 +57,20 @@ def test_ten_bins_unless_said_and_a_filter(kind):
     assert ask(kind, FRAME, "n", bounds=(0, 20), where=where) == plainly(values, range(0, 21, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edges", [[-9, -3, 0, 1, 29], [0, 1000], [-(10**6), 0, 10**6]], ids=str)
 @pytest.mark.parametrize("column", ["n", "x"])
 def test_it_equals_the_plain_counts_between_given_edges(with_edges, column, edges):
     assert ask(with_edges, FRAME, column, edges=edges) == plainly(PLAIN[column].drop_nulls().to_list(), edges)
 
 
+@pytest.mark.slow
 def test_values_on_edges_belong_to_the_bin_above_and_the_last_to_the_last(with_edges):
     frame = pl.DataFrame({"who": range(8), "v": [-0.1, 0.0, -0.0, 0.5, 0.5, 1.0, 1.1, float("nan")]})
     assert ask(with_edges, frame, "v", edges=[0, 0.5, 1]) == [(0, 0.5, 2), (0.5, 1, 3)]
 
 
+@pytest.mark.slow
 def test_edges_between_whole_numbers_are_those_that_were_given(with_edges):
     """Neither the last bin of whole numbers has more than it shows, nor does any show another edge."""
     frame = pl.DataFrame({"who": range(6), "v": [-1, 0, 1, 2, 3, 4]})
@@ -80,6 +85,7 @@ def test_infinite_values_lie_outside(with_edges):
     assert ask(with_edges, frame, "v", edges=[0, 2]) == [(0, 2, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [1, 3, 29, 50])
 def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap):
     """Ten units have 30 rows within the bounds and 30 outside, which use up nothing of the cap."""
@@ -88,6 +94,7 @@ def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap):
     assert sum(count for _, _, count in found) == 10 * min(cap, 30)
 
 
+@pytest.mark.slow
 def test_constants_nulls_empty_frames_and_groups(kind):
     frame = pl.DataFrame({"who": [1, 2, 3], "key": ["a", "a", "b"], "v": [5, 5, None]})
     words = {"bounds": (0, 10), "bins": 2}
@@ -124,11 +131,13 @@ def test_a_wanted_error_decides_the_spend():
     assert plan.expected_error() == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 def test_every_door_plans_and_charges_the_same(by):
     assert len(charges(FRAME, "histogram", "x", by=by, bounds=(0, 25), bins=3, epsilon=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -144,6 +153,7 @@ def test_every_door_refuses_alike(closed, words, message):
     refused(closed, message, "histogram", **{"column": "x", "bounds": (0, 25), "epsilon": 1, **words})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -14,6 +14,7 @@ def door(request):
     return request.param(FRAME, session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_it_equals_the_plain_mean_of_clipped_values(door, by, column, bounds):
@@ -28,6 +29,7 @@ def test_it_equals_the_plain_mean_of_clipped_values(door, by, column, bounds):
         assert found == {key: pytest.approx(mean, abs=0.02) for key, mean in expected.items()}
 
 
+@pytest.mark.slow
 def test_every_door_plans_and_charges_the_same():
     charged = set()
     for kind in DOORS:
@@ -38,6 +40,7 @@ def test_every_door_plans_and_charges_the_same():
     assert len(charged) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DOORS, ids=lambda door: door.__name__)
 def test_a_wanted_error_is_refused_alike(kind):
     paying = session()

@@ -26,6 +26,7 @@ def plan_of(frame, aggregate, column, **words):
     return Polars(frame, session()).plan(aggregate, column, **{"epsilon": HUGE, "bounds": WIDE, **words})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["n", "x"])
 @pytest.mark.parametrize("by", [None, "region"])
 def test_they_lie_from_the_last_value_to_the_one_before(kind, column, by):
@@ -51,6 +52,7 @@ def test_they_aim_inside_by_ten_over_epsilon(kind, aggregate):
     assert (found if aggregate == "min" else 3999 - found) <= near
 
 
+@pytest.mark.slow
 def test_constants_a_single_value_and_bounds(kind):
     words = {"max_rows_per_group": 1, "bounds": (-5, 100)}
     for values in ([7] * 50, [7]):
@@ -61,6 +63,7 @@ def test_constants_a_single_value_and_bounds(kind):
     assert (ask(kind, far, "min", "v", **words), ask(kind, far, "max", "v", **words)) == (-5, 100)
 
 
+@pytest.mark.slow
 def test_null_and_nan_are_no_values(kind):
     values = [None, float("nan"), 4.0, 4.0, 4.0, None, float("nan")]
     frame = pl.DataFrame({"who": range(7), "v": values})
@@ -68,6 +71,7 @@ def test_null_and_nan_are_no_values(kind):
     assert (ask(kind, frame, "min", "v", **words), ask(kind, frame, "max", "v", **words)) == (4, 4)
 
 
+@pytest.mark.slow
 def test_two_units_empty_frames_and_empty_public_groups(kind):
     frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6]})
     words = {"bounds": (0, 8), "max_rows_per_group": 1}
@@ -77,11 +81,13 @@ def test_two_units_empty_frames_and_empty_public_groups(kind):
     assert 0 <= ask(kind, frame.clear(), "min", "v", **words) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["min", "max"])
 def test_every_door_plans_and_charges_the_same(aggregate):
     assert len(charges(FRAME, aggregate, "x", by="region", bounds=(0, 25), epsilon=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -41,6 +41,7 @@ def groups(frame, by):
     return {key: part for (key,), part in frame.partition_by(by, as_dict=True).items()} if by else {None: frame}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "ddof"), [(None, 0), ("key", 1)])
 def test_a_covariance_equals_the_plain_one_of_clipped_values(kind, by, ddof):
     found, near = ask(kind, LINE, "cov", by=by, **({"ddof": 0} if ddof == 0 else {})), margins(LINE, "cov", by=by)
@@ -56,6 +57,7 @@ def errors(near, part):
     return spreads, near.mean(part.height, "x"), near.mean(part.height, "y")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_correlation_equals_the_plain_one_of_clipped_values(kind, by):
     """Of a / root(bc), covariance over variances: da / root(bc) + (db / b + dc / c) / 2, twice that for the rest."""
@@ -70,6 +72,7 @@ def test_a_correlation_equals_the_plain_one_of_clipped_values(kind, by):
         assert (found[key] if by else found) == pytest.approx(expected, abs=allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_regression_equals_the_plain_line_through_clipped_values(kind, by):
     """The slope a / b is off by (da + |a / b| db) / (b - db), the intercept by dy + |slope| dx + |x| dslope."""
@@ -85,11 +88,13 @@ def test_a_regression_equals_the_plain_line_through_clipped_values(kind, by):
         assert line["intercept"] == pytest.approx(intercept, abs=of_intercept)
 
 
+@pytest.mark.slow
 def test_a_correlation_of_a_column_with_itself_is_one_and_never_more(kind):
     found = ask(kind, LINE, "corr", ("k", "k"), bounds=((0, 30), (0, 30)))
     assert 0.99 < found <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [[], [3.0], [None], [float("nan")]], ids=str)
 def test_too_few_rows_give_no_error_and_stay_in_range(kind, values):
     """Whatever noise makes of them: a covariance within twice half ranges, a correlation from -1 to 1 or null."""
@@ -104,6 +109,7 @@ def test_too_few_rows_give_no_error_and_stay_in_range(kind, values):
     assert set(line) == {"slope", "intercept"}
 
 
+@pytest.mark.slow
 def test_a_constant_first_column_has_no_line_of_its_own(kind):
     """The variance of x is noise: 0 (then there is no slope) or tiny; a constant y makes a flat line."""
     frame = LINE.with_columns(x=pl.lit(5.0), y=pl.lit(6.0))
@@ -115,6 +121,7 @@ def test_a_constant_first_column_has_no_line_of_its_own(kind):
     assert abs(slope) <= near.spread(N, "xy") / (flat["k"].var() - near.spread(N, "xx"))
 
 
+@pytest.mark.slow
 def test_two_units_and_empty_public_groups(kind):
     frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6], "w": [1, 3]})
     words = {"columns": ("v", "w"), "bounds": ((0, 8), (0, 4)), "by": "key", "keys": ["a", "none"]}
@@ -123,12 +130,14 @@ def test_two_units_and_empty_public_groups(kind):
     assert abs(found["none"]) <= 2 * 4 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["cov", "corr", "linear_regression"])
 def test_every_door_plans_and_charges_the_same(aggregate):
     words = {"by": "region", "bounds": ((0, 25), (0, 25)), "epsilon": 0.5}
     assert len(charges(FRAME, aggregate, ("x", "n"), **words)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -14,6 +14,7 @@ def ask(kind, frame, *given, **words):
     return rows(kind(frame, session()).ask("n_unique", *given, **{"epsilon": HUGE, **words}), words.get("by"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["n", "x", "region", "kind"])
 def test_it_equals_the_plain_number_of_values(kind, column):
     """Noise of scale 50 / 10**5: not 0 with a probability below 1e-200. Neither null nor NaN is a value."""
@@ -21,6 +22,7 @@ def test_it_equals_the_plain_number_of_values(kind, column):
     assert ask(kind, FRAME, column) == own.drop_nulls().n_unique()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["n", "x"])
 def test_it_equals_the_plain_number_in_each_group(kind, column):
     """Scale 5 * 50 / (10**5 * 2 / 3) on each: not 0 with a probability below 1e-100."""
@@ -34,6 +36,7 @@ def test_a_filter_leaves_values_out(kind):
     assert ask(kind, FRAME, "n", where=where) == OWNED.filter(where[0])["n"].n_unique()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [1, 7, 20, 21])
 def test_of_a_unit_as_many_values_count_as_the_cap_says(kind, cap):
     """No two units share a value, so that each adds exactly the lesser of the cap and its own number."""
@@ -42,6 +45,7 @@ def test_of_a_unit_as_many_values_count_as_the_cap_says(kind, cap):
     assert ask(kind, MANY, "own", max_rows_per_group=cap) == 10 * cap
 
 
+@pytest.mark.slow
 def test_the_cap_is_on_values_not_on_rows(kind):
     """Each unit has 300 rows of 3 values: all of them count under a cap of 3."""
     frame = pl.DataFrame({"who": [i % 10 for i in range(3000)], "v": [i // 1000 + 3 * (i % 10) for i in range(3000)]})
@@ -49,6 +53,7 @@ def test_the_cap_is_on_values_not_on_rows(kind):
     assert ask(kind, frame, "v", max_rows_per_group=2) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -66,17 +71,20 @@ def test_what_is_a_value_and_which_are_the_same(kind, values, expected):
     assert ask(kind, pl.DataFrame({"who": [1, 1, 2, 2], "v": values}), "v") == expected
 
 
+@pytest.mark.slow
 def test_empty_groups_and_frames_have_none(kind):
     assert ask(kind, MANY, "own", by="key", keys=["a", "none"]) == {"a": 200, "none": 0}
     assert ask(kind, MANY.clear(), "own") == 0
     assert ask(kind, MANY.clear(), "own", by="key") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 def test_every_door_plans_and_charges_the_same(by):
     assert len(charges(FRAME, "n_unique", "x", by=by, epsilon=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [

@@ -40,6 +40,7 @@ def values_of(column, bounds):
     return PLAIN[column].drop_nulls().clip(*bounds).to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_its_rank_is_the_wanted_one(kind, column, bounds):
     door, values = kind(FRAME, session()), values_of(column, bounds)
@@ -51,6 +52,7 @@ def test_its_rank_is_the_wanted_one(kind, column, bounds):
         assert off(values, found, quantile, step_of(plan) if column == "x" else 0) <= slack(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_the_median_of_each_group_has_half_of_its_rows_below(kind, column, bounds):
     plan = plan_of(FRAME, "median", column, by="region", bounds=bounds, **CAPS)
@@ -62,6 +64,7 @@ def test_the_median_of_each_group_has_half_of_its_rows_below(kind, column, bound
     assert all(off(values, found[key], 0.5, step) <= slack(plan) for key, values in groups.items())
 
 
+@pytest.mark.slow
 def test_several_quantiles_are_a_list_in_the_order_asked_for(listing):
     """Each level halves the rows at the last answer, which moves the ranks below it by up to half of them and one.
 
@@ -78,6 +81,7 @@ def test_several_quantiles_are_a_list_in_the_order_asked_for(listing):
     assert all(off(values, one, q, step_of(plan)) <= near for one, q in zip(found, quantiles, strict=True))
 
 
+@pytest.mark.slow
 def test_several_quantiles_never_cross_where_little_is_known(listing):
     for few in (FRAME.head(3), FRAME.head(20), FRAME):
         words = {"quantile": [0, 0.2, 0.4, 0.6, 0.8, 1], "bounds": (0, 25), "max_rows_per_group": 1}
@@ -103,6 +107,7 @@ def test_in_sql_a_quantile_and_its_bounds_have_places():
     assert found.fetchall() == [(25, 50)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cap", "expected"), [(1, 10), (20, 10), (22, 90), (50, 90)])
 def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap, expected):
     """One unit has 1000 rows of 90, 21 units have one of 10: only from 22 rows on it has the most."""
@@ -110,6 +115,7 @@ def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap, expected):
     assert ask(kind, frame, "median", "v", bounds=(0, 100), max_rows_per_group=cap) == expected
 
 
+@pytest.mark.slow
 def test_ties_constants_and_a_single_value(kind):
     """Nothing but these values has the best rank; any other of 101 points is exp(-500) as likely."""
     tied = pl.DataFrame({"who": range(100), "v": [1] * 20 + [5] * 40 + [9] * 40})
@@ -122,6 +128,7 @@ def test_ties_constants_and_a_single_value(kind):
     assert ask(kind, constant.head(1), "median", "v", **words) == 7
 
 
+@pytest.mark.slow
 def test_null_and_nan_are_no_values_and_infinity_is_clipped(kind):
     values = [None, float("nan"), float("inf"), float("inf"), float("inf"), float("-inf"), 8.0]
     frame = pl.DataFrame({"who": range(7), "v": values})
@@ -134,6 +141,7 @@ def test_values_beyond_the_bounds_count_at_the_bounds(kind):
     assert ask(kind, frame, "median", "v", bounds=(-3, 3), max_rows_per_group=1) == -3
 
 
+@pytest.mark.slow
 def test_two_units_empty_frames_and_empty_public_groups(kind):
     """Of no rows every point of the bounds is as likely as any other."""
     frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6]})
@@ -145,12 +153,14 @@ def test_two_units_empty_frames_and_empty_public_groups(kind):
     assert ask(kind, frame.clear(), "median", "v", by="key", **words) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 def test_every_door_plans_and_charges_the_same(by):
     assert len(charges(FRAME, "quantile", "x", by=by, quantile=0.9, bounds=(0, 25), epsilon=0.5)) == 1
     assert len(charges(FRAME, "median", "x", by=by, bounds=(0, 25), share=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

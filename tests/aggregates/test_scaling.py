@@ -93,6 +93,7 @@ def asked(door, kind, cap, most, **words):
     return float(found["slope"] if kind == "linear_regression" else found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [*((name, kind) for name in TYPES for kind in ("sum", "mean", "var"))]
@@ -115,6 +116,7 @@ def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
         assert found == pytest.approx(wanted, rel=1e-4 + noise, abs=slack), cap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 @pytest.mark.parametrize("name", TYPES)
 def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):

@@ -20,6 +20,7 @@ def clipped(column, low, high):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_it_equals_the_plain_sum_of_clipped_values(door, by, column, bounds):
@@ -32,6 +33,7 @@ def test_it_equals_the_plain_sum_of_clipped_values(door, by, column, bounds):
         assert found == {key: pytest.approx(total, abs=5) for key, total in expected.items()}
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_cap_are_scaled_down(door):
     found = rows(door.ask("sum", column="n", bounds=(0, 20), max_rows_per_group=3, epsilon=HUGE), None)
     own = OWNED.drop_nulls("n").group_by("who").agg(pl.col("n").clip(0, 20).sum(), size=pl.len())
@@ -39,6 +41,7 @@ def test_rows_beyond_the_cap_are_scaled_down(door):
     assert found == pytest.approx(expected, abs=0.6)  # a whole number; noise of scale 60 / 10**5
 
 
+@pytest.mark.slow
 def test_every_door_plans_and_charges_the_same():
     charged = set()
     for kind in DOORS:
@@ -49,6 +52,7 @@ def test_every_door_plans_and_charges_the_same():
     assert len(charged) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

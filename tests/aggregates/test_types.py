@@ -75,6 +75,7 @@ def like(found, column):
     return found["answer"].cast(FRAME[column].dtype, strict=False) if column != "flag" else found["answer"]
 
 
+@pytest.mark.slow
 @named(CALENDAR + SPAN + NUMBERS)
 def test_a_median_is_a_value_of_the_type_in_the_middle(kind, column):
     plan = plan_of("median", column)
@@ -84,6 +85,7 @@ def test_a_median_is_a_value_of_the_type_in_the_middle(kind, column):
     assert off(stored(FRAME[column]), found, 0.5, step) <= slack(plan)
 
 
+@pytest.mark.slow
 @named(CALENDAR + SPAN)
 def test_a_mean_of_times_is_a_time(kind, column):
     """The mean of dates has a time of day, so that nothing is rounded to a day. One microsecond is for rounding."""
@@ -103,6 +105,7 @@ def in_time(number, column):
     return timedelta(seconds=number * unit)
 
 
+@pytest.mark.slow
 @named(NUMBERS)
 def test_a_mean_and_a_variance_of_decimals_and_booleans_are_floats(kind, column):
     unit = 0.01 if column in ("price", "wide") else 1
@@ -113,6 +116,7 @@ def test_a_mean_and_a_variance_of_decimals_and_booleans_are_floats(kind, column)
     assert rows(door.ask("var", column, **words), None) == pytest.approx(numbers.var(), abs=spread.spread(DAYS))
 
 
+@pytest.mark.slow
 @named(NUMBERS + SPAN)
 def test_a_sum_of_decimals_durations_and_booleans(kind, column):
     """Decimals stay exact to their last digit, durations are durations; a function answers with a float."""
@@ -128,6 +132,7 @@ def test_a_sum_of_decimals_durations_and_booleans(kind, column):
         assert isinstance(found, {"price": Decimal, "wide": Decimal, "small": float}.get(column, int))
 
 
+@pytest.mark.slow
 @named([*CALENDAR, *SPAN, *((door, column) for door, column in NUMBERS if column != "flag")])
 def test_min_and_max_are_values_of_the_type(kind, column):
     """From the last value to the one before."""
@@ -139,6 +144,7 @@ def test_min_and_max_are_values_of_the_type(kind, column):
     assert values[-2] - step <= largest <= values[-1] + step
 
 
+@pytest.mark.slow
 @named([(door, column) for door in SQL for column in ("day", "seen", "clock", "price")] + SPAN)
 def test_a_histogram_has_edges_of_the_type(kind, column):
     """Noise of scale 1e-5: the counts are exact."""
@@ -148,6 +154,7 @@ def test_a_histogram_has_edges_of_the_type(kind, column):
     assert [tuple(one.values()) for one in bins] == [(low, middle, 20), (middle, high, 41)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DOORS, ids=lambda door: door.__name__)
 def test_values_of_any_type_can_be_told_apart(kind):
     columns = ["day", "seen", "clock", "price", "flag"]
@@ -156,6 +163,7 @@ def test_values_of_any_type_can_be_told_apart(kind):
     assert found == {column: FRAME[column].n_unique() for column in columns}
 
 
+@pytest.mark.slow
 @named([(door, column) for door in SQL for column in ("day", "seen")] + [(Polars, "took"), (Guarded, "price")])
 def test_nulls_are_left_out_and_values_clipped(kind, column):
     """Of 61 rows the last 21 are null; bounds around the first few make the mean the upper one, nearly."""
@@ -166,6 +174,7 @@ def test_nulls_are_left_out_and_values_clipped(kind, column):
     assert abs(found - stored(values)[5]) <= max(step_of(plan_of("median", column, bounds=(values[0], values[5]))), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("aggregate", "column", "bounds", "message"),
     [
@@ -185,6 +194,7 @@ def test_bounds_of_another_kind_are_refused_alike(kind, aggregate, column, bound
     refused(kind(FRAME.select("who", column), session()), message, aggregate, column, bounds=bounds, **ONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["day", "price"])
 def test_every_door_plans_and_charges_the_same(column):
     charged = set()

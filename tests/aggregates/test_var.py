@@ -22,6 +22,7 @@ def tolerance(frame, column, count, bounds, **words):
     return Margins(Polars(frame, session()).plan("var", column, bounds=bounds, epsilon=HUGE, **words)).spread(count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "ddof"), [(None, 0), ("region", 1)])
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_it_equals_the_plain_variance_of_clipped_values(kind, by, ddof, column, bounds):
@@ -41,6 +42,7 @@ def test_a_standard_deviation_is_the_root_of_the_variance(kind):
     assert ask(kind, FRAME, "std", "x", bounds=(0, 25)) == pytest.approx(math.sqrt(variance), abs=near)
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_cap_are_scaled_down(kind):
     """One unit has 990 rows of 0, ten units have one row of 10: under a cap of 10 that is 10 rows of each."""
     frame = pl.DataFrame({"who": [0] * 990 + list(range(1, 11)), "v": [0] * 990 + [10] * 10})
@@ -49,6 +51,7 @@ def test_rows_beyond_the_cap_are_scaled_down(kind):
     assert found == pytest.approx(25, abs=near)
 
 
+@pytest.mark.slow
 def test_a_constant_column_hardly_varies(kind):
     """Below 0 it is shown as 0, so that the root is a number."""
     frame = pl.DataFrame({"who": range(200), "v": [3] * 200})
@@ -58,6 +61,7 @@ def test_a_constant_column_hardly_varies(kind):
     assert 0 <= ask(kind, frame, "std", "v", bounds=(0, 10), max_rows_per_group=1) <= math.sqrt(near)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [[], [4.0], [4.0, None], [float("nan"), None]], ids=str)
 def test_one_value_or_none_varies_within_what_bounds_allow(kind, values):
     """With so few rows noise decides; whatever it does, a variance is a number from 0 to 2 * (range / 2)**2."""
@@ -66,6 +70,7 @@ def test_one_value_or_none_varies_within_what_bounds_allow(kind, values):
     assert 0 <= ask(kind, frame, "var", "v", bounds=(0, 10), max_rows_per_group=1) <= 50
 
 
+@pytest.mark.slow
 def test_two_units_and_empty_public_groups(kind):
     frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6]})
     words = {"by": "key", "keys": ["a", "none"], "max_rows_per_group": 1}
@@ -74,11 +79,13 @@ def test_two_units_and_empty_public_groups(kind):
     assert 0 <= found["none"] <= 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["var", "std"])
 def test_every_door_plans_and_charges_the_same(aggregate):
     assert len(charges(FRAME, aggregate, "x", by="region", bounds=(0, 25), ddof=0, epsilon=0.5)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -94,5 +101,6 @@ def test_every_door_refuses_alike(closed, words, message):
     refused(closed, message, "var", **{"column": "x", "bounds": (0, 25), "epsilon": 1, **words})
 
 
+@pytest.mark.slow
 def test_a_wanted_error_is_refused_alike(closed):
     refused(closed, "depends on how many rows", "std", "x", bounds=(0, 25), within=1)

@@ -86,6 +86,7 @@ for how, steps in eval(sys.argv[2]).items():
 """
 
 
+@pytest.mark.slow
 def test_no_value_can_be_made_to_fill_the_memory():
     """binary_growth: a value that doubles in each step kills the process if and only if one person is there."""
     for alice in (1, 0):
@@ -150,6 +151,7 @@ print("peak", (own or [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss])[0] >
 MOST_PEAK = 1_500  # MB; two gigabytes of texts are made of 1,000 rows, and 256 MB of them may be there at once
 
 
+@pytest.mark.slow
 def test_no_number_of_rows_with_long_texts_can_fill_the_memory():
     """text_growth_rows: texts that are short enough alone fill the memory if one person has enough rows of them."""
     steps = {how: text + NOT_LONG for how, text in MANY.items()}
@@ -176,6 +178,7 @@ def made(step):
 CHOICE = [part for n in range(300) for part in (apply("eq", X, number(n)), number(n + 1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["constants", "columns"])
 def test_no_number_of_rows_fills_the_memory_with_numbers(how, monkeypatch):
     """text_growth_rows: constants are columns of a batch's height, and a column stays until nobody needs it."""
@@ -238,6 +241,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_has_no_number_of_rows_of_its_own(name):
     """constant_length: a constant of k rows made a question work exactly if k rows were left: an exact count."""
@@ -293,6 +297,7 @@ MULTIPLYING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MULTIPLYING)
 def test_old_values_that_are_equal_after_a_cast_multiply_no_row(name):
     """replace_multiplies: Polars joins by the old values, so a row that matches k of them became k rows."""
@@ -314,6 +319,7 @@ def chunked(*, alice):
     return pl.concat(frames, rechunk=False).with_row_index("user")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alice", [True, False])
 @pytest.mark.parametrize("kind", ["frame", "file"])
 def test_a_chunk_that_a_filter_empties_loses_nobody_elses_rows(alice, kind, tmp_path):
@@ -367,6 +373,7 @@ def reached(path):
     return getattr(getattr(pl.col("cfg"), space), method)(path[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pl.Datetime("ns"), pl.Duration("ns"), pl.Time()], ids=str)
 @pytest.mark.parametrize("shape", NESTED)
 def test_public_frames_that_differ_by_nanoseconds_inside_are_different_questions(shape, kind):
@@ -500,6 +507,7 @@ for name, text in eval(sys.argv[1]).items():
 """
 
 
+@pytest.mark.slow
 def test_the_sign_of_a_zero_does_not_tell_how_many_rows_there_are():
     """zero_sign: 0.0 - x has another sign in a batch of one row, and bytes showed it for everybody else's rows."""
     done = run(SIGN, repr(SIGNS), threads=64, memory=16 << 30)
@@ -511,6 +519,7 @@ def test_the_sign_of_a_zero_does_not_tell_how_many_rows_there_are():
     assert len(done.printed.splitlines()) == len(SIGNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNS)
 def test_one_person_does_not_turn_the_score_of_all_others(name):
     """zero_sign_select_best: equal rows are scored once; whether they are one or two decided the sign for all."""

@@ -257,6 +257,7 @@ class Panics:
         return called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.filterwarnings("ignore::dp_polars.errors.DPWarning")
 def test_a_panic_anywhere_inside_a_public_call_is_an_error_of_ours(name, monkeypatch):

@@ -185,6 +185,7 @@ def test_the_bound_follows_from_the_event_that_is_shown():
     assert found.unlikely_limit > found.unlikely
 
 
+@pytest.mark.slow
 def test_the_chart_has_the_claim_and_what_was_seen():
     pytest.importorskip("altair")
     loud = dp.Session(epsilon=1.0, delta=1e-6, unit="user", max_groups=1, max_rows_per_group=1)

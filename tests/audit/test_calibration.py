@@ -29,6 +29,7 @@ def audited(case, **words):
     return dp.audit(question, PEOPLE, PEOPLE[:-1], session=session, made_up=True, **words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_million_runs_do_not_flag_what_is_right_and_come_close(case):
     found = audited(case, confidence=ALMOST_SURE)
@@ -42,6 +43,7 @@ def test_a_million_runs_do_not_flag_what_is_right_and_come_close(case):
         assert 0.6 * found.rho < found.rho_lower_bound <= found.rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_million_runs_catch_noise_that_is_a_tenth_too_small(case, monkeypatch):
     seed(monkeypatch)
@@ -51,6 +53,7 @@ def test_a_million_runs_catch_noise_that_is_a_tenth_too_small(case, monkeypatch)
     assert found.epsilon_lower_bound > found.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.6, 1.0, 3.0])
 def test_gaussian_noise_of_few_steps_is_not_flagged(sigma):
     """The curve of narrow discrete noise is not quite that of a Gaussian, and the claim allows for that."""
@@ -69,6 +72,7 @@ def test_gaussian_noise_of_few_steps_is_not_flagged(sigma):
     assert found.rho_lower_bound > 0.4 * rho
 
 
+@pytest.mark.slow
 def test_a_claim_of_the_user_is_judged_instead_of_the_price(monkeypatch):
     seed(monkeypatch)
     assert audited("a Laplace count", epsilon=0.9, runs=200_000).verdict == "violation"

@@ -53,18 +53,21 @@ FAULTY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTY)
 def test_without_the_fault_nothing_is_found(kind):
     question, rows = FAULTY[kind]
     assert audited(question, rows, confidence=ALMOST_SURE).verdict == "no violation found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["count_units", "count"])
 def test_a_cap_on_groups_that_is_off_by_one_is_caught(kind, monkeypatch):
     monkeypatch.setattr(moments, "kept_runs", lambda block, cap: kept_runs(block, replace(cap, most=cap.most + 1)))
     assert audited(by_key(kind), TWO_GROUPS, reads=160).verdict == "violation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rows", "mean"])
 def test_rows_that_are_not_capped_are_caught(kind, monkeypatch):
     question, rows = FAULTY[kind]
@@ -73,6 +76,7 @@ def test_rows_that_are_not_capped_are_caught(kind, monkeypatch):
     assert audited(question, rows).verdict == "violation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["histogram", "median", "distinct values"])
 def test_values_that_are_not_capped_are_caught(kind, monkeypatch):
     question, rows = FAULTY[kind]
@@ -80,6 +84,7 @@ def test_values_that_are_not_capped_are_caught(kind, monkeypatch):
     assert audited(question, rows).verdict == "violation"
 
 
+@pytest.mark.slow
 def test_a_sensitivity_that_forgets_the_groups_is_caught(monkeypatch):
     question = by_key("count")
     assert audited(question, TWO_GROUPS, TWO, confidence=ALMOST_SURE).verdict == "no violation found"
@@ -101,6 +106,7 @@ def test_noise_that_is_shared_between_groups_is_caught(monkeypatch):
     assert audited(by_key("count"), TWO_GROUPS[:1], ONE).verdict == "violation"
 
 
+@pytest.mark.slow
 def test_a_choice_that_is_too_sharp_is_caught(monkeypatch):
     target = quantiles._Descent._target
 
@@ -112,6 +118,7 @@ def test_a_choice_that_is_too_sharp_is_caught(monkeypatch):
     assert audited(by_key("median", "value", bounds=(0, 10)), [(1, "a", 0)]).verdict == "violation"
 
 
+@pytest.mark.slow
 def test_half_of_the_noise_is_caught_in_sql_and_by_key(monkeypatch):
     def sql(frame):
         con = dp.connect(None, dp.current_session()).register("visits", frame)
@@ -122,6 +129,7 @@ def test_half_of_the_noise_is_caught_in_sql_and_by_key(monkeypatch):
     assert audited(by_key("count"), TWO_GROUPS, TWO).verdict == "violation"
 
 
+@pytest.mark.slow
 def test_a_null_key_that_escapes_the_cap_is_caught(monkeypatch):
     """Every unit may have a group for null in addition to its others."""
 
@@ -152,10 +160,12 @@ def moved_crowd(confidence=0.99):
     ).verdict
 
 
+@pytest.mark.slow
 def test_an_honest_choice_of_groups_gives_nobody_away():
     assert moved_crowd(ALMOST_SURE) == "no violation found"
 
 
+@pytest.mark.slow
 def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
     """If groups are kept by their number among all groups, one unit with a new key shifts everyone's choice."""
 
@@ -168,6 +178,7 @@ def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
     assert moved_crowd() == "violation"
 
 
+@pytest.mark.slow
 def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
     """If the salt follows from the rows instead of being fresh, one more row makes everyone choose anew, together."""
     honest = engine.order_of
@@ -198,6 +209,7 @@ def test_every_release_has_a_salt_of_its_own(monkeypatch):
     assert tables[0] != tables[1] != tables[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_both_kinds_of_neighbours_stay_within(adjacency):
     session = dp.Session(epsilon=1.0, unit="user", adjacency=adjacency, max_groups=2, max_rows_per_group=1)

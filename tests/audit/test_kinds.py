@@ -82,6 +82,7 @@ ONE_BY_ONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", AT_ONCE)
 def test_noise_that_is_drawn_at_once(kind):
     session, question, worth = AT_ONCE[kind]
@@ -98,6 +99,7 @@ def test_noise_that_is_drawn_at_once(kind):
     assert worth <= found.epsilon_lower_bound <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sum by public keys", "median", "sql by key", "choice by key"])
 def test_caps_that_choose_are_read_again_and_again(kind):
     session, question, _ = AT_ONCE[kind]
@@ -109,6 +111,7 @@ def test_caps_that_choose_are_read_again_and_again(kind):
     assert "40 reads" in str(found)
 
 
+@pytest.mark.slow
 def test_a_choice_by_a_score_of_columns_with_the_names_of_the_engine_is_read_again():
     """A user's column called unit1 identifies rows, but the cap is on the rows of a unit."""
     rows = frame_of([(1, "a", 10), (1, "a", 0), (1, "a", 5)])
@@ -131,6 +134,7 @@ def test_a_choice_by_a_score_of_columns_with_the_names_of_the_engine_is_read_aga
     assert found.verdict == "no violation found"
 
 
+@pytest.mark.slow
 def test_bounds_that_are_estimated_are_read_again_and_again():
     found = dp.audit(
         lambda f: f.dp.sum("value", bounds="auto", max_rows_per_group=1, epsilon=1.0),
@@ -146,6 +150,7 @@ def test_bounds_that_are_estimated_are_read_again_and_again():
     assert found.reads == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_BY_ONE)
 def test_what_is_asked_one_by_one(kind):
     session, question = ONE_BY_ONE[kind]
@@ -157,6 +162,7 @@ def test_what_is_asked_one_by_one(kind):
     assert found.epsilon == 1
 
 
+@pytest.mark.slow
 def test_randomized_responses():
     said = [(unit, "b", 0) for unit in range(3)]
     found = dp.audit(

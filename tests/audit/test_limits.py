@@ -35,6 +35,7 @@ def test_limits_of_nothing_and_everything_are_known_in_closed_form():
     assert binomial_lower(20, 20, 0.05) == pytest.approx(0.05 ** (1 / 20), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 7, 30])
 @pytest.mark.parametrize("chance", [0.02, 0.3, 0.9])
 def test_a_limit_misses_no_more_often_than_it_says(runs, chance):
@@ -79,6 +80,7 @@ def test_a_bet_on_batches_that_are_alike_is_sharp():
     assert mean_upper(alike, 0.01, alike[:100]) == pytest.approx(0.4 + 0.6 * slack, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
 def test_the_curve_of_a_gaussian_is_the_one_of_its_delta(mu, delta):

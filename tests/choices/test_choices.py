@@ -77,6 +77,7 @@ def shown(frame, column):
 # ---------------------------------------------------------------------- what is chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
     ("column", "candidates"), [("region", REGIONS), ("place", None), ("many", None), ("kind", KINDS), ("day", DAYS)]
@@ -106,6 +107,7 @@ SCORES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "plain"), SCORES, ids=lambda one: str(one)[:40])
 def test_scores(paying, score, plain):
     words = {**SPEND, "score": score, "max_groups": 3}
@@ -282,6 +284,7 @@ def test_the_test_of_caps_can_fail(paying, monkeypatch):
     assert rows.dp.select_best(["a", "b"], lambda c: pl.col("v") == c, bounds=(0, 1), **SPEND).item() == "a"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [ROWS.clear(), ROWS.filter(pl.col("who").is_null())], ids=["empty", "no units"])
 def test_an_empty_frame_answers_every_question_with_the_same_schema(paying, rows):
     spend = {"share": 0.01}
@@ -355,6 +358,7 @@ def test_the_same_choice_is_stored_and_a_fresh_one_pays():
         assert len(paying.releases) == 3
 
 
+@pytest.mark.slow
 def test_other_choices_are_other_releases():
     """Whatever changes the question changes its key, so that none finds the release of another."""
     with session(epsilon=100) as paying:
@@ -470,6 +474,7 @@ SCORED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("candidates", "score", "bounds"), [one[1:] for one in SCORED], ids=[one[0] for one in SCORED])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_the_best_is_that_of_the_plain_scores(paying, candidates, score, bounds, lazy):
@@ -486,6 +491,7 @@ def test_the_best_is_that_of_the_plain_scores(paying, candidates, score, bounds,
         assert one == best_of(candidates, clean, OWNED.filter(place=place), *bounds)
 
 
+@pytest.mark.slow
 def test_blocks_and_slots_make_no_difference(paying, monkeypatch):
     from dp_polars._choices import release as best
 
@@ -736,6 +742,7 @@ def test_no_warning_is_given():
 # ---------------------------------------------------------------- names and times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rank", "candidate", "place", "key0", "unit0", "value0", "row", "count", "kept"])
 def test_columns_may_have_any_name(paying, name):
     frame = pl.DataFrame({"who": range(60), name: ["a"] * 40 + ["b"] * 20, "g": ["x", "y"] * 30})

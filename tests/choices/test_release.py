@@ -187,6 +187,7 @@ TERMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agreed", TERMS, ids=str)
 @pytest.mark.parametrize("by", [False, True], ids=["whole", "by"])
 def test_with_public_candidates_no_outcome_is_likelier_than_epsilon_allows(monkeypatch, agreed, by):
@@ -219,6 +220,7 @@ def test_with_public_candidates_no_outcome_is_likelier_than_epsilon_allows(monke
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agreed", TERMS, ids=str)
 @pytest.mark.parametrize("form", ["whole", "public groups", "found groups", "found groups of public candidates"])
 def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agreed, form):
@@ -327,6 +329,7 @@ def test_a_gap_that_is_too_small_is_caught():
 # ---------------------------------------------------------------- the sampler draws from the law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", [{"epsilon": 2}, {"epsilon": 2, "delta": 1e-6}], ids=["pure", "approximate"])
 @pytest.mark.parametrize("kind", ["noisy_max", "noisy_min", "top_k"])
 @pytest.mark.parametrize("discovers", [False, True])

@@ -36,6 +36,7 @@ REFUSALS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSALS)
 def test_a_refusal_says_what_to_do(case, tmp_path, run):
     statement, options, expected = REFUSALS[case]
@@ -46,6 +47,7 @@ def test_a_refusal_says_what_to_do(case, tmp_path, run):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_an_exceeded_budget_is_code_3(tmp_path, run):
     words = ["sql", put(tmp_path, "visits.parquet"), *TERMS, "--ledger", tmp_path / "b.db"]
     assert run(*words, "--spend", "0.8", COUNT)[0] == 0
@@ -103,6 +105,7 @@ def test_a_missing_or_unreadable_file_is_code_4(tmp_path, run):
     assert run("budget", tmp_path / "visits.arrow")[0] == 4
 
 
+@pytest.mark.slow
 def test_no_line_of_a_text_file_decides_whether_it_can_be_read(tmp_path, run):
     """A ragged line, invalid bytes or an unusual date may be one person's line, so none of them may cause a failure."""
     paying = [*TERMS, "--spend", "0.1", "--infer-types", COUNT]
@@ -125,6 +128,7 @@ def test_two_files_with_the_same_name_need_another_name(tmp_path, run):
     assert "--name OTHER=" in err
 
 
+@pytest.mark.slow
 def test_a_file_name_that_looks_like_a_glob_pattern_is_one_file(tmp_path, run):
     for other in ("visits1.parquet", "visits1.csv", "visits22.csv"):
         put(tmp_path, other, VISITS.head(7))
@@ -136,6 +140,7 @@ def test_a_file_name_that_looks_like_a_glob_pattern_is_one_file(tmp_path, run):
         assert (code, out) == (0, "n\n600\n")
 
 
+@pytest.mark.slow
 def test_no_message_quotes_a_row(tmp_path, run):
     """Text in place of numbers, casts that fail on a value, and a damaged page of a file are tried."""
     secret = VISITS.with_columns(note=pl.lit(SECRET), region=pl.lit(SECRET))
@@ -221,6 +226,7 @@ def test_help_has_examples_and_exit_codes(run):
     assert run("--version")[0] == 0
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command():
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["dp-polars"]
     assert getattr(import_module(script.partition(":")[0]), script.partition(":")[2]) is main

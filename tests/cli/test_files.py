@@ -29,6 +29,7 @@ def test_a_text_file_needs_types_and_the_message_names_both_ways(tmp_path, run):
     assert "--infer-types" in err
 
 
+@pytest.mark.slow
 def test_inferred_types_are_recorded_in_the_ledger_and_printed(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     words = ["sql", file, "--ledger", ledger, "--share", "0.1"]
@@ -96,6 +97,7 @@ def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
 # ---------------------------------------------------------------------- links and names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb"])
 @pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
 def test_a_link_to_a_private_file_is_not_public(kind, link, tmp_path, run):
@@ -134,6 +136,7 @@ def shop(tmp_path):
 SPELLINGS = ["orders", "Orders", '"orders"', "main.orders", "shop.orders", "shop.main.orders", "SHOP.MAIN.ORDERS"]
 
 
+@pytest.mark.slow
 def test_every_spelling_of_a_table_has_its_declared_unit(shop, run):
     for said in ("orders", "shop.main.orders"):
         for name in SPELLINGS:
@@ -142,6 +145,7 @@ def test_every_spelling_of_a_table_has_its_declared_unit(shop, run):
             assert (code, out) == (0, "n\n3\n"), (said, name, err)
 
 
+@pytest.mark.slow
 def test_every_spelling_of_a_public_table_is_public(shop, run):
     for said in ("orders", "shop.main.orders"):
         for name in SPELLINGS:

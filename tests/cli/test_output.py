@@ -29,6 +29,7 @@ def read(form, content):
     return pl.DataFrame([json.loads(line) for line in content.splitlines()])
 
 
+@pytest.mark.slow
 def test_every_format_holds_the_same_answer(words, tmp_path, capfdbinary):
     found = {}
     for form in ("csv", "json", "jsonl", "parquet"):
@@ -107,6 +108,7 @@ def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
     assert main([*words, "--format", "parquet"]) == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_paid_for_is_shown_in_any_locale(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
@@ -116,6 +118,7 @@ def test_an_answer_that_was_paid_for_is_shown_in_any_locale(words, tmp_path):
     assert "┌" in done.stdout.decode()
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_reported(words, tmp_path):
     assert main(words) == 0
     reader, writer = os.pipe()

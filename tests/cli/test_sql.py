@@ -23,6 +23,7 @@ def charges(ledger):
         session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
     file, ledger = put(tmp_path, kind), tmp_path / "budget.db"
@@ -61,6 +62,7 @@ def touch(file):
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["visits.parquet", "visits.csv", "visits.arrow", "visits.duckdb"])
 @pytest.mark.parametrize("change", [write_less, touch])
 def test_a_changed_file_pays_again(change, kind, tmp_path, run):
@@ -82,6 +84,7 @@ def test_an_equal_file_elsewhere_is_another_source(tmp_path, run):
     assert charges(ledger) == 2
 
 
+@pytest.mark.slow
 def test_declared_types_are_part_of_the_name_and_a_value_that_does_not_fit_is_null(tmp_path, run):
     file, ledger = tmp_path / "visits.csv", tmp_path / "budget.db"
     file.write_text(
@@ -158,6 +161,7 @@ def test_a_refused_statement_leaves_no_ledger(tmp_path, run):
     assert os.listdir(tmp_path) == ["visits.parquet"]
 
 
+@pytest.mark.slow
 def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     file, ledger = put(tmp_path, "visits.csv"), tmp_path / "budget.db"
     words = [file, *TERMS, "--infer-types", "--ledger", ledger, "--spend", "0.2", COUNT]
@@ -183,6 +187,7 @@ def test_without_a_ledger_nothing_is_kept_and_the_output_says_so(tmp_path, run):
         assert "paid: epsilon 0.7" in err
 
 
+@pytest.mark.slow
 def test_options_may_come_anywhere_and_the_statement_may_come_from_stdin(tmp_path, run, monkeypatch):
     file, lookup = put(tmp_path, "visits.parquet"), tmp_path / "codes-1.csv"
     pl.DataFrame({"region": REGIONS, "part": ["a", "a", "b", "b"]}).write_csv(lookup)
@@ -212,6 +217,7 @@ def test_two_files_are_two_tables_of_one_statement(tmp_path, run):
     assert (code, json.loads(out)) == (0, [{"x": 1200, "y": 600}]), err
 
 
+@pytest.mark.slow
 def test_a_database_brings_its_tables_and_views(tmp_path, run):
     duckdb = pytest.importorskip("duckdb")
     file = put(tmp_path, "shop.duckdb")

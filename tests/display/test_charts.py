@@ -110,6 +110,7 @@ def test_histograms():
     assert len(rows_of(dp.plot(release))) == 9
 
 
+@pytest.mark.slow
 def test_several_answers_below_each_other_and_no_keys():
     both = {"n": dp.count(), "total": dp.sum("value", bounds=(0, 40))}
     release = asked(a_session(), lambda: VISITS.dp.group_by("region").agg(**both, keys=REGIONS, epsilon=0.2))
@@ -247,6 +248,7 @@ def test_the_tradeoff_spends_nothing_and_takes_both_forms():
     assert (shown["x"]["field"], shown["y"]["field"], shown["y"]["title"]) == ("epsilon", "error", "expected error")
 
 
+@pytest.mark.slow
 def test_the_tradeoff_of_choices_streams_responses_and_several_answers():
     with a_session():
         preview = VISITS.dp.preview

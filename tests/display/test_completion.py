@@ -23,6 +23,7 @@ def offered(completer, text):
         return [one.text.removeprefix(".") for one in completer.completions(text, len(text))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["df.dp.", "lf.dp.", "df.dp.preview.", "private.", "preview."])
 def test_a_notebook_as_it_comes_offers_every_question_and_nothing_else(completer, text):
     assert completer.use_jedi, "the default of IPython"

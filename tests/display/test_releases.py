@@ -42,6 +42,7 @@ def test_a_lazy_frame_when_it_is_collected():
         assert len(session.releases) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["connect", "register"])
 def test_sql(door):
     import duckdb

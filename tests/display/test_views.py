@@ -43,6 +43,7 @@ def wide():
 # ---------------------------------------------------------------------- in a browser
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
@@ -59,6 +60,7 @@ def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
     assert (sum(found["ground"][:3]) < 200) == dark
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(
     ("theme", "system", "dark"),
@@ -81,6 +83,7 @@ def test_the_theme_of_the_notebook_counts_more_than_the_system(session, theme, s
     assert (found["page"], found["wide"]) == ([600, 600], [])
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_measurement_sees_what_is_too_wide_or_too_pale():
     pale = "<div class='dp-polars'><p style='color:#aaa;background:#fff'>pale</p><script>1</script></div>"

@@ -77,6 +77,7 @@ def check_against_reference(frame, units, keys, max_rows, max_groups=None, value
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("key", KEYS)
 def test_every_type_of_unit_and_key_gives_the_defined_sums(unit, key):
@@ -87,6 +88,7 @@ def test_every_type_of_unit_and_key_gives_the_defined_sums(unit, key):
         assert table["key0"].to_list() == table["key0"].sort().to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("key", KEYS)
 def test_caps_keep_exactly_the_allowed_number_of_groups(unit, key):
@@ -97,6 +99,7 @@ def test_caps_keep_exactly_the_allowed_number_of_groups(unit, key):
         assert table["units"].sum() == sum(min(n, cap) for n in own) == table["rows"].sum()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(st.data())
 def test_random_frames_with_several_units_and_keys(data):
@@ -155,6 +158,7 @@ def test_a_public_domain_shows_every_key_in_order_and_drops_other_rows_before_bo
 # ---------------------------------------------------------------- who keeps which groups
 
 
+@pytest.mark.slow
 def test_the_choice_depends_on_nobody_else(monkeypatch):
     """With the same salt, a unit keeps the same groups alone, among other units, and after new keys appear."""
     keys = [f"k{i}" for i in range(12)]
@@ -184,6 +188,7 @@ def kept_table(frame, salt, monkeypatch, cap=2):
     return dict(table.filter(pl.col("units") > 0).select("key0", "units").iter_rows())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", [[f"k{i}" for i in range(6)], [0, 1, 2, 10**12, -5, 7], [None, "a", "b", "c", "d", "e"]]
 )
@@ -269,6 +274,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("value", [VALUE, None, ValueRequest(low=-40, high=40, exponent=0, offset=0.0, total=True)])
 def test_every_plan_gives_the_same_answer(monkeypatch, plan, value):
@@ -385,6 +391,7 @@ def test_keys_with_more_combinations_than_a_number_holds_are_numbered_exactly():
     assert table["units"].sum() == table["rows"].sum() == sum(min(n, 2) for n in own)
 
 
+@pytest.mark.slow
 def test_sums_saturate_where_64_bits_end():
     high = (1 << 40) - 1
     value = ValueRequest(low=0, high=high, exponent=0, offset=0.0, total=False)

@@ -47,6 +47,7 @@ def check(n, kind=pl.Float64):
         assert found.cells["distinct"].height == 1  # NaN counts as missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 64, 65, 1000])
 @pytest.mark.parametrize("kind", [pl.Float32, pl.Float64])
 def test_units_and_distinct_values_in_polars(n, kind):
@@ -70,6 +71,7 @@ def test_every_column_and_both_hashes_have_seeds_of_their_own():
     assert not set(unit.tolist()) & set(more.tolist())
 
 
+@pytest.mark.slow
 def test_as_many_threads_as_rows():
     """With 64 threads, a frame of 64 rows has batches of one row, and a frame of 65 rows has not."""
     code = (
@@ -82,6 +84,7 @@ def test_as_many_threads_as_rows():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 6, 64, 1000])
 def test_equal_floats_have_equal_bytes(n):
     frame = frame_of(n)

@@ -34,6 +34,7 @@ def looked_up(private, public, how, *, nulls_equal):
     return rows.lookup(public, on=[("x", "k")], how=how, columns=columns, nulls_equal=nulls_equal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("nulls_equal", [False, True])

@@ -143,6 +143,7 @@ def assert_same(frame, wanted, numbers=PARTS):
     return whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashed", [False, True])
 @pytest.mark.parametrize("unit", UNITS)
 def test_every_lane_and_every_kind_of_unit(unit, hashed):
@@ -151,6 +152,7 @@ def test_every_lane_and_every_kind_of_unit(unit, hashed):
     assert all(cells.height for cells in whole.cells.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_groups", [None, 1, 3])
 @pytest.mark.parametrize(
     ("keys", "words"),
@@ -168,6 +170,7 @@ def test_public_and_discovered_keys_with_caps_on_all_or_the_first(keys, words, m
     assert_same(frame_of("strings", keys), asked(keys=keys, max_groups=max_groups if keys else None, **words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["integers", "several columns"])
 def test_more_combinations_of_keys_than_are_numbered(unit, monkeypatch):
     monkeypatch.setattr(engine, "_MOST_GROUPS", 4)
@@ -182,6 +185,7 @@ def test_rows_as_units_need_no_parts():
     assert whole.groups["n"].sum() == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_parts_without_rows(rows):
     for keys in (0, 1):
@@ -303,6 +307,7 @@ def test_the_memory_limit_is_that_of_the_database_whatever_macros_there_are():
     assert memory_limit(raw.cursor()) == 3.5 * 2**30
 
 
+@pytest.mark.slow
 def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypatch):
     called = []
 

@@ -46,6 +46,7 @@ def kept(condition, frame):
     return frame.with_row_index("row").filter(mask)["row"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_polars_keeps_what_the_usual_way_keeps(dtype, engine):
@@ -64,6 +65,7 @@ def test_polars_keeps_what_the_usual_way_keeps(dtype, engine):
     assert tried > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_duckdb_leaves_out_no_row_that_the_usual_way_keeps(dtype):
     frame = hostile_frame({"x": dtype})
@@ -112,6 +114,7 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
     assert scan.evaluation.read == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
 def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
     """DuckDB skips row groups by their least and largest value, and one odd value must not hide others."""

@@ -129,6 +129,7 @@ HEAVY = pl.DataFrame(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [1, 2, 3, 7, 20])
 @pytest.mark.parametrize(("fine", "inner"), [(0, 0), (0, 32), (4, 4), (14, 32), (3, 10)])
 def test_sums_are_the_defined_ones_in_any_number_of_parts(cap, fine, inner):
@@ -144,6 +145,7 @@ def test_sums_are_the_defined_ones_in_any_number_of_parts(cap, fine, inner):
         assert dict(found.select("key0", "total").iter_rows()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["basis", "split"])
 @pytest.mark.parametrize("kind", ["sum", "mean", "var", "cov", "linear_regression"])
 @pytest.mark.parametrize("integers", [True, False])

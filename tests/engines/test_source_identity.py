@@ -136,6 +136,7 @@ def test_what_is_understood_is_found_again_and_all_else_is_an_object(tmp_path):
         assert source_identity(frame, None, None).startswith(b"object:")
 
 
+@pytest.mark.slow
 def test_a_database_file_that_is_replaced(tmp_path):
     import duckdb
 

@@ -64,6 +64,7 @@ COMPARISONS = {
 NUMBERS = [-3.5, -1, -0.5, 0, 0.5, 1, 2.5, 127, 128, 255.5, 256, 2.0**53, 2**63, -(2**63), 2**64, 1e300, -1e300]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt8, pl.Int64, pl.UInt64, pl.Decimal(20, 2)], ids=str)
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_a_comparison_with_a_number_is_exact(name, dtype):

@@ -113,6 +113,7 @@ def never_isolated(monkeypatch):
     monkeypatch.setattr(Program, "_isolated", isolated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "sample"), CASES)
 def test_operation_is_row_wise_and_total(operation, sample, never_isolated):
     trees = trees_of(operation, sample)
@@ -134,6 +135,7 @@ def assert_same(program, rows, whole):
         assert bits(found) == [wanted[row] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "sample"), CASES)
 def test_operation_gives_the_same_in_every_way_of_running(operation, sample, never_isolated):
     trees = trees_of(operation, sample)
@@ -163,6 +165,7 @@ def test_every_operation_says_why_it_is_safe():
         assert len(operation.reason) > 20, operation.name
 
 
+@pytest.mark.slow
 def test_every_operation_is_lowered():
     from dp_polars._engines.polars.lowering import _LOWERINGS
 

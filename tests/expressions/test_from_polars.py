@@ -143,6 +143,7 @@ LIKE_POLARS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", LIKE_POLARS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_on_ordinary_values_the_answer_is_that_of_polars(group, engine):
@@ -261,6 +262,7 @@ def test_an_hour_that_exists_twice_is_null_or_the_one_that_was_chosen():
 ZONES = ("Europe/Paris", "America/Sao_Paulo", "Asia/Beirut", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Cairo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_no_hour_of_fifty_years_makes_a_time_zone_fail(zone, never_isolated):  # noqa: F811
     hours = pl.datetime_range(dt.datetime(1975, 1, 1), dt.datetime(2025, 1, 1), "30m", time_zone=UTC, eager=True)
@@ -311,6 +313,7 @@ def grown(rng, depth):
     return grow()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_accepted_is_row_wise_and_total(seed, never_isolated):  # noqa: F811
     rng = random.Random(seed)
@@ -598,6 +601,7 @@ def test_one_text_for_one_meaning_and_another_for_another():
     assert len({text(expr) for expr in different}) == len(different)
 
 
+@pytest.mark.slow
 def test_the_text_is_the_same_in_another_process():
     program = (
         "import polars as pl; from dp_polars._expressions.check import check_expression as c;"
@@ -640,6 +644,7 @@ def test_a_failure_behind_a_condition_is_found(name):
         answer(HIDDEN[name](), there)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_offsets_never_fails(never_isolated):  # noqa: F811
     frame = pl.DataFrame({"day": [dt.date(9999, 12, 31), dt.date(1, 1, 1)]})
     for sign in ("", "-"):
@@ -701,6 +706,7 @@ SIGNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNS)
 def test_the_sign_of_a_zero_depends_on_no_other_row(name):
     """Polars adds a zero that is the same in all rows differently from one that differs in another person's row."""
@@ -728,6 +734,7 @@ def test_constants_without_a_type_get_one():
     assert answer(pl.when(is_bob).then(2**40).otherwise(-1), frame).to_list() == [-1, -1, 2**40]
 
 
+@pytest.mark.slow
 def test_texts_do_not_grow_without_bounds():
     frame = pl.DataFrame({"s": ["a", ""]})
     grown = pl.col("s")

@@ -252,6 +252,7 @@ def test_a_wanted_error_finds_the_spend(small):
     assert cheaper.expected_error() > 60 or plan.parts[0].noise.mechanism == "gaussian"
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth(session):
     exact = VISITS.filter(pl.col("region") == "north").height
     missed = 0

@@ -8,6 +8,7 @@ from tests.fuzz.runs import Child, cases
 EXAMPLES = {"sql": 250, "polars": 300, "statements": 120}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_nothing_is_found_by_fuzzing(name):
     with Child(name) as child:

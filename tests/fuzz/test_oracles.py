@@ -36,11 +36,13 @@ def planted(statements, monkeypatch):
     statements._renew()
 
 
+@pytest.mark.slow
 def test_an_honest_answer_is_no_finding(statements):
     assert statements(COUNT) == "answered"
     assert statements({**COUNT, "sql": "SELECT max(money) FROM people"}) == "refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leak", "finding"),
     [
@@ -106,6 +108,7 @@ def test_expressions_that_look_around_are_found(monkeypatch, fault, finding):
         check_row_wise(Column("x", pl.Int64()), rows)
 
 
+@pytest.mark.slow
 def test_deaths_silence_and_foreign_errors_of_the_child_are_found():
     with Child("faults", patience=2) as child:
         assert child.ask("hold") == {"end": "hold"}

@@ -60,6 +60,7 @@ def asked(frame, session, column, *, categories=None, resample=None, **options):
 # ---------------------------------------------------------------- what comes back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "categories", "truth"),
     [
@@ -101,6 +102,7 @@ def test_all_categories_are_answered_null_too(session):
         assert set(PEOPLE.dp.randomized_response("color", epsilon=1)["color"]) == {"red", "green", "blue", None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [{"epsilon": 1}, {"resample": 0.5}], ids=str)
 def test_responses_fit_the_law_of_the_plan_for_each_true_value(session, law):
     """Two chi-square tests at 1e-7 with fixed seeds. Null and unlisted values are answered uniformly."""
@@ -151,6 +153,7 @@ def audit(session, **law):
     return ratio_bound(pairs[0][0], [rows for _, rows in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [{"epsilon": 1}, {"resample": 0.5}], ids=str)
 def test_no_two_units_are_told_apart_by_more_than_epsilon(session, law):
     plan, _ = asked(PEOPLE, session, "vote", categories=["yes", "no"], **law)
@@ -169,6 +172,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_audit_notices_a_deliberate_fault(session, monkeypatch, fault):
     monkeypatch.setattr(Channel, "respond_to_any", FAULTS[fault])
@@ -206,6 +210,7 @@ def test_rows_without_a_unit_are_left_out(rich):
     assert (pairs.height, rows.height, constant.height) == (2, 5, 5)
 
 
+@pytest.mark.slow
 def test_the_order_is_uniform_and_tells_nothing():
     """All 6 orders of 3 rows are equally likely (chi-square at 1e-7). Equal random words are drawn again."""
     source = SeededBits(3)

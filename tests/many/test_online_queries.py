@@ -64,6 +64,7 @@ def most_moved(adjacency: str, together: int, seeds: range, max_rows: int = 3) -
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("together", [1, 2])
 def test_a_count_moves_by_no_more_than_the_declared_sensitivity(adjacency, together):
@@ -71,6 +72,7 @@ def test_a_count_moves_by_no_more_than_the_declared_sensitivity(adjacency, toget
     assert most_moved(adjacency, together, range(40)) == plan.sensitivity == 3 * together
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     def without_cap(frame, units, source, **_):
         return kept_rows(frame, units, source, max_rows=None)
@@ -137,11 +139,13 @@ def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
 TWO = parse_domain(["member"], pl.Schema({"member": pl.Boolean}), ())
 
 
+@pytest.mark.slow
 def test_an_attack_finds_no_more_than_was_charged():
     plan = plan_of(TWO, updates=1, rows=20, epsilon=2)
     assert 0 <= attacked(plan) < 2  # the value and the size have only three tenths of the spend
 
 
+@pytest.mark.slow
 def test_the_attack_finds_a_value_without_its_noise(monkeypatch):
     """The noise is that of one row, as if max_rows were forgotten."""
     plan = plan_of(TWO, updates=1, rows=20, epsilon=2)
@@ -274,6 +278,7 @@ def test_preview_says_what_it_will_do_and_spends_nothing():
     assert session.spent.epsilon == 0
 
 
+@pytest.mark.slow
 def test_the_margin_holds_for_a_thousand_questions():
     """The margin holds in 95 % of cases. If it held in only 70 %, all of 40 cases would have probability below 1e-6."""
     plan = plan_of(domain(), alpha="0.2", updates=3, epsilon=1)

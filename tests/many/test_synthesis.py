@@ -58,6 +58,7 @@ def moved(plan: SynthesisPlan, seeds: range) -> tuple[int, int, int]:
     return norms, squares, scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("together", [1, 2])
 def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
@@ -70,6 +71,7 @@ def test_counts_and_scores_move_by_no_more_than_declared(adjacency, together):
     assert scores <= declared.l1
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_not_enforced_is_caught(monkeypatch):
     kept = histogram.kept_rows
     monkeypatch.setattr(
@@ -150,6 +152,7 @@ def spent(plan: SynthesisPlan, monkeypatch, histogram) -> tuple[Fraction, Fracti
     return sum(epsilons), sum(rhos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SESSIONS)
 @pytest.mark.parametrize("rounds", [None, 1, 2, 9])
 @pytest.mark.parametrize(("adjacency", "together", "scale"), [("add_remove", 1, 1), ("replace", 2, 10_000)])
@@ -326,6 +329,7 @@ def test_bad_words_are_refused_and_cost_nothing(words, message):
 # ---------------------------------------------------------------- utility
 
 
+@pytest.mark.slow
 def test_pairs_of_columns_of_the_flights_are_closer_than_with_laplace_noise():
     """All ten pairs of five columns, with the plane as the unit, compared with Laplace noise on each pair."""
     frame = flights().drop_nulls("tailnum")

@@ -71,6 +71,7 @@ def test_the_gaussian_error_of_whole_numbers_is_the_least_that_holds(sigma):
             assert within[int(error) - 1] ** count < confidence
 
 
+@pytest.mark.slow
 def test_wide_gaussian_noise_is_off_by_at_most_one_step():
     """Above a sigma of 4,096 the tail is a bound, and the error it gives is the least one or the next."""
     for sigma, confidence, count in itertools.product([4097, 10_000, 50_000], CONFIDENCES, COUNTS):
@@ -213,6 +214,7 @@ def test_simulated_answers_stay_within_the_error_as_often_as_stated(integers, co
 # ---------------------------------------------------------------- the spend from the error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integers", [True, False])
 @pytest.mark.parametrize("count", [1, 25])
 def test_the_spend_for_an_error_is_enough_and_a_thousandth_less_is_not(integers, count):

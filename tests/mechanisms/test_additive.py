@@ -121,6 +121,7 @@ def test_gaussian_variance_is_squared_sensitivity_over_two_rho(kind):
         assert watch.exponent is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("calibration", ["exact", "zcdp", "classic"])
 def test_gaussian_variance_from_epsilon_and_delta(kind, calibration):
@@ -189,6 +190,7 @@ def neighbours(draw, power):
     return sensitivity, spend, values, neighbour(values, wishes, Fraction(repr(sensitivity)), power)
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(neighbours(power=1))
 def test_floats_within_the_sensitivity_stay_within_it_on_the_grid(case):
@@ -202,6 +204,7 @@ def test_floats_within_the_sensitivity_stay_within_it_on_the_grid(case):
     assert sum(abs(p - q) for p, q in zip(*points, strict=True)) <= calibrated_to
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(neighbours(power=2))
 def test_floats_within_the_second_norm_stay_within_it_on_the_grid(case):
@@ -290,6 +293,7 @@ def test_what_the_grid_adds_to_the_noise_is_below_a_ten_thousandth(log_sensitivi
         assert watch.scale > 1000**2
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(st.lists(any_float, min_size=3, max_size=3))
 def test_the_step_depends_on_public_numbers_only(values):
@@ -319,6 +323,7 @@ def test_no_legal_parameter_is_too_wide_or_too_narrow_for_a_float(sensitivity, l
 # ---------------------------------------------------------------- onto the grid and back
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=250)
 @given(st.lists(any_float, min_size=1, max_size=4), st.integers(-150, 150))
 def test_a_grid_point_is_the_nearest_one_and_ties_go_to_even(values, exponent):
@@ -333,6 +338,7 @@ def test_a_grid_point_is_the_nearest_one_and_ties_go_to_even(values, exponent):
         assert int(to_grid(np.array([value]), exponent)[0]) == point
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.lists(st.integers(INT64.min, INT64.max), min_size=1, max_size=4), st.integers(-150, 150))
 def test_the_way_back_gives_the_nearest_float_which_is_a_grid_point(points, exponent):
@@ -381,6 +387,7 @@ def clamped(number):
     return max(INT64.min, min(INT64.max, number))
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(st.lists(st.tuples(whole64, whole64), min_size=1, max_size=6))
 def test_int64_saturates_and_never_wraps(pairs):
@@ -514,6 +521,7 @@ def test_noisy_whole_numbers_fit_the_discrete_gaussian():
     assert chi_square_fits(noisy + 7, {x: w / total for x, w in weights.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [True, False])
 def test_noisy_floats_fit_the_continuous_laws(single, monkeypatch):
     """Use forty equally likely parts. The grid shifts their edges by less than 1e-4 of the noise."""

@@ -62,6 +62,7 @@ def worst_delta(sensitivity, sigma, epsilon):
 # ---------------------------------------------------------------- one whole number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_no_shift_of_one_value_exceeds_delta_and_less_noise_would(sensitivity, epsilon):
@@ -97,6 +98,7 @@ def test_in_sixty_digits_no_shift_exceeds_delta_at_all(sensitivity, epsilon, del
         assert exact_delta(variance, shift, Fraction(repr(epsilon))) <= Decimal(repr(delta))
 
 
+@pytest.mark.slow
 def test_a_sensitivity_between_whole_numbers_covers_the_whole_shifts_below():
     for sensitivity, epsilon, delta in itertools.product([1.4, 2.5, 7.99, 31.5, 45.3], [0.3, 3], [1e-2, 1e-7]):
         sigma = math.sqrt(variance_of(sensitivity, epsilon, delta))
@@ -122,6 +124,7 @@ def test_noise_for_the_continuous_gaussian_is_too_little_for_the_discrete_one():
     assert variance_of(1, 2, 1e-3) > high**2
 
 
+@pytest.mark.slow
 def test_one_float_is_calibrated_to_its_grid(monkeypatch):
     """Sum the noise of a float, on its own grid of about 10**5 points per sigma, for shifts up to the reach."""
     seen = {}
@@ -173,6 +176,7 @@ def test_the_bound_is_near_for_wide_noise():
                 assert continuous_bound(sensitivity, sigma, epsilon) <= delta * (1 + 2 * (z + 2) / sigma)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_where_the_far_tail_leaves_the_floats():
     """Near exp(-745) a tail has few bits left. Taken at face value it made delta up to 39 percent too small."""
     for epsilon in np.linspace(480, 745, 120).tolist():
@@ -321,6 +325,7 @@ def textbook(epsilon, delta, sensitivity=1):
     return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 
+@pytest.mark.slow
 def test_classic_is_the_textbook_sigma_and_holds_up_to_epsilon_one():
     for sensitivity, epsilon, delta in itertools.product(
         [1, 2, 5], [0.05, 0.3, 0.7, 0.9, 1], [1e-12, 1e-6, 1e-3, 0.05, 0.3, 0.7, 0.99]

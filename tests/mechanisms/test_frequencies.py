@@ -48,6 +48,7 @@ def test_estimates_are_within_their_errors(law):
     assert (np.abs(wrong["frequency"].to_numpy() - [0.5, 0.3, 0.2]) / wrong["standard_error"].to_numpy()).max() > 10
 
 
+@pytest.mark.slow
 def test_intervals_cover():
     """The 90 % interval of each of three frequencies covers in 500 data sets of 5000 responses (false alarm 1e-7)."""
     channel, codes = channel_of(3, 1, None), np.repeat([0, 1, 2], [3000, 1500, 500])

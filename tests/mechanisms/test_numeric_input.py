@@ -87,6 +87,7 @@ def test_a_python_integer_has_any_size(number):
     assert type(numbers.restore(numbers.array)) is int
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(
     st.lists(st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)

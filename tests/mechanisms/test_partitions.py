@@ -119,6 +119,7 @@ def test_the_table_satisfies_the_guarantee_exactly(epsilon, delta):
     assert guarantee_holds(table_of(epsilon, delta), epsilon, delta)
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.fractions(Fraction(1, 50), 20, max_denominator=10**6),
     exponent=st.floats(0.01, 18),
@@ -315,6 +316,7 @@ def lattice_delta(variance: float, shift: tuple[int, ...], epsilon: float) -> fl
     return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "delta"),
     [(2, 1e-5), (4, 1e-6), (8, 1e-3), (8, 1e-9), (30, 1e-5), (8, 0.3), (3, 0.5)],
@@ -470,6 +472,7 @@ def test_the_draws_do_not_depend_on_the_counts(strategy):
     assert len(served) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "auto"])
 @pytest.mark.parametrize("epsilon", [1e-3, 1, 1e6])
 @pytest.mark.parametrize("max_groups", [1, 5])

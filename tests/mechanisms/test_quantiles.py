@@ -98,6 +98,7 @@ BY_HAND = [
 # ---------------------------------------------------------------- the sampler against the law (fixed bits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(1, 50), Fraction(7, 2)], ids=str)
 def test_points_fit_the_law_enumerated_over_all_candidates(target, rate):
@@ -110,6 +111,7 @@ def test_points_fit_the_law_enumerated_over_all_candidates(target, rate):
         assert fits(points, law_of(cells, low, high, target, rate))
 
 
+@pytest.mark.slow
 def test_points_of_one_group_at_a_time_have_the_same_law():
     cells, low, high = [(2, 3), (3, 1), (7, 2)], 0, 9
     source = SeededBits(3)
@@ -117,6 +119,7 @@ def test_points_of_one_group_at_a_time_have_the_same_law():
     assert fits(np.ravel(drawn), law_of(cells, low, high, Target(1, 2), Fraction(1, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_chunks_have_the_same_law(chunk, monkeypatch):
     monkeypatch.setattr(quantiles, "_CHUNK", chunk)
@@ -135,6 +138,7 @@ def test_chunks_cover_every_group_once(monkeypatch):
         assert all(sum(sizes[part]) <= 10 or part.stop - part.start == 1 for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "excess"), [(62, 0.9), (6, 0.3), (8, 2.0**-38)])
 def test_envelopes_that_are_far_too_large_give_the_same_law(bits, excess, monkeypatch):
     """So many draws are rejected that groups draw again and again, from running sums with few steps."""
@@ -248,6 +252,7 @@ def exact_coin(word, length, distance, envelope, scale, rate):
     return False if Fraction(word, 2**32) >= high * factor else None
 
 
+@pytest.mark.slow
 def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words():
     words, *pieces, rate = random_coins(8000)
     coins = quantiles._keep(words, *pieces, rate, SeededBits(15))

@@ -54,6 +54,7 @@ def response_law(code: int, size: int, epsilon: Fraction) -> list[float]:
 # ---------------------------------------------------------------- the coin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("epsilon", [*EPSILONS, Fraction(10**6)], ids=float)
 @pytest.mark.parametrize("bits", [8, 32, 40, 104, 500])
@@ -67,6 +68,7 @@ def test_the_probability_of_the_truth_is_enclosed_tightly(size, epsilon, bits):
     assert high - low <= 2
 
 
+@pytest.mark.slow
 @given(
     size=st.integers(2, 10**6),
     epsilon=st.fractions(Fraction(1, 10**9), 10**3, max_denominator=10**12),
@@ -94,6 +96,7 @@ def answers_to_all_words(code: int, size: int, epsilon: Fraction) -> tuple[list[
     return kept.tolist(), changed.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 5, 17])
 @pytest.mark.parametrize("epsilon", EPSILONS[:-1], ids=float)
 def test_any_two_inputs_differ_by_exactly_e_to_epsilon(size, epsilon):
@@ -156,6 +159,7 @@ def test_an_enormous_epsilon_keeps_every_value_and_a_tiny_one_hides_it():
 # ---------------------------------------------------------------- kinds of values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "categories", "kind"),
     [
@@ -389,6 +393,7 @@ def all_estimates(true_codes: list[int], size: int, epsilon: Fraction):
         yield chance, estimate_frequencies(np.array(codes), epsilon=epsilon, categories=list(range(size)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [Fraction(1, 5), Fraction(1), Fraction(3)], ids=float)
 @pytest.mark.parametrize(("size", "true_codes"), [(2, [0, 1, 1, 1, 1]), (3, [0, 0, 2, 2]), (4, [0, 1, 1])])
 def test_the_estimate_is_unbiased_exactly(size, true_codes, epsilon):
@@ -441,6 +446,7 @@ def test_the_standard_error_is_the_true_deviation_at_the_true_frequencies(ratio,
         assert estimate["standard_error"][category] == pytest.approx(math.sqrt(variance), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_standard_errors_cover_in_simulation():
     """1.96 standard errors cover 95 % of 1000 data sets, for each of four frequencies (normal law: 20,000 coins)."""
     size, epsilon, n, rounds = 4, Fraction(1), 20_000, 1000

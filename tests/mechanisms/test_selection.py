@@ -203,6 +203,7 @@ def monotone_moves(by):
     return [m for m in any_moves(by) if min(m) >= 0 or max(m) <= 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("sensitivity", "epsilon"), [(1, 0.4), (1, 1), (2, 1), (1, 4)])
 def test_no_neighbour_exceeds_epsilon(mechanism, sensitivity, epsilon):
@@ -213,6 +214,7 @@ def test_no_neighbour_exceeds_epsilon(mechanism, sensitivity, epsilon):
     assert largest_loss(law, rate, monotone_moves(sensitivity)) <= epsilon + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_noise_is_not_more_than_needed(mechanism):
     """Some neighbours come within five percent of epsilon, with and without `monotone`."""
@@ -268,6 +270,7 @@ def test_the_exponential_mechanism_has_a_bounded_range():
 FITTED = [(0, 0), (3, 0), (0, 1, 5), (7, 7, 0, 6), (0, 1, 2, 3, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", FITTED, ids=str)
 @pytest.mark.parametrize("sampler", ["exponential", "permute_and_flip", "noisy_max"])
 def test_choices_fit_the_enumerated_distribution(sampler, scores):
@@ -282,6 +285,7 @@ def test_choices_fit_the_enumerated_distribution(sampler, scores):
     assert chi_square_fits(choices, dict(enumerate(law)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "options", "law"), [(f, o, law) for f, o, _, law in MECHANISMS.values()])
 def test_public_functions_fit_the_enumerated_distribution(function, options, law, monkeypatch):
     """With sensitivity 2 and epsilon 2 the rate is 1/2, or 1 for monotone scores, whatever type the scores have."""
@@ -298,6 +302,7 @@ def test_public_functions_fit_the_enumerated_distribution(function, options, law
         assert chi_square_fits(choices, dict(enumerate(law(scores, rate))))
 
 
+@pytest.mark.slow
 def test_noisy_max_of_floats_has_the_law_of_continuous_noise():
     """The grid is so fine that the law is that of continuous Laplace noise, by integration."""
     scores, rate = [0.0, 0.75, 2.5], 0.5
@@ -349,6 +354,7 @@ def test_noisy_max_of_floats_is_calibrated_to_its_grid(monkeypatch):
             assert max(abs(int(p) - int(q)) for p, q in zip(*points, strict=True)) <= covered
 
 
+@pytest.mark.slow
 def test_ties_are_broken_evenly():
     """This holds also at extreme scores, where each candidate must be exactly as good as the others."""
     source = SeededBits(5)
@@ -373,6 +379,7 @@ rates = st.fractions(Fraction(1, 10**9), 10**6).filter(lambda r: r > 0) | st.sam
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "elements"), [(np.int64, whole64), (np.uint64, unsigned64), (np.float64, any_float)], ids=str
 )
@@ -418,6 +425,7 @@ def test_the_far_better_candidate_wins_at_the_limits(scores):
             assert choose_noisy_max(order, Fraction(1), Fraction(1), source) == best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scores",
     [
@@ -492,6 +500,7 @@ def test_noise_beyond_64_bits_is_added_exactly(monkeypatch):
 # ---------------------------------------------------------------- many candidates
 
 
+@pytest.mark.slow
 def test_a_million_candidates():
     scores = np.zeros(10**6)
     scores[123_456] = 1000.0
@@ -504,6 +513,7 @@ def test_a_million_candidates():
     assert chi_square_fits(np.array(choices) * 5 // 10**6, dict.fromkeys(range(5), 0.2))
 
 
+@pytest.mark.slow
 def test_chunks_of_candidates_have_the_same_law(monkeypatch):
     """Permute-and-flip throws its coins in chunks, and with chunks of two the law is the same."""
     monkeypatch.setattr(selection, "_CHUNK", 2)
@@ -516,6 +526,7 @@ def test_chunks_of_candidates_have_the_same_law(monkeypatch):
 # ---------------------------------------------------------------- other mechanisms as instances
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("categories", [2, 5])
 def test_randomized_response_is_an_instance_of_the_exponential_mechanism(categories):
     """The score is 1 for the true category and 0 for the others. All inputs have the same normaliser, so no factor 2 is
@@ -538,6 +549,7 @@ def test_randomized_response_is_an_instance_of_the_exponential_mechanism(categor
     assert chi_square_fits([choose_exponential(scores, Fraction("1.2"), source) for _ in range(2000)], pmf)
 
 
+@pytest.mark.slow
 def test_the_laplace_mechanism_is_an_instance_of_the_exponential_mechanism():
     """Candidates are the answers, and the score is minus the distance to the true one. Over all integers the normaliser
     is the same for every input, so the exponential mechanism at twice epsilon is the Laplace mechanism at epsilon.

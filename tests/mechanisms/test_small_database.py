@@ -13,7 +13,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._many.synthesis_release import small_queries
-from dp_polars.mechanisms import small_database
+from dp_polars.mechanisms import _small_database as small_database
 from dp_polars.mechanisms._small_database import choose_small_database, multisets, number_of_multisets
 from tests.bits import SeededBits
 from tests.many.test_synthesis import plan_of
@@ -80,16 +80,19 @@ def worst_loss(adjacency: str, together: int, rate: int = 1) -> float:
     return worst / float(plan.cost.epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("together", [1, 2])
 def test_no_outcome_is_likelier_than_the_charge_allows(adjacency, together):
     assert 0.3 < worst_loss(adjacency, together) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_choice_as_of_twice_the_epsilon_is_caught():
     assert worst_loss("replace", 1, rate=2) > 1
 
 
+@pytest.mark.slow
 def test_the_choice_has_this_law():
     plan = plan_of(["x"], frame=FRAME, method="small_database", alpha=0.5, rows=1)
     histogram, size = np.array([3, 9]), 11

@@ -193,6 +193,7 @@ def in_grid_points(vector: SparseVector, number: float, sensitivity: Fraction) -
     return round(Fraction(number) * sensitivity / Fraction(2) ** vector._exponent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constants", "hits", "monotone", "epsilon", "threshold", "answers"), SIMULATED)
 def test_outputs_fit_the_exact_chances(monkeypatch, constants, hits, monotone, epsilon, threshold, answers):
     scales, sensitivity, source = (
@@ -218,6 +219,7 @@ def test_outputs_fit_the_exact_chances(monkeypatch, constants, hits, monotone, e
     assert chi_square_fits(seen, {outputs.index(output): p for output, p in expected.items()})
 
 
+@pytest.mark.slow
 def test_outputs_fit_without_the_pool():
     """Test end to end with the samplers as they are really called."""
     scales, source = scales_of(2, 1), SeededBits(2)
@@ -232,6 +234,7 @@ def test_outputs_fit_without_the_pool():
     assert chi_square_fits(lengths, law)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constants", "hits"), [("lyu-su-li", 2), ("dwork-roth", 2)])
 def test_values_fit_and_are_independent_of_the_comparisons(monkeypatch, constants, hits):
     """The value of each hit falls into one of four parts of its own Laplace law, whatever the output was."""
@@ -293,6 +296,7 @@ def test_every_noise_is_as_wide_as_its_scale_times_the_steps_a_unit_can_move(
     assert steps * Fraction(2) ** vector._exponent < sensitivity * Fraction(10_001, 10_000)
 
 
+@pytest.mark.slow
 def test_noise_drawn_ahead_has_the_law_across_all_batches():
     ahead = _NoiseBuffer(Fraction(5, 2), SeededBits(4))
     samples = [ahead.next() for _ in range(8000)]
@@ -342,6 +346,7 @@ def value_loss_of(scales: SparseScales, here: int, there: int) -> float:
     return float(np.abs(np.log(pmf(window - here, wide)) - np.log(pmf(window - there, wide))).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 2, 3])
@@ -351,6 +356,7 @@ def test_neighbouring_streams_stay_within_epsilon(constants, monotone, hits, eps
     assert worst_loss(scales, length=4, one_way=monotone) <= epsilon + ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 def test_a_unit_that_moves_answers_by_several_grid_points_stays_within_epsilon(constants, monotone):
@@ -358,6 +364,7 @@ def test_a_unit_that_moves_answers_by_several_grid_points_stays_within_epsilon(c
     assert worst_loss(scales, length=3, sensitivity=3, one_way=monotone) <= 1 + ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 2, 3])
@@ -442,6 +449,7 @@ def price(scales: SparseScales, *, monotone: bool) -> Fraction:
     return test + (scales.hits / scales.value if scales.value else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("numeric", [False, True])
@@ -581,6 +589,7 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     answer=NUMBERS,
     part=st.fractions(0, 1, max_denominator=10**6),

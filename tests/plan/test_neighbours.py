@@ -56,6 +56,7 @@ def frame_of(rows, integers):
     return pl.DataFrame([row if len(row) == 4 else (*row, 0) for row in rows], schema=schema, orient="row")
 
 
+@pytest.mark.slow
 @settings(max_examples=400, derandomize=True, deadline=None)
 @given(st.data())
 def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
@@ -145,6 +146,7 @@ def moved_cells(left, right, name, grouped):
     return list(moved.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["basis", "split"])
 @pytest.mark.parametrize("kind", ["sum", "mean", "var"])
 @pytest.mark.parametrize(("fine", "inner"), [(0, 0), (0, 1), (1, 1), (1, 3), (14, 32)])

@@ -46,6 +46,7 @@ def epsilon_of(plan):
     return total
 
 
+@pytest.mark.slow
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(st.data())
 def test_the_price_covers_all_parts_and_is_what_was_said(data):

@@ -138,22 +138,35 @@ def mean_error(exact, plan, truth, seed):
     return float(np.mean(errors))
 
 
-@pytest.mark.parametrize("delta", [None, 1e-6])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["count", "sum"])
-def test_at_most_a_quarter_worse_than_the_best_caps_by_hand(monkeypatch, kind, delta):
-    """Heavy-tailed rows; 12 estimates of everything at once against the best of a grid of hand-chosen caps."""
+def test_at_most_a_quarter_worse_than_the_best_caps_by_hand(monkeypatch, kind):
+    """Heavy-tailed rows; 12 estimates of everything at once against the best of a grid of hand-chosen caps.
+
+    The salt is fixed, so the same request has the same exact answer, whatever the session and the seed of the noise.
+    """
     frame = data.frame(300_000).select(unit0="user", key0="region", value0="value")
     domain = data.region_names().sort().to_frame("k")
-    terms = terms_of(1, delta) if delta else terms_of(1)
     truth = frame.group_by("key0").agg(pl.len() if kind == "count" else pl.col("value0").sum())
     truth = truth.sort("key0").to_series(1).to_numpy()
     spend = Spend(epsilon=Fraction(1))
     monkeypatch.setattr(engine.secrets, "randbits", lambda _: 77)
     rows = frame.lazy() if kind == "sum" else frame.lazy().drop("value0")
 
-    def error(plan, seed):
-        return mean_error(run_bounded(rows, request_of(plan)), plan, truth, seed)
+    answers = {}
 
+    def error(plan, seed):
+        request = request_of(plan)
+        same = (request.max_groups, request.lanes, request.hashed_units)
+        if same not in answers:
+            answers[same] = run_bounded(rows, request)
+        return mean_error(answers[same], plan, truth, seed)
+
+    for terms in (terms_of(1), terms_of(1, 1e-6)):
+        assert_estimates_are_nearly_best(kind, domain, spend, terms, rows, error)
+
+
+def assert_estimates_are_nearly_best(kind, domain, spend, terms, rows, error):
     best = min(
         error(
             plan_of(

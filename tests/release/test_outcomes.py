@@ -62,6 +62,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["who", dp.ROW], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asked", ASKED)
@@ -80,6 +81,7 @@ def test_every_question_has_an_answer_whoever_is_there(unit, way, asked):
     assert len(shapes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["who", dp.ROW], ids=str)
 @pytest.mark.parametrize("way", ["no keys", "public keys", "discovered keys"])
 def test_all_at_once_too(unit, way):

@@ -33,6 +33,7 @@ def drawn(groups, piece, epsilon, seed=1):
     return choose_values(cells_of(groups), np.arange(len(groups)), piece, Fraction(epsilon), SeededBits(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantile", [Fraction(1, 10), Fraction(1, 2), Fraction(95, 100)])
 def test_the_rank_is_within_what_the_mechanism_promises(quantile):
     """By group: the regret is at most (2 D / epsilon)(ln |R| + t) but for e**-t; 300 groups with t = 21: below 3e-7."""

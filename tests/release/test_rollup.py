@@ -26,6 +26,7 @@ def least_squares(noisy, variances):
     return np.linalg.lstsq(matrix * weights[:, None], answers * weights, rcond=None)[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.data())
 def test_it_is_the_least_squares_estimate_in_whole_numbers_that_agree(data):
@@ -37,6 +38,7 @@ def test_it_is_the_least_squares_estimate_in_whole_numbers_that_agree(data):
     assert middle.sum() == whole[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.data())
 def test_totals_of_neighbours_differ_by_at_most_the_sensitivity(data):
@@ -142,6 +144,7 @@ def test_what_has_no_totals_is_refused(session, ask, message):
     assert not session.releases
 
 
+@pytest.mark.slow
 def test_it_is_cheaper_than_asking_twice():
     """At the same spend a rollup errs less, in its totals and in the table, than three questions with a third each."""
     domain = pl.DataFrame({"k": [str(i) for i in range(8)]}).join(

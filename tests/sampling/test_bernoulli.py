@@ -113,6 +113,7 @@ def exact_coin(word: int, exponent: Fraction) -> bool | None:
     return False if word << 32 >= high else None
 
 
+@pytest.mark.slow
 def test_the_float_filter_never_differs_from_exact_arithmetic_on_the_same_words():
     generator = np.random.default_rng(7)
     n = 40_000

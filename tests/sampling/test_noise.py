@@ -43,6 +43,7 @@ def pmf_of(shape, reach: int) -> dict[int, float]:
 # ---------------------------------------------------------------- the lookup against integers
 
 
+@pytest.mark.slow
 def test_the_lookup_never_differs_from_integers_on_the_same_words():
     """Try over 100,000 words for all shapes: random ones, both tails, and the neighbours of every boundary."""
     checked = differences = 0
@@ -135,6 +136,7 @@ def test_gaussian_samples_fit_the_enumerated_distribution(sigma):
     assert chi_square_fits(samples, pmf_of(shape, int(12 * sigma) + 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES[:2] + SHAPES[3:5], ids=str)
 def test_the_scalar_reference_fits_too(shape):
     source = SeededBits(3)
@@ -161,6 +163,7 @@ def test_wide_noise_has_the_right_quantiles_and_no_favoured_residues(scale):
         assert chi_square_fits((samples < 0).astype(int), {0: 0.5 + law.pdf(0) / 2, 1: 0.5 - law.pdf(0) / 2})
 
 
+@pytest.mark.slow
 def test_rejection_within_a_bucket_follows_the_density():
     """Test each point of the middle buckets at scale 1000, where the width of the bucket matters most."""
     shape = LaplaceShape(Fraction(1000))
@@ -188,6 +191,7 @@ def test_a_word_in_the_tail_goes_on_beyond_the_buckets(left):
     assert (samples < -512).all() if left else (samples >= 512).all()
 
 
+@pytest.mark.slow
 def test_tails_have_the_conditional_distribution(monkeypatch):
     """With two buckets on each side most samples are tail samples, and must still fit."""
     monkeypatch.setattr(noise_module, "_SIDE", 2)
@@ -237,6 +241,7 @@ def test_exactly_as_many_samples_as_asked(size):
     assert len(discrete_gaussian(Fraction(2500), size, SeededBits(1))) == size
 
 
+@pytest.mark.slow
 def test_few_and_many_samples_have_the_same_law():
     source = SeededBits(8)
     few = np.concatenate([discrete_laplace(Fraction(2), 2, source) for _ in range(3000)])

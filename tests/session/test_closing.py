@@ -94,6 +94,7 @@ def asked(kind, session, error=dp.EngineError):
     return caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, pl.exceptions.PanicException])
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_an_engine_that_fails_closes_the_session_and_says_nothing_else(kind, error, monkeypatch):
@@ -339,6 +340,7 @@ def test_the_error_travels_to_other_processes():
 # ---------------------------------------------------------------- the only path to private rows
 
 
+@pytest.mark.slow
 def test_only_one_module_charges_and_only_it_turns_failures_into_errors():
     package = Path(dp.__file__).parent
     charges, guards = set(), set()

@@ -96,6 +96,7 @@ def adaptive(menu, seed):
     return choose
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.02, 0.2])
 def test_an_approximate_session_keeps_its_guarantee_for_adaptive_mixtures(delta):
     terms = terms_of(1, delta)
@@ -131,6 +132,7 @@ def test_many_equal_releases_use_both_arms_and_stay_within(epsilon):
     assert delta_at(p, p[::-1], 1) <= 0.01
 
 
+@pytest.mark.slow
 def test_an_analyst_who_leaves_the_basic_arm_only_when_lucky_stays_within():
     """The analyst uses small epsilons on lucky paths (condition B) and large ones on the others (condition A)."""
     terms = terms_of(1, 0.05)
@@ -182,12 +184,14 @@ def test_the_enumeration_catches_arms_that_sum_separately():
     assert delta_at(p, q, 1) > 0.02
 
 
+@pytest.mark.slow
 def test_the_enumeration_catches_free_bad_events():
     terms = terms_of(1, 0.05)
     p, q = transcripts(terms, lambda _: approximate(0.1, 0.012), 6, forgets_native_delta)
     assert delta_at(p, q, 1) > 0.05
 
 
+@pytest.mark.slow
 def test_the_enumeration_catches_a_price_that_is_too_small():
     terms = terms_of(1, 0.01)
     cost, left, right = pure(0.25)

@@ -187,6 +187,7 @@ def run(program: str, *arguments: str, **options) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_releases_nothing_and_keeps_the_ledger_whole(path, session):
     limit = path.stat().st_size + 64 * 1024
 
@@ -217,6 +218,7 @@ def test_a_full_disk_releases_nothing_and_keeps_the_ledger_whole(path, session):
     assert 0 < int(received) < 40
 
 
+@pytest.mark.slow
 def test_a_read_only_ledger_releases_nothing(path, session, tmp_path):
     session.close()
     path.chmod(0o444)
@@ -285,6 +287,7 @@ def test_the_file_holds_no_draft_after_creation(path, session):
     assert sorted(p.name for p in path.parent.iterdir()) == [path.name, path.name + "-running"]
 
 
+@pytest.mark.slow
 def test_two_processes_that_create_at_once_get_one_budget(path):
     program = """
         session = dp.Session(epsilon=1.0, unit="user", ledger=sys.argv[1])

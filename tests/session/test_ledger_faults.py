@@ -100,6 +100,7 @@ DIED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [*NOT_CHARGED, *RELEASED, *DIED])
 def test_killed_between_any_two_steps(path, step):
     session = session_at(path)
@@ -121,6 +122,7 @@ def test_killed_between_any_two_steps(path, step):
     assert dp.Session.from_ledger(path).spent == session.spent
 
 
+@pytest.mark.slow
 def test_a_running_question_of_another_process_is_no_dead_one(path):
     session = session_at(path)
     program = """
@@ -155,6 +157,7 @@ def test_a_ledger_that_is_closed_with_a_charge_at_work_leaves_a_dead_one(path):
     assert second.closed
 
 
+@pytest.mark.slow
 def test_two_sessions_of_one_process_do_not_lose_each_others_locks(path):
     """POSIX locks are lost when any handle of the file is closed, so the process has only one."""
     first, second = session_at(path), session_at(path)
@@ -168,6 +171,7 @@ def test_two_sessions_of_one_process_do_not_lose_each_others_locks(path):
     held.commit(FRAME)
 
 
+@pytest.mark.slow
 def test_a_lock_file_that_is_deleted_closes_the_session_and_nothing_worse(path):
     session = session_at(path)
     session.reserve(dp.pure_cost(0.25), label="at work")
@@ -208,12 +212,14 @@ assert [one.state for one in session.releases] == ["committed", "failed"]
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_neither_finishes_nor_loses_its_parents_charge(path):
     child = start(FORK, path)
     child.communicate(timeout=60)
     assert child.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_dies_is_noticed_while_its_parent_lives(path):
     program = """
         import warnings
@@ -272,6 +278,7 @@ def test_a_cancelled_task_counts_as_a_failure():
 # ---------------------------------------------------------------- disks that fail
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_a_failure_is_written_down_closes_the_session_all_the_same(path):
     session = session_at(path)
     program = """
@@ -353,6 +360,7 @@ def test_a_process_of_the_older_version_can_no_longer_charge(path):
     old.close()
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_middle_leaves_the_old_file_whole(path):
     write_old_ledger(path, to_ipc(FRAME))
     program = """
@@ -374,6 +382,7 @@ def test_a_crash_in_the_middle_leaves_the_old_file_whole(path):
     assert dp.Session.from_ledger(path).spent.epsilon == 0.5
 
 
+@pytest.mark.slow
 def test_two_processes_that_migrate_at_once_do_it_once(path):
     write_old_ledger(path, to_ipc(FRAME))
     program = "session = dp.Session.from_ledger(sys.argv[1])\nprint(session.spent.epsilon)"
@@ -437,6 +446,7 @@ def test_a_copy_is_a_ledger_of_its_own_and_only_the_owner_can_know(path, tmp_pat
 # ---------------------------------------------------------------- many releases
 
 
+@pytest.mark.slow
 def test_a_soak_in_its_short_form(path):
     found = soak(path, 1_500, random.Random(11))
     assert found["releases"] + found["failures"] == 1_500

@@ -14,6 +14,7 @@ from collections import Counter
 from fractions import Fraction
 
 import polars as pl
+import pytest
 
 import dp_polars as dp
 
@@ -55,6 +56,7 @@ def kill(process) -> bool:
     return process.exitcode != 0
 
 
+@pytest.mark.slow
 def test_killed_processes_never_overspend_nor_lose_a_release(tmp_path):
     path, folder = tmp_path / "budget.db", tmp_path / "receipts"
     folder.mkdir()

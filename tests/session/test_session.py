@@ -59,6 +59,7 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit_and_costs
     spend(session, 0.3)  # the amount that the message named fits
 
 
+@pytest.mark.slow
 def test_an_approximate_session_accepts_458_small_releases(place):
     session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", ledger=place)
     for _ in range(458):
@@ -507,6 +508,7 @@ assert len(dp.Session.from_ledger(sys.argv[1]).releases) == len(charged) + 12
 """
 
 
+@pytest.mark.slow
 def test_forking_beside_busy_threads_harms_nobody(tmp_path):
     """This runs in its own process, because other native libraries of a test run may not survive a fork."""
     words = [sys.executable, "-c", FORKING, str(tmp_path / "budget.db")]

@@ -98,6 +98,7 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_with_next_to_no_noise_the_answer_is_that_of_plain_duckdb(con, statement):
     plain = statement
@@ -116,6 +117,7 @@ def test_with_next_to_no_noise_the_answer_is_that_of_plain_duckdb(con, statement
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["dp_sum(price, 0, 500)", "dp_sum(price, bounds := (0, 500))", "dp_sum(qty, -5, 10)"])
 def test_sums(con, call):
     column = "qty" if "qty" in call else "price"
@@ -190,6 +192,7 @@ def test_private_aggregates_over_the_same_rows_are_one_release_and_all_or_nothin
     assert [entry.cost.epsilon for entry in session.releases[1:]] == [pytest.approx(0.1)] * 2  # two sets of rows
 
 
+@pytest.mark.slow
 def test_the_same_question_is_free_whatever_stands_above_it(con, session):
     con.sql("SELECT region, dp_count(*, epsilon := 1) AS n FROM visits GROUP BY region")
     before = len(session.releases)
@@ -343,6 +346,7 @@ def test_parameters_that_the_statement_does_not_have_are_refused(con):
         con.sql("SELECT dp_count(*, epsilon := ?) AS n FROM visits", params=[1, 2])
 
 
+@pytest.mark.slow
 def test_a_database_in_a_file_is_the_same_source_until_it_is_written_to(tmp_path):
     path = tmp_path / "data.duckdb"
     raw = duckdb.connect(str(path))

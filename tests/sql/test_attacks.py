@@ -29,6 +29,7 @@ def con(raw, session):
     return dp.connect(raw, session).public("lookup", "texts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -169,6 +170,7 @@ def test_letters_are_told_apart_as_duckdb_does(raw, con):
         con.sql('SELECT * FROM "É"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["lookup WHERE true", "lookup HAVING false", "lookup SELECT zone", "lookup l", "a, b", "(FROM a)"]
 )
@@ -207,6 +209,7 @@ def test_rows_as_units_are_counted_once_in_parts(raw, monkeypatch):
     assert found == [(key, VISITS.filter(region=key)["qty"].clip(-5, 10).sum()) for key in ("north", "south")]
 
 
+@pytest.mark.slow
 def test_a_column_of_using_is_the_rows_own(raw, session):
     with pytest.warns(dp.DPWarning):
         paying = dp.Session(epsilon=10**6, delta=1e-6, unit="user_id", max_groups=20, max_rows_per_group=80)
@@ -236,6 +239,7 @@ def test_a_declaration_makes_earlier_answers_of_functions_old(raw, session):
     assert len(session.releases) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("values", "message"), [("'sum'", "both a key and the name of an answer"), ("'blob'", "BLOB")])
 def test_functions_refuse_keys_before_the_charge(raw, session, values, message):
     raw.execute("CREATE TABLE odd AS SELECT 1 AS user_id, 2 AS sum, 'x'::BLOB AS blob, 3 AS v")
@@ -245,6 +249,7 @@ def test_functions_refuse_keys_before_the_charge(raw, session, values, message):
     assert not session.releases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["STRUCT(a INTEGER)", "INTEGER[]", "UNION(a INTEGER)", "MAP(INTEGER, INTEGER)"])
 def test_units_of_odd_types_are_refused(raw, session, kind):
     raw.execute(f"CREATE TABLE odd (user_id {kind})")
@@ -263,6 +268,7 @@ def test_a_time_that_no_clock_shows_is_null_and_nothing_else_happens(raw):
     assert guard.sql("SELECT dp_count(epsilon := 100000) AS n FROM clock WHERE hour IS NULL").fetchall() == [(1,)]
 
 
+@pytest.mark.slow
 def test_texts_do_not_grow_without_bounds(session):
     """TRY can't catch memory that runs out over one person's text, so texts that grow are cut."""
     frame = pl.DataFrame({"user_id": range(200), "s": ["a", ""] * 100})
@@ -283,6 +289,7 @@ def test_texts_do_not_grow_without_bounds(session):
         con.sql("SELECT dp_count(*, epsilon := 0.1) FROM growing WHERE len([s, s]) > 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [
@@ -303,6 +310,7 @@ def test_options_that_mean_nothing_are_refused_in_the_librarys_words(con, sessio
     assert not session.releases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["[{'a': 1}]", "[['north']]", "[('north', 1, 2)]", "[{'a': {'b': 1}}]"])
 @pytest.mark.parametrize("by", ["region", "region, qty"])
 def test_keys_of_another_shape_are_refused_before_a_row_is_read(con, session, keys, by):

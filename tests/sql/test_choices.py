@@ -111,6 +111,7 @@ def statement(name, column, words, summed, epsilon=EPSILON):
     return f"SELECT {keys}dp_{name}({', '.join(arguments)}) AS answer FROM rows{group}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS, ids=NAMES)
 def test_the_guarded_connection_answers_as_frames_do(con, paying, call):
     expected = on_frame(*call).rows()
@@ -122,6 +123,7 @@ def test_the_guarded_connection_answers_as_frames_do(con, paying, call):
     assert float(entry.cost.epsilon) == EPSILON
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS, ids=NAMES)
 def test_functions_answer_with_the_same_as_text(functions, paying, call):
     name, column, words, summed = call
@@ -140,6 +142,7 @@ def test_functions_answer_with_the_same_as_text(functions, paying, call):
     assert len(paying.releases) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS, ids=NAMES)
 def test_plans_and_prices_are_those_of_frames(call):
     name, column, words, summed = call
@@ -170,6 +173,7 @@ def ask(con, query, **words):
     return con.sql(query, **{"epsilon": EPSILON, **words}).fetchall()
 
 
+@pytest.mark.slow
 def test_rows_are_left_out_before_a_choice(con):
     rows = OWNED.filter(Q > 3)
     (most,) = plain(rows, "kind", pl.len())[()]
@@ -182,6 +186,7 @@ def test_rows_are_left_out_before_a_choice(con):
     assert ask(con, "SELECT dp_noisy_max(upper(region), candidates := ['NORTH', 'EAST']) FROM rows") == [("NORTH",)]
 
 
+@pytest.mark.slow
 def test_answers_can_be_worked_with(con):
     order = plain(OWNED, "region", pl.len(), k=3)[()]
     assert ask(con, "SELECT upper(dp_noisy_max(region)) || '!' AS loud FROM rows") == [(order[0].upper() + "!",)]
@@ -209,6 +214,7 @@ def test_an_enum_needs_no_candidates(paying):
     con.sql("SELECT place, dp_top_k(many, 2, epsilon := 0.1, max_groups := 1) FROM rows GROUP BY place")
 
 
+@pytest.mark.slow
 def test_parameters(con):
     order = plain(OWNED, "kind", pl.len(), k=3)[()]
     listed = "SELECT dp_top_k(kind, ?, candidates := ?) FROM rows"
@@ -238,6 +244,7 @@ def test_one_spend_is_shared_by_all_private_aggregates():
     assert len(paying.releases) == 3  # all or nothing
 
 
+@pytest.mark.slow
 def test_a_group_without_a_winner_is_null_beside_other_answers(con):
     both = "SELECT region, dp_noisy_max(kind, candidates := [7, 8]) AS k, dp_top_k(text, 2) AS t, dp_count(*) AS n FROM rows GROUP BY region"  # noqa: E501
     found = ask(con, f"{both} ORDER BY n DESC", epsilon=EPSILON * 3)
@@ -250,6 +257,7 @@ def test_a_group_without_a_winner_is_null_beside_other_answers(con):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_groups_once_holds_for_all_answers_of_a_select(con, paying):
     count, choice = "dp_count(*, min_units := 3, max_groups := 7) AS n", "dp_noisy_max(kind) AS k"
     for answers in (f"{count}, {choice}", f"{choice}, {count}"):
@@ -263,6 +271,7 @@ def test_what_is_said_of_the_groups_once_holds_for_all_answers_of_a_select(con, 
         ask(con, f"SELECT region, {count}, dp_noisy_max(kind, max_groups := 3) FROM rows GROUP BY region")
 
 
+@pytest.mark.slow
 def test_nobody_is_null_or_an_empty_list(con, functions):
     assert ask(con, "SELECT dp_noisy_max(v) AS m, dp_count_units() AS n FROM odd WHERE who > 595") == [(None, 4)]
     assert ask(con, "SELECT dp_top_k(v, 2) AS m FROM odd WHERE who > 595") == [([],)]
@@ -271,6 +280,7 @@ def test_nobody_is_null_or_an_empty_list(con, functions):
     assert functions.sql(f"FROM dp.dp_top_k('odd', 'v', 2, {where})").fetchall() == [([],)]
 
 
+@pytest.mark.slow
 def test_texts_with_commas_quotes_and_brackets(con, functions):
     texts = ['a, "b"', "it's [c], {d}", "NULL", "", None, "1\n2"]
     listed = "['a, \"b\"', 'it''s [c], {d}', 'NULL', '', NULL, '1' || chr(10) || '2']"
@@ -283,6 +293,7 @@ def test_texts_with_commas_quotes_and_brackets(con, functions):
     assert functions.sql(f"FROM dp.dp_noisy_max('odd', 'v', {kept}, {words})").fetchall() == [(texts[1],)]
 
 
+@pytest.mark.slow
 def test_the_same_choice_is_free_whatever_stands_above_it(con, paying):
     ask(con, "SELECT dp_noisy_max(kind) AS k FROM rows")
     ask(con, "SELECT dp_noisy_max(kind) + 1 AS more FROM rows")
@@ -291,6 +302,7 @@ def test_the_same_choice_is_free_whatever_stands_above_it(con, paying):
     assert len(paying.releases) == 2
 
 
+@pytest.mark.slow
 def test_rows_as_units_and_several_unit_columns():
     for unit, words in ((dp.ROW, {"max_groups": None, "max_rows_per_group": None}), (["who", "day"], {})):
         con = dp.connect(raw_connection(), session(unit=unit, **words))
@@ -361,6 +373,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[call for call, _ in REFUSED])
 def test_refusals_say_why_and_cost_nothing(call, message):
     paying = session(epsilon=1)
@@ -372,6 +385,7 @@ def test_refusals_say_why_and_cost_nothing(call, message):
     assert not paying.releases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "message"),
     [

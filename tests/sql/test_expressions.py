@@ -118,6 +118,7 @@ def plain():
     return database
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", SAME)
 def test_it_means_what_duckdb_computes(plain, expression):
     # DuckDB fails on a text that is not a date; here the value is null.
@@ -185,6 +186,7 @@ def test_every_function_of_the_list_is_compared_with_duckdb():
     assert sorted(name for name in named - apart if f"{name}(" not in written) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", SAME)
 def test_hostile_values_change_nothing_but_their_own_rows(expression):
     """Each row has the same value alone, among other rows and in reverse order, and nothing fails."""
@@ -260,6 +262,7 @@ def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message)
         meant(expression)
 
 
+@pytest.mark.slow
 def test_steps_in_each_other_do_not_multiply():
     """Polars gets the argument of each addition three times, so 60 nested additions could once never be computed."""
     deep = "(" * 60 + "i" + " + 1)" * 60

@@ -77,6 +77,7 @@ def test_types_are_never_decided_silently(tmp_path, session):
         assert "n17" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_inferred_types_are_recorded_for_every_process_and_for_a_file_that_changes(tmp_path):
     path, ledger = put(tmp_path, "user_id,x\n1,5\n"), tmp_path / "budget.db"
     session = dp.Session(epsilon=1.0, unit="user_id", ledger=ledger)
@@ -152,6 +153,7 @@ def test_types_have_one_name_each_and_others_are_refused():
             declared_type(wrong)
 
 
+@pytest.mark.slow
 def test_the_quick_reading_of_text_is_the_slow_one():
     """Compare both readers on random regular texts. Irregular texts are read by the slow reader only."""
     import random
@@ -314,6 +316,7 @@ def test_one_file_is_not_public_and_private_whichever_comes_first(tmp_path, sess
 # ---------------------------------------------------------------------- frames
 
 
+@pytest.mark.slow
 def test_categories_become_texts_and_never_keys(session):
     rows = {"user_id": range(300), "illness": ["flu"] * 299 + [SECRET]}
     frame = pd.DataFrame(rows).astype({"illness": "category"})

@@ -48,6 +48,7 @@ def con(raw, session):
 # ---------------------------------------------------------------- functions on a user's own connection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "truth", "kind"),
     [
@@ -112,6 +113,7 @@ def test_epsilon_may_differ_by_row(own):
     assert rows == [(1000,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -136,6 +138,7 @@ def test_nothing_is_charged_on_a_connection_of_ones_own(own):
     assert own.sql("SELECT dp_budget().used, dp_budget().releases").fetchall() == [(0.0, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "words", "frame_words"),
     [
@@ -176,6 +179,7 @@ def test_both_doors_estimate_as_frames_do(own, column, words, frame_words):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -198,6 +202,7 @@ def test_estimates_that_make_no_sense_are_refused(own, arguments, message):
 # ---------------------------------------------------------------- a guarded connection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "values"),
     [
@@ -265,6 +270,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ALONE)
 def test_everything_around_them_is_refused(raw, con, session, statement):
     raw.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
@@ -275,6 +281,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
     assert not session.releases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

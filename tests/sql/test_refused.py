@@ -155,6 +155,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("statement", "message"), REFUSED)
 def test_it_is_refused_with_the_reason_and_at_no_cost(con, statement, message):
     with pytest.raises(dp.DPError, match=message) as caught:

@@ -49,6 +49,7 @@ ADDED = [(HEAVY, []), (NEGATIVE, []), (MIXED, [])]
 REPLACED = [(HEAVY, NEGATIVE), (MIXED, NEGATIVE), (HEAVY, [(9, None, None)])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numeric", [False, True])
 @pytest.mark.parametrize("hits", [1, 2])
 @pytest.mark.parametrize("kind", QUESTIONS)
@@ -61,6 +62,7 @@ def test_neighbours_stay_within_epsilon(adjacency, left, right, kind, hits, nume
     assert found(left, right, terms, QUESTIONS[kind], hits=hits, numeric=numeric) <= 1 + ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conditions", "counts"])
 @pytest.mark.parametrize("hits", [1, 2])
 def test_monotone_streams_stay_within_epsilon(kind, hits):
@@ -69,6 +71,7 @@ def test_monotone_streams_stay_within_epsilon(kind, hits):
     assert found(HEAVY, [], {}, [UP] * 5, hits=hits, monotone=True) <= 1 + ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["rows", "units"])
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize(("left", "right"), [(HEAVY + OTHER, []), (HEAVY, OTHER), (MIXED + OTHER, [])])
@@ -178,6 +181,7 @@ RANDOM_QUESTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("of", ["rows", "units"])
 def test_every_answer_moves_by_at_most_its_sensitivity(adjacency, of):
@@ -226,10 +230,12 @@ def attacked(monkeypatch) -> str:
     ).verdict
 
 
+@pytest.mark.slow
 def test_an_attack_over_the_frame_finds_no_more_than_epsilon(monkeypatch):
     assert attacked(monkeypatch) == "no violation found"
 
 
+@pytest.mark.slow
 def test_the_attack_finds_rows_that_are_not_capped(monkeypatch):
     monkeypatch.setattr(engine, "kept_rows", every_row)
     assert attacked(monkeypatch) == "violation"

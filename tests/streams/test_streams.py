@@ -86,6 +86,7 @@ UNITS = {
 NAMES = {"user": "user", "user and day": ["user", "day"], "every row": dp.ROW}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["rows", "units"])
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("size", [0, 1, len(ROWS)])
@@ -124,6 +125,7 @@ def test_sums_do_not_wrap_and_are_exact_in_decimals():
     assert found == [times * 10**15, -times * 10**15, times * Fraction(7, 100)]
 
 
+@pytest.mark.slow
 def test_units_keep_no_more_rows_than_the_cap_and_which_is_chosen_at_random(monkeypatch):
     frame = pl.DataFrame({"user": [1] * 6 + [2], "x": range(7)})
     monkeypatch.setattr(streams, "SYSTEM_BITS", SeededBits(1))
@@ -152,6 +154,7 @@ UNIT_TYPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("of", ["rows", "units"])
 @pytest.mark.parametrize("name", UNIT_TYPES)
@@ -456,6 +459,7 @@ def test_the_comparison_noise_of_ten_hits_is_at_most_six_tenths_of_dwork_and_rot
     assert ours.query <= 0.75 * theirs.query
 
 
+@pytest.mark.slow
 def test_the_margin_of_the_plan_holds(monkeypatch):
     """In 95 % of streams all of 40 questions at the margin are right; 18 bad streams of 100 have probability 1e-6."""
     frame = pl.DataFrame({"user": range(2000)})

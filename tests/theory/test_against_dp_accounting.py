@@ -33,6 +33,7 @@ def bracket(make, count: int, epsilon: float) -> tuple[float, float]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "count"), [(0.01, 120), (0.1, 50), (1.0, 5)])
 def test_randomized_response_lies_within_their_bracket(epsilon: float, count: int) -> None:
     make = partial(
@@ -59,6 +60,7 @@ def test_discrete_laplace_lies_within_their_bracket(scale: float, sensitivity: i
         assert high - low < 0.5 * high + TINY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "count"), [(50, 100), (3, 1), (10, 30)])
 def test_gaussian_is_close_to_their_tight_bound(sigma: float, count: int) -> None:
     theirs = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-4, use_connect_dots=True).self_compose(

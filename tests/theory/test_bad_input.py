@@ -132,6 +132,7 @@ def test_every_public_name_is_documented_with_an_example() -> None:
             assert ">>>" in (value.__doc__ or ""), name
 
 
+@pytest.mark.slow
 def test_importing_needs_no_test_library() -> None:
     code = (
         "import sys, dp_polars.theory as c;"

@@ -108,6 +108,7 @@ def test_optimal_is_the_exact_curve_of_randomized_response(odds: Fraction, count
         assert exact_curve(odds, count, Fraction(1)) <= slack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "count", "slack"),
     [(0.01, 100, 1e-6), (0.01, 10_000, 1e-6), (0.001, 10**6, 1e-9), (0.3, 500, 1e-12), (2, 50, 0.1)],

@@ -155,6 +155,7 @@ def softmax(utilities: tuple[int, ...], epsilon: float) -> np.ndarray:
     return weights / weights.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1, 4])
 def test_exponential_mechanism_on_all_small_utilities(epsilon: float) -> None:
     rho = zcdp_of_exponential_mechanism(epsilon)

@@ -147,6 +147,7 @@ def test_gaussian_curve_is_that_of_balle_and_wang() -> None:
     assert four.mean == pytest.approx(2 / 9, rel=1e-12, abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("epsilon", [-1.0, 0.0, 0.4, 2.0])
 def test_curve_and_tail_with_a_gaussian_part_against_the_integral(mu: float, epsilon: float) -> None:
@@ -305,6 +306,7 @@ def test_many_uneven_atoms_go_onto_the_grid_and_stay_below_zcdp() -> None:
     assert composed.epsilon(1e-6) == pytest.approx(PrivacyLoss.gaussian(1 / mu).epsilon(1e-6), rel=0.02, abs=0)
 
 
+@pytest.mark.slow
 @reproducible
 @given(epsilons(0.01, 2), st.integers(1, 30))
 def test_curves_decrease_and_grow_with_the_count(epsilon: float, count: int) -> None:
