@@ -12,6 +12,7 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
+from dp_polars._engines.polars.identity import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, apply
@@ -77,6 +78,13 @@ class PrivateFrame(
         data_version: str | None = None,
         weaker_unit: bool = False,
     ) -> None:
+        if isinstance(frame, pl.LazyFrame) and infers_types(frame):
+            raise InvalidParameterError(
+                "This frame scans a text file, and its lines decide the types of the columns: one person's value could "
+                "change a type, which a free preview shows. Declare the types with pl.scan_csv(path, schema={...}), "
+                "read all columns as text with infer_schema=False, or scan a Parquet file.",
+                code="column-types-missing",
+            )
         self._origin: pl.DataFrame | pl.LazyFrame = frame
         height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
         self._rows = polars_rows(frame.lazy(), height)
@@ -230,7 +238,7 @@ class PrivateFrame(
         """Return who is protected in this table: the session's unit, or the unit that this table has of its own."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
-        return table_unit(agreed, self._unit, weaker=weaker)
+        return table_unit(agreed, self._unit, weaker=weaker, table_columns=self._rows.source_schema)
 
     def _unit_columns(self) -> tuple[str, ...]:
         """Return the unit columns that are known before a question: those of the current session."""

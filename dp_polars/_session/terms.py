@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -212,7 +212,7 @@ class TableUnit:
     note: str = ""
 
 
-def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> TableUnit:
+def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False, table_columns: Iterable[str] = ()) -> TableUnit:
     """Return the unit of a table in a session, or refuse a unit that may protect less than was agreed.
 
     Parameters
@@ -224,6 +224,9 @@ def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> Table
         to those of the table.
     weaker
         The owner's permission to use a unit that is neither the session's, nor a renaming of it, nor coarser.
+    table_columns
+        The columns of the table, if they are known. A table that has the session's own unit column can't have it under
+        another name too: the other column could tell rows of one unit apart.
 
     Examples
     --------
@@ -237,9 +240,20 @@ def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False) -> Table
     unit = read_unit(list(names.values()) if names is not None else given)
     columns = () if isinstance(unit, _Row) else unit
     means = set(names) if names is not None else set(columns)
+    there = {one.lower() for one in table_columns}
+    if names is not None and not weaker:
+        for name, here in names.items():
+            if name in own and name != here and name.lower() in there:
+                raise InvalidParameterError(
+                    f"unit={{{name!r}: {here!r}}} says that this table calls {name} {here}, but it has a column {name} "
+                    "of its own, which says who is protected. Another column may tell the rows of one unit apart, and "
+                    "then the agreed guarantee would not hold. Leave unit= out. Only the owner of the data may accept "
+                    "less protection: weaker_unit=True.",
+                    code="unit-may-protect-less",
+                )
     if columns and not own and names is None:
         return TableUnit(columns, "coarser", f"coarser than every row by itself: {_DOUBLED}")
-    if columns and means and means <= set(own):
+    if columns and means and means <= set(own) and not (weaker and _hidden(names, there)):
         called = ", ".join(f"{name} is {names[name]} here" for name in own if names is not None and name in names)
         if means < set(own):
             finer = f"coarser than {', '.join(own)}: {_DOUBLED}"
@@ -274,6 +288,11 @@ def table_terms(terms: Terms, unit: TableUnit) -> Terms:
 
 
 _DOUBLED = "two are protected together, because only some of its rows may change"
+
+
+def _hidden(names: Mapping[str, str] | None, there: set[str]) -> bool:
+    """Return whether a renaming leaves a column aside that has the session's own name."""
+    return names is not None and any(name != here and name.lower() in there for name, here in names.items())
 
 
 def _renamed(given: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ Declarations belong to the object, so another spelling of a name means the same 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -76,14 +76,14 @@ class Database:
         self.units[key] = (unit, weaker)
         self.declarations += 1
 
-    def unit_of(self, key: TableKey, session: Session) -> TableUnit:
+    def unit_of(self, key: TableKey, session: Session, columns: Iterable[str]) -> TableUnit:
         """Return the unit that the rows of a table belong to."""
         same = [key]
         if key[0] == "frame":  # another name of the same file is the same table
             file = self.registered[key[1]]
             same += [("frame", name) for name, one in self.registered.items() if same_file(one, file)]
         unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
-        return table_unit(session.terms.unit, unit, weaker=weaker)
+        return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
 
     def cursor(self) -> Any:
         """Open a cursor on the database that can't see Python variables."""
@@ -164,11 +164,10 @@ class Catalog:
 
     def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
         public, declared = key in self._database.public, key in self._database.units
-        unit = self._database.unit_of(key, self._session)
         if key[0] == "frame":
             schema = self._database.registered[key[1]].frame.collect_schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
-            return KnownTable(key, (key[1],), columns, public, unit)
+            return KnownTable(key, (key[1],), columns, public, self._database.unit_of(key, self._session, columns))
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
             raise InvalidParameterError(
@@ -176,7 +175,9 @@ class Catalog:
                 "unit=...), or declare the view public with con.public(view).",
                 code="view-unit-missing",
             )
-        return KnownTable(key, full, self._columns(full), public, unit, is_view, is_view and not public)
+        columns = self._columns(full)
+        unit = self._database.unit_of(key, self._session, columns)
+        return KnownTable(key, full, columns, public, unit, is_view, is_view and not public)
 
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""

@@ -176,7 +176,8 @@ class GuardedConnection:
         >>> con.sql("SELECT dp_count_units(epsilon := 0.5) AS people FROM visits").columns
         ['people']
         """
-        return self._results.from_arrow(self._answer(query, _parameters(params), options))
+        # A cursor of its own: DuckDB refuses a connection that another thread is using.
+        return self._results.cursor().from_arrow(self._answer(query, _parameters(params), options))
 
     def execute(self, query: str, parameters: Parameters = None) -> GuardedConnection:
         """Run a statement. Fetch its rows from this connection, as in Python's database API."""

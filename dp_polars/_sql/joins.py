@@ -195,8 +195,9 @@ class _PublicJoin:
             return frame.with_columns(pl.col(name).cast(own.dtype))
         both = {kind_of(theirs), kind_of(own.dtype)}
         if both <= {"integer"} or (both == {"integer", "decimal"} and _is_whole(theirs)):
-            low, high = integer_range(own.dtype)
-            kept = frame.filter(pl.col(name).cast(pl.Int128).is_between(low, high) | pl.col(name).is_null())
+            ends = pl.Series(_whole_range(own.dtype), dtype=pl.Int128)
+            whole = pl.col(name).cast(pl.Int128)
+            kept = frame.filter(((whole >= ends[:1]) & (whole <= ends[1:])) | pl.col(name).is_null())
             return kept.with_columns(pl.col(name).cast(own.dtype))
         if both == {"text"} or both == {"date"}:
             return frame.with_columns(pl.col(name).cast(own.dtype))
@@ -233,6 +234,14 @@ def _column_of(node: Node, scope: Scope) -> _PublicColumn | None:
     table, name = found
     by_table = len(node["column_names"]) > 1 and fold(node["column_names"][0]) == fold(table.alias)
     return None if len(node["column_names"]) > (2 if by_table else 1) else (table.alias, name)
+
+
+def _whole_range(dtype: pl.DataType) -> tuple[int, int]:
+    """Return the smallest and the largest integer that a type of integers or decimals can hold."""
+    if not isinstance(dtype, pl.Decimal):
+        return integer_range(dtype)
+    most = 10 ** ((dtype.precision or 38) - dtype.scale) - 1
+    return -most, most
 
 
 def _is_whole(dtype: pl.DataType) -> bool:

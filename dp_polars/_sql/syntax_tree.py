@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from dp_polars._expressions.types import MOST_WRITTEN
 from dp_polars.errors import StatementNotAllowed
@@ -123,7 +124,10 @@ class Parser:
     def constant(self, node: Node, parameters: dict[str, Any]) -> Any:
         """Evaluate a constant expression and return it as an Arrow array of one row, with its exact type."""
         text, used = self._select(node, parameters)
-        return arrow_table(shared_sandbox(), text, used).column(0).combine_chunks()
+        try:
+            return arrow_table(shared_sandbox(), text, used).column(0).combine_chunks()
+        except pa.ArrowException:  # lists of lists, deeper than Arrow can describe
+            raise StatementNotAllowed("A constant is nested too deeply. Write it with fewer levels.") from None
 
     def read_as(self, text: str, kind: str) -> pl.Series:
         """Cast a text to a SQL type and return a Series of one row. `kind` must never come from a user."""

@@ -403,7 +403,7 @@ def two_folders(tmp, monkeypatch):
     for year, people in (("2023", 100), ("2024", 900)):
         csv_of(tmp / year / "v.csv", people)
         monkeypatch.chdir(tmp / year)
-        yield pl.scan_csv("v.csv"), people
+        yield pl.scan_csv("v.csv", schema={"user": pl.Int64}), people
 
 
 def a_pattern(tmp, monkeypatch):
@@ -435,7 +435,7 @@ def a_link(tmp, monkeypatch):
         csv_of(tmp / year / "v.csv", people)
         (tmp / "l.csv").unlink(missing_ok=True)
         (tmp / "l.csv").symlink_to(tmp / year / "v.csv")
-        yield pl.scan_csv(tmp / "l.csv"), people
+        yield pl.scan_csv(tmp / "l.csv", schema={"user": pl.Int64}), people
 
 
 @pytest.mark.parametrize("swapped", [two_folders, a_pattern, a_function, a_link])
@@ -535,3 +535,18 @@ def test_one_person_does_not_turn_the_score_of_all_others(name):
         found.append(outcome(lambda private=private, score=score: private.select_best(
             list(range(40)), score, bounds=(0, 1), epsilon=HUGE).item() == 1))  # fmt: skip
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("amount", ["4", "4.5", "n/a"])
+def test_no_line_of_a_scanned_text_file_decides_a_type(tmp_path, amount):
+    """A free preview would show the type of the answer, and with it one person's amount."""
+    csv, lines = tmp_path / "v.csv", tmp_path / "v.jsonl"
+    csv.write_text(f"user,amount\n1,3\n2,{amount}\n")
+    lines.write_text(f'{{"user": 1, "amount": 3}}\n{{"user": 2, "amount": "{amount}"}}\n')
+    for frame in (pl.scan_csv(csv), pl.scan_csv(csv, schema_overrides={"user": pl.Int64}), pl.scan_ndjson(lines)):
+        for asked in (frame, frame.filter(pl.col("user") > 0)):
+            with pytest.raises(dp.InvalidParameterError, match="Declare the types"):
+                asked.dp  # noqa: B018
+    declared = {"user": pl.Int64, "amount": pl.String}
+    for frame in (pl.scan_csv(csv, schema=declared), pl.scan_csv(csv, infer_schema=False)):
+        assert frame.dp.preview is not None

@@ -7,6 +7,7 @@ import copy
 import math
 import pickle
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -83,7 +84,7 @@ def test_the_plan_and_the_ledger_repeat_what_was_said():
     session = dp.Session(epsilon=5.0, unit=["user", "day"], max_rows_per_group=1, max_groups=1)
     tables = {
         "allowed by the owner": dp.private(FRAME, session, unit=dp.ROW, weaker_unit=True),
-        "user is customer here": dp.private(FRAME, session, unit={"user": "customer", "day": "day"}),
+        "user is customer here": dp.private(FRAME.drop("user"), session, unit={"user": "customer", "day": "day"}),
         "coarser than user, day": dp.private(FRAME, session, unit="user"),
     }
     for number, (text, private) in enumerate(tables.items()):
@@ -95,8 +96,9 @@ def test_the_plan_and_the_ledger_repeat_what_was_said():
 
 def test_another_unit_is_another_question():
     session = dp.Session(epsilon=5.0, unit=["user", "day"], max_rows_per_group=1)
-    dp.private(FRAME, session, unit={"user": "customer"}).count(epsilon=0.1)
-    dp.private(FRAME, session, unit="customer", weaker_unit=True).count(epsilon=0.1)
+    frame = FRAME.drop("user")
+    dp.private(frame, session, unit={"user": "customer"}).count(epsilon=0.1)
+    dp.private(frame, session, unit="customer", weaker_unit=True).count(epsilon=0.1)
     assert len(session.releases) == 2
 
 
@@ -131,7 +133,7 @@ def test_responses_need_the_sessions_own_unit():
     frame = FRAME.with_columns(flag=True)
     with pytest.raises(dp.InvalidParameterError, match="coarser unit"):
         dp.private(frame, session, unit="user").randomized_response("flag", epsilon=0.5)
-    named = dp.private(frame, session, unit={"user": "customer", "day": "day"})
+    named = dp.private(frame.drop("user"), session, unit={"user": "customer", "day": "day"})
     assert named.randomized_response("flag", epsilon=0.5).height == 3
 
 
@@ -190,3 +192,36 @@ def test_a_private_frame_is_not_copied_with_its_rows(copied):
             copied(held)
     with pytest.raises(dp.InvalidParameterError, match="can't be copied or pickled"):
         pickle.dumps(private.preview)
+
+
+VISITS = pl.DataFrame({"user_id": [1, 1, 2], "visit": [1, 2, 3], "amount": [5, 6, 7]})
+
+
+@pytest.mark.parametrize("unit", [{"user_id": "visit"}, {"USER_ID": "visit"}, {"user_id": "amount"}])
+def test_a_table_that_has_the_unit_column_has_it_under_no_other_name(unit):
+    """The other column may tell the rows of one person apart: a count of them would be exact but for noise of one."""
+    session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1)
+    with pytest.raises(dp.InvalidParameterError, match="less"):
+        dp.private(VISITS, session, unit=unit).count(epsilon=0.1)
+    raw = duckdb.connect()
+    raw.register("given", VISITS.to_arrow())
+    raw.execute("CREATE TABLE visits AS FROM given")
+    con = dp.connect(raw, session)
+    con.register("frame", VISITS)
+    for name in ("visits", "frame"):
+        with pytest.raises(dp.InvalidParameterError, match="less"):
+            con.private(name, unit=unit).sql(f"SELECT dp_count(*, epsilon := 0.1) FROM {name}")
+    assert session.spent.epsilon == 0
+
+
+def test_the_same_name_is_no_renaming_and_a_missing_column_may_have_another():
+    session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1)
+    same = dp.private(VISITS, session, unit={"user_id": "user_id"}).preview.count(epsilon=0.1)
+    other = dp.private(VISITS.drop("user_id"), session, unit={"user_id": "visit"}).preview.count(epsilon=0.1)
+    assert (same.query.unit, other.query.unit) == (("user_id",), ("visit",))
+
+
+def test_the_owner_may_choose_another_column_all_the_same():
+    session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1)
+    plan = dp.private(VISITS, session, unit={"user_id": "visit"}, weaker_unit=True).preview.count(epsilon=0.1)
+    assert "may protect less than user_id: allowed by the owner" in str(plan)

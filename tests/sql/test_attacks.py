@@ -1,5 +1,7 @@
 """Attacks on guarded connections, and the errors that stop them."""
 
+import threading
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -326,3 +328,38 @@ def test_bounds_may_have_a_time_zone(raw, session):
     bounds = "TIMESTAMPTZ '2020-01-01 00:00:00+00', TIMESTAMPTZ '2025-01-01 00:00:00+00'"
     con = dp.connect(raw, session)
     assert con.preview(f"SELECT dp_median(moment, {bounds}, epsilon := 0.1) AS m FROM moments").cost.epsilon
+
+
+def test_a_decimal_column_is_joined_with_public_integers():
+    """A wide decimal holds more integers than 64 bits, so the range of keys that may match is wider than that."""
+    rows = pl.DataFrame({"user": range(200), "d": pl.Series(["1", "2.5"] * 100).cast(pl.Decimal(38, 4))})
+    con = dp.connect(None, dp.Session(epsilon=10.0, unit="user", max_rows_per_group=1))
+    con.register("v", rows).register("keys", pl.DataFrame({"k": [1, 2**63 - 1]})).public("keys")
+    found = con.sql("SELECT dp_count(*, epsilon := 5) FROM v JOIN keys ON v.d = keys.k").fetchall()
+    assert abs(found[0][0] - 100) < 20  # noise of scale 0.2: beyond that with probability e**-100
+
+
+def test_a_constant_that_is_nested_too_deeply_is_refused_by_us():
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1))
+    con.register("v", pl.DataFrame({"user": [1], "i": [1]}))
+    with pytest.raises(dp.StatementNotAllowed, match="nested too deeply"):
+        con.sql("SELECT dp_count(*, epsilon := 0.5) FROM v WHERE i = " + "[" * 90 + "1" + "]" * 90)
+
+
+def test_every_thread_with_a_cursor_of_its_own_gets_its_answer():
+    """DuckDB refuses a connection that is busy: an answer that was paid for would be lost."""
+    con = dp.connect(None, dp.Session(epsilon=10.0, unit="user", max_rows_per_group=1))
+    con.register("v", pl.DataFrame({"user": [1, 2]}))
+    barrier, answers = threading.Barrier(8), []
+
+    def ask():
+        cursor = con.cursor()
+        barrier.wait()
+        answers.append(cursor.sql("SELECT dp_count(*, epsilon := 0.1) FROM v").fetchall())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 8

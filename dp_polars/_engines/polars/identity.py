@@ -18,20 +18,49 @@ from dp_polars._engines.base import file_state
 
 def plan_over_files(frame: pl.LazyFrame) -> bytes | None:
     """Return a plan and the current state of its files if it reads local files only; None for any other plan."""
-    try:
-        # Serializing a plan over a frame in memory would serialize its rows, so its description is checked first.
-        if any(sign in frame.explain(optimized=False) for sign in ("DF [", "PYTHON SCAN")):
-            return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Polars warns that the JSON form may change between versions
-            plan = _unwrapped(json.loads(frame.serialize(format="json")))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
+    plan = _plan_of(frame)
+    if plan is None:
         return None
     paths: list[str] = []
     if not _is_known_plan(plan, paths) or not paths:
         return None
     states = [file_state(path) for path in paths]
     return None if None in states else json.dumps([plan, states], sort_keys=True).encode()
+
+
+def infers_types(frame: pl.LazyFrame) -> bool:
+    """Return whether a plan scans a text file whose lines decide the types of its columns."""
+    try:
+        texts = any(sign in frame.explain(optimized=False) for sign in ("Csv SCAN", "NDJson SCAN"))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return False
+    return texts and _infers(_plan_of(frame))
+
+
+def _infers(node: Any) -> bool:
+    if isinstance(node, list):
+        return any(map(_infers, node))
+    if not isinstance(node, dict):
+        return False
+    kind = node.get("scan_type")
+    if isinstance(kind, dict) and set(kind) & {"Csv", "NDJson"}:
+        (scan,) = kind.values()
+        options = scan.get("options", {}) if isinstance(scan, dict) else {}
+        return options.get("schema") is None and options.get("infer_schema_length") != 0
+    return any(map(_infers, node.values()))
+
+
+def _plan_of(frame: pl.LazyFrame) -> Any:
+    """Return the plan of a frame as JSON, or None if it can't be written down or holds rows."""
+    try:
+        # Serializing a plan over a frame in memory would serialize its rows, so its description is checked first.
+        if any(sign in frame.explain(optimized=False) for sign in ("DF [", "PYTHON SCAN")):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Polars warns that the JSON form may change between versions
+            return _unwrapped(json.loads(frame.serialize(format="json")))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
+        return None
 
 
 def _unwrapped(node: Any) -> Any:
