@@ -18,7 +18,7 @@ from tests.fuzz import grammar_polars, grammar_sql, grammar_statements
 from tests.fuzz.dice import Dice
 
 PATIENCE = 20.0  # seconds for one case
-_START = 120.0
+_START = 600.0
 
 GRAMMARS = {
     "sql": grammar_sql.expression,
