@@ -28,7 +28,7 @@ def planted(statements, monkeypatch):
         def sql(con, query, **_):
             return answer(con._raw, con)
 
-        monkeypatch.setattr(dp.sql.connection.GuardedConnection, "sql", sql)
+        monkeypatch.setattr(dp.GuardedConnection, "sql", sql)
         statements._renew()
         return statements
 
