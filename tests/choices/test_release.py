@@ -438,6 +438,7 @@ def asked(frame, session, candidates=(1, 2, 3), bounds=(0, 2), **words):
     return private._choice(choice, words.pop("by", None), {"epsilon": 1, **words})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agreed", TERMS[:2], ids=str)
 @pytest.mark.parametrize("bounds", [(0, 2), (-1, 2)])
 def test_select_best_on_neighbours(monkeypatch, agreed, bounds):
@@ -465,6 +466,7 @@ def _without_cap(plan):
     return replace(plan, made=tuple(replace(made, cap=replace(made.cap, enforce=False)) for made in plan.made))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_a_plain_query(monkeypatch):
     """More candidates than slots, several blocks, groups: the same sums as a cross join."""
     monkeypatch.setattr(best, "_BLOCK", 64)
@@ -489,6 +491,7 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
     assert found.height == 3 * 80
 
 
+@pytest.mark.slow
 def test_two_zeros_are_one():
     """Equal rows are counted together, so x**-1 must not tell 0.0 from another's -0.0."""
     frame = pl.DataFrame({"u": [1, 2, 3], "v": [0.0, -0.0, 0.0]})
@@ -513,6 +516,7 @@ def test_nan_null_and_infinity_stay_within_the_bounds():
     assert (scores * float(one.plan.parts[0].grid.step)).to_list() == [3.0, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int64, pl.UInt64, pl.Int8, pl.Decimal(10, 2), pl.Boolean])
 def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
     values = [0, 1, 1, 0, 1, None] if dtype == pl.Boolean else [0, 1, 3, 7, 100, None]

@@ -45,6 +45,7 @@ def weights(plan):
 # ---------------------------------------------------------------- answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_aggregate_in_one_release_with_one_charge(paying, lazy):
     """Sixteen share 10**5: noise on counts has a scale of 5 * 50 * 16 / 10**5 at most, within one but for 1e-10."""
