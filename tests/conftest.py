@@ -24,9 +24,16 @@ import dp_polars as dp
 from dp_polars._session import prices
 
 SEES_THROUGH = 1000
-TESTS_BETWEEN_COLLECTIONS = 5
+TESTS_BETWEEN_COLLECTIONS = 10
 
 _finished = 0
+
+
+def pytest_collection_modifyitems(items):
+    """Leave examples in docstrings and pages out of the short run."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish():

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "dp_polars").rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_importing_loads_neither_duckdb_nor_an_extra():
     program = "import sys, dp_polars; print(sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = ast.literal_eval(
@@ -32,6 +33,7 @@ def test_the_required_four_are_the_only_requirements():
     assert (ROOT / "dp_polars" / "py.typed").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_draws_randomness_but_from_the_system(path):
     """numpy's generators and Python's `random` are for tests; `secrets` names files, `uniform` reads the system's."""
@@ -132,6 +134,7 @@ def test_every_public_member_has_an_example_or_its_class_shows_it(kind):
         assert examples_in(member) or refers or re.search(rf"\.{name}\b", shown), name
 
 
+@pytest.mark.slow
 def test_docstrings_have_numpydoc_sections():
     """A section has a line of dashes as long as its title; a class or function with an example has it in one."""
     titles = "Parameters|Returns|Yields|Attributes|Notes|Examples"

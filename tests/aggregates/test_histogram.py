@@ -51,6 +51,7 @@ def test_it_equals_the_plain_counts_of_each_group(kind):
     assert found == {key: plainly(values, [-9, 10, 29]) for key, values in groups.iter_rows()}
 
 
+@pytest.mark.slow
 def test_ten_bins_unless_said_and_a_filter(kind):
     where = (pl.col("kind") > 0, "kind > 0")
     values = OWNED.filter(where[0])["n"].drop_nulls().to_list()
@@ -80,6 +81,7 @@ def test_edges_between_whole_numbers_are_those_that_were_given(with_edges):
     assert plainly(frame["v"].to_list(), shown) == found
 
 
+@pytest.mark.slow
 def test_infinite_values_lie_outside(with_edges):
     frame = pl.DataFrame({"who": range(4), "v": [float("inf"), float("-inf"), 1.0, None]})
     assert ask(with_edges, frame, "v", edges=[0, 2]) == [(0, 2, 1)]

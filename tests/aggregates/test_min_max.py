@@ -42,6 +42,7 @@ def test_they_lie_from_the_last_value_to_the_one_before(kind, column, by):
         assert values[-2] - step <= (largest[key] if by else largest) <= values[-1] + step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["min", "max"])
 def test_they_aim_inside_by_ten_over_epsilon(kind, aggregate):
     """Of 4000 different values about t = 5 lie beyond at epsilon 2: no more than t and the slack in ranks."""

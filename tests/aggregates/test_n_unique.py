@@ -31,6 +31,7 @@ def test_it_equals_the_plain_number_in_each_group(kind, column):
     assert found == dict(expected.agg(pl.col(column).n_unique()).iter_rows())
 
 
+@pytest.mark.slow
 def test_a_filter_leaves_values_out(kind):
     where = (pl.col("n") > 25, "n > 25")
     assert ask(kind, FRAME, "n", where=where) == OWNED.filter(where[0])["n"].n_unique()

@@ -136,6 +136,7 @@ def test_null_and_nan_are_no_values_and_infinity_is_clipped(kind):
     assert found == 16
 
 
+@pytest.mark.slow
 def test_values_beyond_the_bounds_count_at_the_bounds(kind):
     frame = pl.DataFrame({"who": range(90), "v": [-1000] * 60 + [1000] * 30})
     assert ask(kind, frame, "median", "v", bounds=(-3, 3), max_rows_per_group=1) == -3

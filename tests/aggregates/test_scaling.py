@@ -156,6 +156,7 @@ def test_means_of_dates_are_scaled_too():
         assert days == pytest.approx(exact("mean", cap, 1), rel=4e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Boolean", "Int64", "Decimal", "Float64"])
 def test_totals_are_scaled_in_their_groups_and_whole_numbers_add_up(name):
     frame, most = typed(name)

@@ -35,6 +35,7 @@ def test_it_equals_the_plain_variance_of_clipped_values(kind, by, ddof, column, 
     assert (found if by else {0: found}) == {key: pytest.approx(value, abs=near) for key, value in expected.items()}
 
 
+@pytest.mark.slow
 def test_a_standard_deviation_is_the_root_of_the_variance(kind):
     """|root(v + e) - root(v)| <= e / root(v)."""
     count, variance = PLAIN["x"].count(), PLAIN["x"].clip(0, 25).var()

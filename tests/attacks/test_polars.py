@@ -256,6 +256,7 @@ def test_a_constant_has_no_number_of_rows_of_its_own(name):
     assert found in ({truth}, {"ExpressionNotAllowed"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 1_000])
 def test_a_lone_row_is_not_broadcast_to_the_height_of_a_constant(k):
     """constant_length: with dp.ROW a single row that was left became k rows."""
@@ -438,6 +439,7 @@ def a_link(tmp, monkeypatch):
         yield pl.scan_csv(tmp / "l.csv", schema={"user": pl.Int64}), people
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", [two_folders, a_pattern, a_function, a_link])
 def test_a_release_of_other_data_is_never_given_again(swapped, tmp_path, monkeypatch):
     """source_identity: another file behind the same words was answered by the stored release, for free."""

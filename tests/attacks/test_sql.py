@@ -184,6 +184,7 @@ def test_a_join_has_the_types_of_its_parameters(join):
 # ---------------------------------------------------------------------- error messages
 
 
+@pytest.mark.slow
 def test_nothing_is_run_before_the_charge_and_no_error_quotes_a_value():
     paying = session()
     con = dp.connect(database(), paying)
@@ -243,6 +244,7 @@ def test_functions_know_the_table_by_every_name():
         assert raw.sql(f"FROM dp.dp_count_units('{name}', epsilon := 100)").fetchall() == [(3,)]
 
 
+@pytest.mark.slow
 def test_a_declaration_does_not_outlive_its_database(tmp_path):
     """A table of another file that is attached under the same name is another table."""
     for name, value in (("one", 1), ("two", 2)):
@@ -258,6 +260,7 @@ def test_a_declaration_does_not_outlive_its_database(tmp_path):
         con.sql("SELECT * FROM shop.t")
 
 
+@pytest.mark.slow
 def test_columns_that_differ_by_case_are_refused(tmp_path):
     frame = pl.DataFrame({"USER_ID": range(300), "user_id": [1, 2, 3] * 100})
     frame.write_parquet(tmp_path / "case.parquet")
@@ -300,6 +303,7 @@ def test_no_macro_of_the_database_is_called_whatever_its_name():
     assert not paying.releases
 
 
+@pytest.mark.slow
 def test_macros_do_not_switch_caps_off(tmp_path):
     """One person with 1,000 rows counts once, whatever macros exist, in one part and in several."""
     raw = duckdb.connect(str(tmp_path / "caps.duckdb"))
@@ -351,6 +355,7 @@ def _shown(con, asked):
         return str(error)
 
 
+@pytest.mark.slow
 def test_settings_of_the_connection_change_no_answer():
     raw = database()
     raw.execute("INSERT INTO visits SELECT 1000 + i, 'NORTH', 1, 1, 'x', NULL, NULL FROM range(50) t(i)")

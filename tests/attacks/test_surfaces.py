@@ -96,6 +96,7 @@ def released():
     return paying
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dp_polars.errors.DPWarning")
 @pytest.mark.parametrize("view", ["str", "repr", "html", "describe", "session html", "plan", "plan html", "frame"])
 def test_control_characters_of_keys_and_names_are_written_out_wherever_the_library_shows_them(view):

@@ -103,6 +103,7 @@ def test_of_ordinary_sessions_nothing_is_noted(monkeypatch):
     assert len(noted) == 1
 
 
+@pytest.mark.slow
 def test_nothing_of_an_audit_is_kept():
     gc.collect()
     before = len(rehearsal._REHEARSALS)

@@ -177,6 +177,7 @@ def test_randomized_responses():
     assert found.verdict == "no violation found"
 
 
+@pytest.mark.slow
 def test_a_question_that_shows_no_group_has_nothing_to_tell():
     found = dp.audit(
         lambda f: f.dp.histogram("value", edges=[0, 5, 10], by="key", epsilon=0.01),

@@ -54,6 +54,7 @@ def test_the_incomplete_beta_function_at_its_ends_and_its_middle():
     assert incomplete_beta(1, 1, 0.3) == pytest.approx(0.3, rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_bet_on_batches_misses_no_more_often_than_it_says(size):
     """All outcomes of batches of 0, 1/2 or 1 with a skewed law are enumerated, for several bets."""

@@ -147,6 +147,7 @@ def test_null_is_a_candidate_only_if_it_is_listed(paying):
     assert flags.dp.noisy_max("v", pl.Series([None, True, False]), **SPEND)["v"].to_list() == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [tuple, set, pl.Series, np.array, lambda one: pl.DataFrame({"kind": one}), iter])
 def test_candidates_come_in_any_list(paying, made):
     found = ROWS.dp.noisy_max("kind", made([0, 1]), **SPEND)
@@ -155,6 +156,7 @@ def test_candidates_come_in_any_list(paying, made):
         assert ROWS.dp.select_best(made([0, 1]), lambda c: pl.col("kind") == c, (0, 1), **SPEND).item() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pl.String, pl.Binary, pl.Categorical, pl.Enum(REGIONS)], ids=str)
 def test_texts_of_every_type_are_candidates_in_a_series_or_a_list(paying, kind):
     rows = ROWS.with_columns(pl.col("region").cast(kind))
@@ -175,6 +177,7 @@ def test_only_candidates_are_chosen(paying):
 # ---------------------------------------------------------------------- groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3])
 def test_groups_with_public_keys_those_of_a_type_and_discovered_ones(paying, k):
     for by, words, rows in (
@@ -207,6 +210,7 @@ def test_a_key_may_be_an_expression_and_named_like_its_column(paying):
 # ---------------------------------------------------------------------- discovered candidates
 
 
+@pytest.mark.slow
 def test_discovered_candidates_are_those_that_stand_out(paying):
     order = ranked(OWNED, "text", pl.len(), k=3)[()]
     assert ROWS.dp.noisy_max("text", **SPEND)["text"].to_list() == order[:1]
@@ -219,6 +223,7 @@ def test_discovered_candidates_are_those_that_stand_out(paying):
     assert listed["region"].to_list() == ["north"]  # nobody won elsewhere
 
 
+@pytest.mark.slow
 def test_what_only_one_unit_has_is_never_chosen(paying):
     """One unit's 40 rows are by far the most. Nobody weighs at least exp(1000) times as much as its candidate."""
     rare = pl.DataFrame({"who": [0] * 40 + list(range(1, 31)), "v": ["rare"] * 40 + ["common", "other"] * 15})
@@ -430,6 +435,7 @@ def test_a_preview_spends_nothing_and_says_what_one_wants_to_know():
         assert not paying.releases
 
 
+@pytest.mark.slow
 def test_a_thousand_candidates_that_everyone_may_approve_of_need_no_more_noise_than_two():
     """A histogram needs noise for all approvals of a person; a choice needs noise for one."""
     names = [f"candidate {i}" for i in range(1000)]
@@ -627,6 +633,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_words_are_refused_and_cost_nothing(name):
     ask, message = REFUSED[name]

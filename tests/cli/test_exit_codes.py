@@ -234,6 +234,7 @@ def test_the_module_is_the_command():
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "dp-polars: There is no file nope.parquet.\n")
 
 
+@pytest.mark.slow
 def test_the_demo_shows_plan_intervals_and_budget_in_seconds(capsys):
     start = time.process_time()
     assert main(["demo"]) == 0

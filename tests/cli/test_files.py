@@ -50,6 +50,7 @@ def test_inferred_types_are_recorded_in_the_ledger_and_printed(tmp_path, run):
     assert (fact["subject"], fact["value"][2]) == (os.path.realpath(file), ["amount", "DOUBLE"])
 
 
+@pytest.mark.slow
 def test_without_a_ledger_the_output_says_that_nothing_is_recorded(tmp_path, run):
     file = put(tmp_path, "visits.csv")
     for command in ("sql", "preview"):
@@ -154,6 +155,7 @@ def test_every_spelling_of_a_public_table_is_public(shop, run):
             assert (code, out) == (0, "n\n300\n"), (said, name, err)
 
 
+@pytest.mark.slow
 def test_a_renamed_unit_is_given_with_a_colon(shop, run):
     words = ["sql", shop, *HUGE, "SELECT dp_count_units() AS n FROM orders"]
     assert run(*words, "--unit-of", "orders=user_id:customer")[:2] == (0, "n\n3\n")
@@ -184,6 +186,7 @@ def test_nothing_in_an_answer_controls_a_terminal(form, monkeypatch):
         assert rows == frame.to_dicts()
 
 
+@pytest.mark.slow
 def test_csv_in_a_pipe_is_exactly_what_was_released(tmp_path, run):
     keys = [BELL, "b"]
     file = put(tmp_path, "visits.parquet", pl.DataFrame({"user_id": range(200), "region": keys * 100}))
@@ -208,6 +211,7 @@ def test_csv_in_a_pipe_is_exactly_what_was_released(tmp_path, run):
     assert all(sign == "\n" or sign.isprintable() for sign in table + err)
 
 
+@pytest.mark.slow
 def test_messages_and_plans_are_escaped(tmp_path, run):
     file = put(tmp_path, "visits.parquet", VISITS.rename({"region": BELL}))
     for words in (

@@ -148,6 +148,7 @@ def test_a_budget_is_shown_to_people_and_to_programs(words, tmp_path, run, monke
     assert listed["share"].to_list() == pytest.approx([0.5])
 
 
+@pytest.mark.slow
 def test_an_empty_and_a_pure_ledger_are_shown_too(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     pure = [

@@ -74,6 +74,7 @@ def test_a_name_that_forgets_the_time_of_change_would_be_noticed(tmp_path, run, 
     assert not pays_after(touch, "visits.csv", tmp_path, run)
 
 
+@pytest.mark.slow
 def test_an_equal_file_elsewhere_is_another_source(tmp_path, run):
     ledger = tmp_path / "budget.db"
     for folder in ("a", "b"):
@@ -103,6 +104,7 @@ def test_declared_types_are_part_of_the_name_and_a_value_that_does_not_fit_is_nu
         assert run("sql", file, *huge, "--type", wrong, statement)[0] == 1
 
 
+@pytest.mark.slow
 def test_a_ledger_keeps_its_terms_and_refuses_others(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     words = ["sql", file, "--ledger", ledger, "--share", "0.1", COUNT]
@@ -154,6 +156,7 @@ def test_a_ledger_that_another_process_made_meanwhile_is_the_one_that_pays(tmp_p
         early.session()
 
 
+@pytest.mark.slow
 def test_a_refused_statement_leaves_no_ledger(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     for statement in ("SELECT * FROM visits", "SELECT dp_sum(amount) FROM visits", "SELECT dp_count(*) FROM visit"):
@@ -178,6 +181,7 @@ def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     assert charges(ledger) == 1
 
 
+@pytest.mark.slow
 def test_without_a_ledger_nothing_is_kept_and_the_output_says_so(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     for _ in range(2):
@@ -242,6 +246,7 @@ def test_a_database_brings_its_tables_and_views(tmp_path, run):
         assert database.execute("SELECT count(*) FROM visits").fetchone() == (1200,)
 
 
+@pytest.mark.slow
 def test_a_second_database_is_attached(tmp_path, run):
     a, b = put(tmp_path, "one.duckdb"), put(tmp_path, "two.duckdb", VISITS.head(600))
     code, out, err = run(
@@ -254,6 +259,7 @@ def test_a_second_database_is_attached(tmp_path, run):
     assert "visits, two.main.visits" in err
 
 
+@pytest.mark.slow
 def test_responses_are_charged_and_found_again(tmp_path, run):
     people = pl.DataFrame({"user_id": range(100), "vote": [True, False] * 50})
     file, ledger = put(tmp_path, "votes.parquet", people), tmp_path / "budget.db"
@@ -292,6 +298,7 @@ def test_a_public_statement_costs_nothing(tmp_path, run):
     assert "costs nothing" in run("preview", *words, "SELECT count(*) AS n FROM visits")[1]
 
 
+@pytest.mark.slow
 def test_a_planned_number_of_statements_sets_the_spend(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     assert run("sql", file, *TERMS, "--ledger", ledger, "--queries", "20", COUNT)[0] == 0
@@ -300,6 +307,7 @@ def test_a_planned_number_of_statements_sets_the_spend(tmp_path, run):
     assert "left: 90.0% of the budget" in err
 
 
+@pytest.mark.slow
 def test_a_statement_with_several_answers_prints_no_single_error(tmp_path, run):
     file = put(tmp_path, "visits.parquet")
     one = run("sql", file, *TERMS, "--spend", "0.1", f"SELECT region, dp_count_units({KEYS}) FROM visits GROUP BY 1")[2]

@@ -43,6 +43,7 @@ def text_of(chart):
     return " ".join(shown["text"]), " ".join(shown["subtitle"])
 
 
+@pytest.mark.slow
 def test_bars_for_names_with_the_interval_of_the_noise():
     release = asked(a_session(), lambda: VISITS.dp.count("region", keys=REGIONS, epsilon=0.2, confidence=0.9))
     chart = dp.plot(release)
@@ -205,6 +206,7 @@ def test_charts_of_a_release_hold_nothing_but_the_release():
 # ---------------------------------------------------------------------- the budget
 
 
+@pytest.mark.slow
 def test_the_budget_steps_up_release_by_release():
     session = busy_session()
     chart = session.plot()
@@ -294,6 +296,7 @@ def test_the_tradeoff_refuses_what_would_spend():
 # ---------------------------------------------------------------------- the privacy loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_the_loss_of_a_plan_is_what_it_is_charged_for(adjacency, group_size):
@@ -328,6 +331,7 @@ def test_the_loss_of_a_gaussian_is_that_of_its_rho():
     assert sum(row["density"] for row in rows if "density" in row) * step == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_chart_of_a_loss_marks_epsilon():
     release = asked(a_session(), lambda: VISITS.dp.count("region", keys=REGIONS, epsilon=0.3))
     chart = dp.plot.privacy_loss(release)

@@ -44,6 +44,7 @@ def test_without_jedi_names_come_from_dir(completer):
         assert not [name for name in names if name.startswith("_")]
 
 
+@pytest.mark.slow
 def test_dir_lists_what_people_may_call():
     for thing in (FRAME.dp, FRAME.lazy().dp, FRAME.dp.preview, dp.private(FRAME)):
         names = dir(thing)

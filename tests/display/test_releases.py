@@ -63,6 +63,7 @@ def test_sql(door):
     con.close()
 
 
+@pytest.mark.slow
 def test_choices():
     with a_session() as session:
         check(session, VISITS.dp.noisy_max("region", REGIONS, epsilon=0.1), ChoicePlan, error=False)

@@ -190,6 +190,7 @@ def parsed_text(html):
     return checker.text
 
 
+@pytest.mark.slow
 def test_the_session_reads(session):
     lines = shown(session._repr_html_())
     assert lines[:14] == [

@@ -343,6 +343,7 @@ def test_categories_are_chosen_by_their_words_not_by_their_numbers(monkeypatch):
     assert kept[0] == kept[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, derandomize=True, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=40), max_size=6))
 def test_a_hash_table_numbers_every_hash_once(pieces):
@@ -412,6 +413,7 @@ def test_totals_per_unit_are_clipped_once_and_never_wrap():
     assert table["total"].to_list() == [10 - 10 + 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extreme", [2**63 - 1, -(2**63)])
 def test_a_million_rows_of_one_unit_count_as_max_rows(extreme):
     frame = pl.DataFrame({"unit0": [1] * 1_000_000, "key0": ["a"] * 1_000_000, "value": [extreme] * 1_000_000})
@@ -428,6 +430,7 @@ def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
     assert table.row(0) == (4, 4, 0 + 16 + 0 + 10)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(
     st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=50),

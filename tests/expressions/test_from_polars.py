@@ -432,6 +432,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expr", "name", "reason"), REFUSED, ids=[f"{place}-{name}" for place, (_, name, _) in enumerate(REFUSED)]
 )
@@ -665,6 +666,7 @@ def same_bits(left, right):
     return bool(left.equals(right, null_equal=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32])
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_a_duration_is_divided_row_by_row(dtype, unit):

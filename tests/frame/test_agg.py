@@ -45,6 +45,7 @@ def weights(plan):
 # ---------------------------------------------------------------- answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_aggregate_in_one_release_with_one_charge(paying, lazy):
     """Sixteen aggregates share 10**5. The noise on counts has a scale of 0.04, so it is below 1 up to 1e-10."""

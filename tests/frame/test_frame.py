@@ -226,6 +226,7 @@ def test_an_engine_that_fails_keeps_the_charge_and_its_words_to_itself(small, tm
 # ---------------------------------------------------------------- spends
 
 
+@pytest.mark.slow
 def test_shares_that_sum_to_one_always_fit():
     for words in ({"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-6}, {"rho": 0.02, "delta": 1e-6}):
         session = dp.Session(**words, unit="user", max_groups=2, max_rows_per_group=5)
@@ -282,6 +283,7 @@ def ask(call, **session):
         return call(VISITS.dp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "words", "text"),
     [
@@ -422,6 +424,7 @@ def test_rows_in_a_plan_over_files_never_name_the_source(small, tmp_path):
     assert len(small.releases) == 2  # two objects are two sources, whatever they hold
 
 
+@pytest.mark.slow
 def test_a_file_is_named_by_what_it_is_when_it_is_read(small, tmp_path):
     path = tmp_path / "visits.parquet"
     VISITS.write_parquet(path)

@@ -364,6 +364,7 @@ def test_predicates_that_cannot_be_asked_use_no_update(predicate, message):
 _BITS = 10
 
 
+@pytest.mark.slow
 def test_two_thousand_marginals_are_closer_than_with_laplace_or_gaussian_noise():
     """2,000 three-way marginals of 2,000 rows at epsilon 1 (delta 1e-6 for the Gaussian: rho 0.0244)."""
     rng = np.random.default_rng(1)

@@ -196,6 +196,7 @@ def people(rows: int = 400) -> pl.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_rows_have_the_names_types_and_values_of_the_domain():
     frame = people()
     days = frame["day"].sort()[0], frame["day"].sort(descending=True)[0]

@@ -159,6 +159,7 @@ def test_error_and_mechanism_take_the_same_grid(rho, count):
     assert float(steps) == pytest.approx(quantile, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibration", ["exact", "zcdp", "classic"])
 @pytest.mark.parametrize("count", [1, 12])
 def test_the_gaussian_error_of_an_epsilon_and_delta_is_that_of_the_very_noise(calibration, count):
@@ -276,6 +277,7 @@ def test_the_gaussian_tail_is_the_sum(sigma):
     assert gaussian_tail(sigma, math.ceil(50 * sigma) + 10) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [4096.5, 5000, 20_000.3, 100_000])
 def test_above_4096_the_gaussian_tail_is_a_near_upper_bound(sigma):
     points = np.array([max(1, round(z * sigma)) for z in np.linspace(0, 12, 121)])

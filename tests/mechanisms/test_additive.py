@@ -276,6 +276,7 @@ def test_the_root_that_stands_for_the_second_norm_of_the_rounding_is_rounded_up(
         assert root * root <= count + Fraction(math.isqrt(count) + 1, 2**30)
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(st.floats(-3, 6), st.floats(-2, 1))
 def test_what_the_grid_adds_to_the_noise_is_below_a_ten_thousandth(log_sensitivity, log_spend):
@@ -353,6 +354,7 @@ def test_a_grid_point_beyond_all_floats_becomes_infinity_and_no_error():
     assert from_grid(np.array([2**2000, -(2**2000)], dtype=object), 0).tolist() == [math.inf, -math.inf]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [laplace, gaussian])
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(values=st.lists(any_float, min_size=1, max_size=8), seed=st.integers(0, 10**6))
@@ -404,6 +406,7 @@ def test_int64_saturates_and_never_wraps(pairs):
             )
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), whole64), min_size=1, max_size=6))
 def test_uint64_beyond_int64_saturates_and_never_wraps(pairs):
@@ -432,6 +435,7 @@ def test_noise_beyond_64_bits_saturates_too():
         assert laplace(pl.Series("n", [5, 5, 5]), sensitivity=1, epsilon=1).to_list() == [INT64.max, INT64.min, 8]
 
 
+@pytest.mark.slow
 @REPEATABLE
 @given(st.lists(st.tuples(whole64, whole64), min_size=1, max_size=6))
 def test_sums_without_bounds_keep_their_size(pairs):
@@ -555,6 +559,7 @@ def log_pmf(scale, x):
     return np.log((1 - q) / (1 + q)) - np.abs(x) / scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", [1, 2, 5, 31, 100])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 2.5, 20])
 def test_the_largest_privacy_loss_of_a_laplace_answer_is_exactly_epsilon(sensitivity, epsilon):

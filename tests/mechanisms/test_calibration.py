@@ -105,6 +105,7 @@ def test_a_sensitivity_between_whole_numbers_covers_the_whole_shifts_below():
         assert worst_delta(sensitivity, sigma, epsilon) <= delta * (1 + FLOAT)
 
 
+@pytest.mark.slow
 def test_more_noise_is_not_always_more_private_so_the_search_may_not_assume_it():
     """At epsilon 10 the delta of the discrete Gaussian rises again above sigma = 0.2236, where a loss drops to 10."""
     assert worst_delta(1, 0.30, 10) > 50 * worst_delta(1, 0.2237, 10)
@@ -152,6 +153,7 @@ def test_one_float_is_calibrated_to_its_grid(monkeypatch):
 # ---------------------------------------------------------------- the bound for wide noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", [1, 1.7, 5, 32, 33.3, 100])
 def test_the_bound_lies_above_the_sum_for_every_shift(sensitivity):
     for sigma in np.geomspace(0.2, 1000, 25).tolist():
@@ -201,6 +203,7 @@ def test_extreme_spends_are_solved_and_kept(single):
             assert gaussian_delta(epsilon, sigma=sigma / sensitivity) <= delta * (1 + FLOAT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-9), (0.1, 1e-6), (0.3, 1e-6), (1, 1e-9)])
 def test_calibrating_takes_no_noticeable_time(epsilon, delta, monkeypatch):
     """31 shifts once took ten seconds. The test counts summed points (about 10**8 a second), as machines differ."""

@@ -114,6 +114,7 @@ def guarantee_holds(chances: list[int], epsilon: Fraction, delta: Fraction) -> b
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), SPENDS)
 def test_the_table_satisfies_the_guarantee_exactly(epsilon, delta):
     assert guarantee_holds(table_of(epsilon, delta), epsilon, delta)
@@ -254,6 +255,7 @@ def worst_delta(rule, epsilon, entered: int, left: int, min_units: int = 1) -> f
 PRIVACY_SPENDS = [(1.0, 1e-5), (0.3, 1e-3), (4.0, 1e-8), (2.0, 0.2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVACY_SPENDS)
 @pytest.mark.parametrize("max_groups", [1, 2, 3])
@@ -425,6 +427,7 @@ def test_an_enormous_min_units_hides_everything(strategy):
 # ---------------------------------------------------------------- drawing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("min_units", [1, 3])
 @pytest.mark.parametrize(("epsilon", "delta", "max_groups"), [(1, 1e-2, 1), (0.5, 0.1, 2), (3, 1e-3, 4)])

@@ -102,6 +102,7 @@ def laplace_noise_law(scores, rate, reach=None):
     return chances
 
 
+@pytest.mark.slow
 def test_the_law_with_laplace_noise_is_the_plain_enumeration_of_all_noise():
     """Enumerate 121**3 triples of noise for three candidates; less than 1e-12 lies beyond."""
     rate, scores = 0.5, (2, 0, 1)

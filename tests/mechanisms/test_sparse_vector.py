@@ -399,6 +399,7 @@ def witness_loss(scales: SparseScales, *, hit_moves: int) -> float:
     return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 2, 3, 10])
@@ -510,6 +511,7 @@ def composed(scales: SparseScales, *, monotone: bool, slack: float, theorem) -> 
     return total + (theorem(1 / scales.value, scales.hits, slack=slack).epsilon if scales.value else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numeric", [False, True])
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-2])

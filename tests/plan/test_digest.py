@@ -76,6 +76,7 @@ def test_different_frames_have_different_digests():
     assert same == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FRAMES)
 def test_chunks_and_slices_change_nothing(name):
     frame = FRAMES[name]

@@ -105,6 +105,7 @@ def test_large_sums_never_wrap():
     assert (answer["v"] > 0).all()
 
 
+@pytest.mark.slow
 def test_many_rows_of_far_bounds_are_counted():
     """Found by an attacker: the sums of a basis must not be cut at 2**62 by a few million rows."""
     days = pl.DataFrame({"t": pl.Series([datetime.datetime(2029, 6, 1)]).cast(pl.Datetime("us"))})

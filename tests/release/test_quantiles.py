@@ -74,6 +74,7 @@ def test_constant_columns_and_ties_are_found():
     assert answers.tolist() == [[7, 7, 7], [3, 3, 3]]
 
 
+@pytest.mark.slow
 def test_the_ends_are_a_little_inside():
     """2 (ln n + 5) rows, so that all candidates beyond weigh e**-5 at most: of 300 draws 2 on average, not 20."""
     groups = [[(value, 1) for value in range(100, 900)]] * 300

@@ -144,6 +144,7 @@ def test_the_scalar_reference_fits_too(shape):
     assert chi_square_fits(samples, pmf_of(shape, 300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [10**3, 10**6, 10**9, 10**12])
 def test_wide_noise_has_the_right_quantiles_and_no_favoured_residues(scale):
     n = 200_000

@@ -116,6 +116,7 @@ def test_an_engine_that_fails_closes_the_session_and_says_nothing_else(kind, err
     assert [one.state for one in session.releases] == ["failed", "committed"]
 
 
+@pytest.mark.slow
 def test_every_kind_is_refused_after_any_failure():
     session = paying()
     session.reserve(dp.pure_cost(0.1), label="own").fail()

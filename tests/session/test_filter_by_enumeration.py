@@ -154,6 +154,7 @@ def test_a_pure_session_never_exceeds_epsilon_for_any_transcript():
         assert np.abs(np.log(p / q)).max() <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_zcdp_session_keeps_its_renyi_divergences_for_adaptive_mixtures():
     terms = terms_of(rho=0.05)
     menu = [pure(0.2), pure(0.1), pure(0.3), gaussian(terms, rho=0.02), gaussian(terms, rho=0.005)]

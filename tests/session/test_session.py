@@ -515,6 +515,7 @@ def test_forking_beside_busy_threads_harms_nobody(tmp_path):
     subprocess.run(words, check=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_threads_share_one_budget(place):
     session = dp.Session(epsilon=1.0, unit="user", ledger=place)
     accepted = []

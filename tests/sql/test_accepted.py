@@ -131,6 +131,7 @@ def test_sums(con, call):
     assert np.allclose(found["s"].to_numpy(), expected["s"].to_numpy().astype(float), atol=80)  # 40 scales
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["dp_avg(price, 0, 500)", "dp_mean(price, bounds := [0, 500])"])
 def test_means(con, call):
     found = con.sql(
@@ -149,6 +150,7 @@ def test_each_unit_total_and_other_options(con):
     assert abs(found["n"].item() - N) < 400
 
 
+@pytest.mark.slow
 def test_a_row_in_which_an_expression_fails_is_null_there_and_nothing_else_happens(con):
     """Casts of text, overflows and logarithms of 0 fail in plain DuckDB. Here they make the value of one row null."""
     found = con.sql(
@@ -165,6 +167,7 @@ def test_a_row_in_which_an_expression_fails_is_null_there_and_nothing_else_happe
     assert con.sql(overflowing, epsilon=HUGE).fetchall() == [(VISITS.filter(pl.col("qty") >= 0).height,)]
 
 
+@pytest.mark.slow
 def test_parameters_stay_parameters(con):
     query = (
         "SELECT region, dp_count(*, epsilon := $eps) AS n FROM visits WHERE region = $r GROUP BY ALL HAVING n > $least"
@@ -228,6 +231,7 @@ def test_a_view_is_the_owners_word_and_the_plan_says_so(con):
     assert "word" in str(plan)
 
 
+@pytest.mark.slow
 def test_frames_and_files_have_names(tmp_path, session):
     path = tmp_path / "visits.parquet"
     VISITS.write_parquet(path)
@@ -290,6 +294,7 @@ def test_boolean_keys_are_public_with_null(con):
     assert found == [(None, 0), *((many, VISITS.filter((pl.col("qty") > 3) == many).height) for many in (False, True))]
 
 
+@pytest.mark.slow
 def test_names_of_earlier_items_can_be_used_in_later_ones(con):
     found = con.sql(
         "SELECT region, dp_count(*) FILTER (WHERE qty > 3) AS many, dp_count(*) AS n, many / n AS part, "
@@ -319,6 +324,7 @@ def test_a_public_column_with_the_name_of_the_unit_may_be_a_key(con):
     assert found.fetchall() == [(k, VISITS.filter(region=r).height) for k, r in ((1, "north"), (2, "south"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("above", ["upper(dp_count_units())", "dp_count_units() + [1]", "count(*) + dp_count_units()"])
 def test_what_cannot_run_above_is_refused_before_the_charge(con, session, above):
     with pytest.raises(dp.StatementNotAllowed, match="can't make sense"):

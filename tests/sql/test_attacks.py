@@ -70,6 +70,7 @@ def test_no_macro_is_called_by_any_name(raw, con):
             con.sql(f"SELECT {call} AS x")
 
 
+@pytest.mark.slow
 def test_built_in_functions_are_the_built_in_ones_whatever_macros_there_are(raw, con):
     for macro in ("lower(x)", "sum(x)", '"+"(a, b)', '"||"(a, b)', "count_star()", "least(a, b)"):
         raw.execute(f"CREATE MACRO {macro} AS (SELECT max(price) FROM visits)")
@@ -114,6 +115,7 @@ def test_results_hold_nothing_but_themselves(con, tmp_path):
             result.query("r", text).fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("join", ["USING (qty)", "ON visits.qty = texts.qty"])
 def test_joins_compare_equal_types(con, join):
     with pytest.raises(dp.StatementNotAllowed, match="cast one"):
@@ -128,6 +130,7 @@ def test_parts_of_columns_are_not_compared_in_joins(raw, con):
         con.sql("SELECT dp_count(*, epsilon := 0.1) AS n FROM a JOIN b ON a.s.x = b.s.y")
 
 
+@pytest.mark.slow
 def test_different_questions_are_not_taken_for_one(con, session):
     one = "SELECT dp_sum(a, 0, 9, epsilon := 0.1) AS s FROM (SELECT qty AS a, qty + 1 AS b FROM visits) q"
     con.sql(one)
@@ -181,6 +184,7 @@ def test_the_name_of_a_table_is_nothing_else(con, name):
         con.public(name)
 
 
+@pytest.mark.slow
 def test_parameters_of_any_name_and_place_mean_the_same_in_parts(con, session, monkeypatch):
     from dp_polars._sql import queries as sql_queries
 
@@ -222,6 +226,7 @@ def test_a_column_of_using_is_the_rows_own(raw, session):
         assert guard.sql(asked.format("dp_count(*)", kind, ""), epsilon=10**5).fetchall() == plain
 
 
+@pytest.mark.slow
 def test_databases_in_memory_beside_a_file_are_different_sources(tmp_path, session):
     duckdb.connect(str(tmp_path / "x.duckdb")).close()
     for _ in range(2):
@@ -232,6 +237,7 @@ def test_databases_in_memory_beside_a_file_are_different_sources(tmp_path, sessi
     assert len(session.releases) == 2
 
 
+@pytest.mark.slow
 def test_a_declaration_makes_earlier_answers_of_functions_old(raw, session):
     raw.execute("CREATE TABLE homes AS SELECT i AS user_id, i % 5 AS house FROM range(100) t(i)")
     guard = dp.register(raw, session)

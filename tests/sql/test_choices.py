@@ -205,6 +205,7 @@ def test_answers_can_be_worked_with(con):
     ]
 
 
+@pytest.mark.slow
 def test_an_enum_needs_no_candidates(paying):
     con = dp.connect(raw_connection(), dp.Session(epsilon=1, unit="who", max_rows_per_group=5))
     plan = con.preview("SELECT dp_noisy_max(place, epsilon := 0.1) FROM rows")
@@ -232,6 +233,7 @@ def test_parameters(con):
         con.sql(asked, epsilon=EPSILON)
 
 
+@pytest.mark.slow
 def test_one_spend_is_shared_by_all_private_aggregates():
     paying = session(epsilon=1)
     con = dp.connect(raw_connection(), paying)

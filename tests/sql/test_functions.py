@@ -97,6 +97,7 @@ def test_it_is_called_often_and_charged_once(con, session):
     assert len(session.releases) == 1
 
 
+@pytest.mark.slow
 def test_every_cursor_sees_them_and_the_file_keeps_nothing(con, session, tmp_path):
     dp.register(con, session)
     assert con.cursor().sql("FROM dp.dp_count('visits', epsilon := 1)").fetchall()
@@ -136,6 +137,7 @@ def test_refusals_keep_their_words_and_cost_nothing(con, session, call, message)
     assert con.sql("SELECT count(*) FROM visits").fetchall() == [(VISITS.height,)]
 
 
+@pytest.mark.slow
 def test_the_guard_behind_the_functions_declares_tables(con, session):
     guard = dp.register(con, session)
     con.execute("CREATE VIEW sales AS SELECT user_id AS customer, price FROM visits")
@@ -171,6 +173,7 @@ def test_randomized_response_is_right_as_often_as_it_says(con, session):
     assert con.sql("SELECT dp_randomized_response(NULL, 500.0)").fetchall() == [(None,)]
 
 
+@pytest.mark.slow
 def test_intervals(con, session):
     dp.register(con, session)
     relation = con.sql("FROM dp.dp_count('visits', by := 'region', epsilon := 1000, confidence := 0.95)")
@@ -182,6 +185,7 @@ def test_intervals(con, session):
     assert mean.columns == ["mean", "mean_low", "mean_high"]
 
 
+@pytest.mark.slow
 def test_names_of_keys_are_found_whatever_their_case(con, session):
     dp.register(con, session)
     found = con.sql(f"FROM dp.dp_count('visits', by := 'REGION', keys := ['north'], epsilon := {HUGE})")

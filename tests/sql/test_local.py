@@ -365,6 +365,7 @@ def test_a_text_that_only_mentions_them_is_an_ordinary_statement(con):
     assert rows.columns == ["name", "n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "options"),
     [

@@ -548,6 +548,7 @@ def test_threads_get_no_more_hits_than_there_are():
     assert all("closed" in text for text in ends)
 
 
+@pytest.mark.slow
 def test_noise_comes_from_the_system():
     """The same stream opened again gives other values."""
     private = dp.private(FRAME, session(max_rows_per_group=5))

@@ -77,6 +77,7 @@ def test_gaussian_is_close_to_their_tight_bound(sigma: float, count: int) -> Non
     assert ours.epsilon(1e-6) >= optimistic.get_epsilon_for_delta(1e-6) - TINY
 
 
+@pytest.mark.slow
 def test_asymmetric_distributions_in_both_directions() -> None:
     p, q = [0.6, 0.3, 0.1], [0.45, 0.35, 0.2]
     logs = [{i: math.log(x) for i, x in enumerate(masses)} for masses in (p, q)]

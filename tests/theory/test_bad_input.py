@@ -101,6 +101,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_with_an_explanation(case: str) -> None:
     call, words = REFUSED[case]

@@ -140,6 +140,7 @@ def test_optimal_total_delta() -> None:
     assert total.epsilon == optimal(0.1, 20, slack=1e-6).epsilon
 
 
+@pytest.mark.slow
 def test_optimal_at_the_ends_of_its_range() -> None:
     assert optimal(0.01, 3, slack=0.4).epsilon == 0.0
     assert optimal(1e6, 3, slack=1e-100).epsilon == pytest.approx(3e6, rel=1e-11, abs=0)
@@ -149,6 +150,7 @@ def test_optimal_at_the_ends_of_its_range() -> None:
         optimal(0.01, 10**11, slack=1e-6)
 
 
+@pytest.mark.slow
 @reproducible
 @given(epsilons(1e-3, 3), st.integers(1, 400), deltas())
 def test_optimal_is_never_worse_than_any_other_theorem(epsilon: float, count: int, slack: float) -> None:

@@ -53,6 +53,7 @@ def test_hockey_stick_over_all_events(pair: Pair, epsilon: float) -> None:
     assert hockey_stick(p, q, epsilon) == pytest.approx(max(0.0, best), rel=1e-9, abs=1e-13)
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs(), deltas(1e-6, 0.9))
 def test_approximate_max_divergence_inverts_the_hockey_stick(pair: Pair, delta: float) -> None:

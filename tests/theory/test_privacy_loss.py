@@ -28,6 +28,7 @@ from .strategies import deltas, epsilons, pairs, reproducible
 Pair = tuple[list[float], list[float]]
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs(), st.floats(-3, 5))
 def test_curve_is_the_hockey_stick(pair: Pair, epsilon: float) -> None:
@@ -45,6 +46,7 @@ def test_epsilon_is_the_approximate_max_divergence(pair: Pair, delta: float) -> 
     assert loss.epsilon(delta) == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs(zeros=False), deltas(1e-9, 0.5), st.sampled_from([0.0, 0.03, 0.7, 4.0]))
 def test_epsilon_is_safe_and_least(pair: Pair, delta: float, mu: float) -> None:
@@ -57,6 +59,7 @@ def test_epsilon_is_safe_and_least(pair: Pair, delta: float, mu: float) -> None:
         assert loss.delta(epsilon * (1 - 1e-7)) > delta
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs(), st.floats(-2, 4))
 def test_tail_lemma(pair: Pair, epsilon: float) -> None:
@@ -93,6 +96,7 @@ def test_mean_is_infinite_when_some_outcome_is_excluded() -> None:
     assert PrivacyLoss.of([0.5, 0.5], [1, 0]).mean == math.inf
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs(), pairs(), st.floats(0, 4))
 def test_composition_is_the_product_distribution(one: Pair, two: Pair, epsilon: float) -> None:
@@ -292,6 +296,7 @@ def test_the_grid_stays_safe_over_a_hundred_thousand_compositions() -> None:
     assert exact * (1 - 1e-9) <= loss.epsilon(1e-6) <= exact * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_many_uneven_atoms_go_onto_the_grid_and_stay_below_zcdp() -> None:
     rng = np.random.default_rng(3)
     p = rng.dirichlet(np.ones(10))

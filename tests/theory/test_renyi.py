@@ -166,6 +166,7 @@ def test_accountant_of_a_zcdp_curve_is_the_zcdp_conversion(epsilon: float, delta
     assert smallest * (1 - 1e-9) <= accountant.delta(epsilon) <= smallest * 1.05
 
 
+@pytest.mark.slow
 def test_accountant_is_additive_and_never_changes_in_place() -> None:
     curve = partial(renyi_of_laplace, scale=20)
     empty = RenyiAccountant()
