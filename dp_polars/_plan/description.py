@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, steps_text
-from dp_polars._plan.plan import Part, Plan
 from dp_polars._plan.statistics import Made
+
+if TYPE_CHECKING:
+    from dp_polars._plan.plan import Part, Plan
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 

@@ -24,6 +24,7 @@ from dp_polars._plan.auto import (
 from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.compile import pieces_of
 from dp_polars._plan.contribution import Bounds, bounds_of
+from dp_polars._plan.description import plan_rows
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
@@ -163,8 +164,6 @@ class Plan(BasePlan):
 
     def rows(self) -> Facts:
         """Return what it says of itself, as names and texts."""
-        from dp_polars._plan.description import plan_rows
-
         return plan_rows(self)
 
 
