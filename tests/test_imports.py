@@ -62,11 +62,6 @@ INSIDE_FUNCTIONS: dict[tuple[str, str], str] = {
     ("dp_polars", "_audit"): "loaded on first use, so that `import dp_polars` stays fast",
     ("dp_polars", "_sql"): "loads duckdb, which `import dp_polars` must not",
     ("dp_polars", "_display"): "loaded on first use; charts need the extra `plot`",
-    ("_audit", "_display"): "HTML for notebooks, and charts, which need the extra `plot`",
-    ("_display", "_display"): "charts need the extra `plot`; HTML is loaded in notebooks only",
-    ("_session", "_display"): "a session and a release show themselves; only then is the display loaded",
-    ("_plan", "_plan"): "to be removed: a plan's description stands in a module that imports the plan",
-    ("_plan", "_choices"): "to be removed: the plan of an aggregation describes the choices in it",
 }
 
 
