@@ -1,4 +1,4 @@
-"""Generate docs/expressions.md from the list of operations: run `python -m tests.docs_tables`."""
+"""Generate docs/aggregates.md and docs/expressions.md from the package: run `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 

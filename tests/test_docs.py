@@ -98,9 +98,9 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(page):
 
 
 @by_name(PAGES)
-def test_every_folder_of_the_package_that_a_page_names_is_there(page):
-    """Internals begin with an underscore: `_plan`, `_engines/bounding`."""
-    named = set(re.findall(r"`(_[a-z][\w/]*)`", prose(page)))
+def test_every_folder_and_file_of_the_package_that_a_page_names_is_there(page):
+    """Internals begin with an underscore: `_plan`, `_plan/grid.py`, `dp_polars/_engines/bounding/`."""
+    named = set(re.findall(r"`(?:dp_polars/)?(_[a-z][\w/.]*)`", prose(page)))
     columns = {"_low", "_high"}
     assert not [name for name in named - columns if not list((ROOT / "dp_polars").glob(f"{name}*"))]
 

@@ -32,8 +32,8 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_session": (FOUNDATIONS | {"theory"}, set()),
     "_expressions": (FOUNDATIONS, set()),
     "_engines": (FOUNDATIONS | {"_sampling", "_expressions"}, set()),
+    "_aggregates": (FOUNDATIONS | {"_expressions"}, set()),
     # A plan is made before any engine runs: it may know what engines are asked, never how they answer.
-    "_aggregates": (PLANNING, {"_engines.polars", "_engines.duckdb"}),
     "_plan": (PLANNING | {"_display"}, {"_engines.polars", "_engines.duckdb", "_display.charts"}),
     "_release": (PLANNING, set()),
     # Features bring their own plan, mechanism and frame methods. They build on what frames share.
