@@ -21,7 +21,7 @@ from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions, ExpressionLike
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.question import Question, Source, View
+from dp_polars._frame.question import Origin, Question, View
 from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
@@ -203,7 +203,7 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        return question(self._view(options)).answer(Source(self._origin, self._name, self._data_version))
+        return question(self._view(options)).answer(Origin(self._origin, self._name, self._data_version))
 
     @no_panics
     def _view(self, options: AnyOptions) -> View:

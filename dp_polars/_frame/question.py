@@ -51,7 +51,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """The frame that is asked, as its owner named it: stored releases are found by it."""
 
     frame: pl.DataFrame | pl.LazyFrame
@@ -72,7 +72,7 @@ class Question(ABC, Generic[AnyPlan]):
     session: Session
 
     @abstractmethod
-    def answer(self, source: Source) -> Any:
+    def answer(self, origin: Origin) -> Any:
         """Charge the plan's price, read the rows and return what the user gets."""
 
 
@@ -92,13 +92,13 @@ class TableQuestion(Question[AnyPlan]):
     def release(self, name: Callable[[], bytes]) -> Release:
         """Return the release that is stored under `name()`, or charge the price and make one."""
 
-    def answer(self, source: Source) -> pl.DataFrame | pl.LazyFrame:
+    def answer(self, origin: Origin) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
 
         def table() -> pl.DataFrame:
-            return self.release(lambda: source.key(self.plan.fingerprint())).frame
+            return self.release(lambda: origin.key(self.plan.fingerprint())).frame
 
-        return table() if isinstance(source.frame, pl.DataFrame) else deferred(table, self.schema)
+        return table() if isinstance(origin.frame, pl.DataFrame) else deferred(table, self.schema)
 
 
 class FrameMethods(ABC):

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import check_unit
-from dp_polars._frame.question import FrameMethods, Question, Source, View
+from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
 from dp_polars._many.online_queries import WEIGHT, OnlineQueries
@@ -147,7 +147,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
 class OnlineOpening(Question[OnlinePlan]):
     """Planned online queries, and the rows that they will ask."""
 
-    def answer(self, source: Source) -> OnlineQueries:
+    def answer(self, origin: Origin) -> OnlineQueries:
         """Charge the price and open the online queries."""
         return OnlineQueries(open_online(self.plan, self.rows, self.session))
 
@@ -158,11 +158,11 @@ class SynthesisQuestion(Question[SynthesisPlan]):
 
     fresh: bool
 
-    def answer(self, source: Source) -> Synthesis:
+    def answer(self, origin: Origin) -> Synthesis:
         """Return the stored synthesis, or charge its price and make one."""
         plan = self.plan
         release = run_synthesis(
-            plan, self.rows, self.session, name=lambda: source.key(plan.fingerprint()), fresh=self.fresh
+            plan, self.rows, self.session, name=lambda: origin.key(plan.fingerprint()), fresh=self.fresh
         )
         return Synthesis(plan.domain, release)
 

@@ -12,7 +12,7 @@ from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
 from dp_polars._frame.queries import check_unit
-from dp_polars._frame.question import FrameMethods, Question, Source, View
+from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan
@@ -207,7 +207,7 @@ class Streams(FrameMethods, Generic[Opened]):
 class StreamOpening(Question[StreamPlan]):
     """A planned stream, and the rows that it will be asked about."""
 
-    def answer(self, source: Source) -> Stream:
+    def answer(self, origin: Origin) -> Stream:
         """Charge the price of the stream and open it."""
         opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
         return Stream(self.plan, opened, self.rows.schema)
