@@ -1,4 +1,4 @@
-"""The questions of a private frame, and of its preview: the same words, answered or planned."""
+"""The aggregates as methods of a private frame, which answers them, and of its preview, which plans them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Answer = TypeVar("Answer")
 
 
 class Questions(FrameMethods, Generic[Answer]):
-    """Every aggregate, each with the grouping keys `by` and the options of `dp.Options`.
+    """One method per aggregate. Each takes the grouping keys `by` and the options of `dp.Options`.
 
-    On a DataFrame an answer is a DataFrame with the keys and a column of the answer; on a LazyFrame a LazyFrame, which
-    is released once, at the first collect. `preview` gives the plan of the same question and spends nothing.
+    The answer is a frame with the keys and the aggregate. For a DataFrame it is a DataFrame. For a LazyFrame it is a
+    LazyFrame, which is released once, at the first collect. The methods of `preview` return the plan and spend nothing.
     """
 
     def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer:
@@ -36,9 +36,9 @@ class Questions(FrameMethods, Generic[Answer]):
         by
             The grouping keys: names or row-wise expressions.
         column
-            Count only rows where this is not null.
+            If given, only rows in which this column isn't null are counted.
         **options
-            The spend and the bounds: see `dp.Options`.
+            The spend, the caps and other options: see `dp.Options`.
 
         Examples
         --------
@@ -52,11 +52,13 @@ class Questions(FrameMethods, Generic[Answer]):
         return self._ask(aggregates.count(column), by, options)
 
     def len(self, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Count rows: another name for `count`."""
+        """Count rows. This is another name for `count`."""
         return self.count(by, **options)
 
     def count_units(self, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Count units: each once in a group, however many rows it has there. Arguments are those of `count`.
+        """Count units. Each unit counts once in a group, however many rows it has there.
+
+        The arguments are those of `count`, without `column`.
 
         Examples
         --------
@@ -68,9 +70,10 @@ class Questions(FrameMethods, Generic[Answer]):
         return self._ask(aggregates.count_units(), by, options)
 
     def n_unique(self, column: ExpressionLike, by: By = None, **options: Unpack[Options]) -> Answer:
-        """Count the different values of a column, of any type. Null is not a value.
+        """Count the distinct values of a column of any type. Null is not a value.
 
-        Of a unit with more than `max_rows_per_group` different values in a group, that many chosen at random count.
+        If a unit has more than `max_rows_per_group` distinct values in a group, only that many of them count, chosen at
+        random.
 
         Examples
         --------
@@ -99,11 +102,13 @@ class Questions(FrameMethods, Generic[Answer]):
         by
             The grouping keys.
         bounds
-            The least and the largest value, fixed without looking at the data; "auto": estimated privately.
+            The smallest and the largest value that counts. Choose them without looking at the data, or say "auto" to
+            estimate them privately.
         per
-            "row" clips each row; "unit" clips each unit's total in a group instead, whatever its number of rows.
+            "row" clips the value of each row. "unit" clips the total of each unit in a group instead, however many rows
+            it has.
         **options
-            The spend and the bounds: see `dp.Options`.
+            The spend, the caps and other options: see `dp.Options`.
 
         Examples
         --------
@@ -117,7 +122,7 @@ class Questions(FrameMethods, Generic[Answer]):
     def mean(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Average a column whose values are clipped to `bounds`. Arguments are those of `sum`, without `per`.
+        """Average a column whose values are clipped to `bounds`. The arguments are those of `sum`, without `per`.
 
         Examples
         --------
@@ -133,7 +138,7 @@ class Questions(FrameMethods, Generic[Answer]):
     ) -> Answer:
         """Compute the geometric mean of a column whose values are clipped to positive `bounds`.
 
-        Arguments are those of `mean`.
+        The arguments are those of `mean`, but bounds can't be estimated.
         """
         return self._ask(aggregates.geometric_mean(column, bounds=bounds), by, options)
 
@@ -146,7 +151,7 @@ class Questions(FrameMethods, Generic[Answer]):
         ddof: int = 1,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the variance of a column whose values are clipped to `bounds`; the divisor is the rows less `ddof`.
+        """Compute the variance of a column whose values are clipped to `bounds`. The divisor is the rows minus `ddof`.
 
         Examples
         --------
@@ -166,7 +171,7 @@ class Questions(FrameMethods, Generic[Answer]):
         ddof: int = 1,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the standard deviation of a column. Arguments are those of `var`."""
+        """Compute the standard deviation of a column. The arguments are those of `var`."""
         return self._ask(aggregates.std(column, bounds=bounds, ddof=ddof), by, options)
 
     def quantile(
@@ -178,20 +183,21 @@ class Questions(FrameMethods, Generic[Answer]):
         bounds: Bounds = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return a value that the part `quantile` of all values lie below.
+        """Estimate one or several quantiles. Several are returned as a list; sorted quantiles never cross.
 
         Parameters
         ----------
         column
             Numbers, decimals, dates or times: a name or a row-wise expression.
         quantile
-            Between 0 and 1; of several the answer is a list, in which no two cross.
+            A number between 0 and 1, or a list of them.
         by
             The grouping keys.
         bounds
-            Where the answer lies in any case, fixed without looking at the data.
+            The range in which the answer lies. Choose it without looking at the data, or say "auto" to estimate it
+            privately.
         **options
-            The spend and the bounds: see `dp.Options`.
+            The spend, the caps and other options: see `dp.Options`.
 
         Examples
         --------
@@ -205,13 +211,15 @@ class Questions(FrameMethods, Generic[Answer]):
     def median(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value that half of all values lie below. Arguments are those of `quantile`."""
+        """Estimate the median of a column. The arguments are those of `quantile`, without `quantile`."""
         return self._ask(aggregates.median(column, bounds=bounds), by, options)
 
     def min(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the least, which is one person's: about 38 * max_rows / epsilon rows lie below it.
+        """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
+
+        The smallest value itself belongs to one person, so it can't be released.
 
         Examples
         --------
@@ -225,7 +233,7 @@ class Questions(FrameMethods, Generic[Answer]):
     def max(
         self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
     ) -> Answer:
-        """Return a value near the largest: about 38 * max_rows / epsilon rows lie above it.
+        """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 
         Examples
         --------
@@ -246,10 +254,10 @@ class Questions(FrameMethods, Generic[Answer]):
         bounds: Bounds = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Count values by bin: between given `edges`, or `bins` equal ones (10) over `bounds`.
+        """Count values by bin: between given `edges`, or in `bins` (10) bins of equal width over `bounds`.
 
-        The answer has a row for each group and bin, with `bin_low`, `bin_high` and `count`. A bin has its lower edge,
-        the last one both; values outside are left out.
+        The answer has one row per group and bin, with `bin_low`, `bin_high` and `count`. A bin includes its lower edge,
+        and the last bin includes both edges. Values outside all edges are left out.
 
         Examples
         --------
@@ -270,7 +278,7 @@ class Questions(FrameMethods, Generic[Answer]):
         ddof: int = 1,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the covariance of two columns over rows that have both; `bounds` is a pair for each.
+        """Compute the covariance of two columns over the rows that have both. `bounds` takes a pair for each column.
 
         Examples
         --------
@@ -291,7 +299,9 @@ class Questions(FrameMethods, Generic[Answer]):
         bounds: tuple[Bounds, Bounds] | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return the correlation (Pearson's) of two columns over rows that have both; `bounds` is a pair for each.
+        """Compute the correlation (Pearson's) of two columns over the rows that have both.
+
+        `bounds` takes a pair for each column.
 
         Examples
         --------
@@ -312,7 +322,7 @@ class Questions(FrameMethods, Generic[Answer]):
         bounds: tuple[Bounds, Bounds] | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """Return `slope` and `intercept` of the line that fits y best by x; `bounds` is a pair for x and one for y.
+        """Fit y by x with least squares, and return `slope` and `intercept`. `bounds` takes a pair for x and one for y.
 
         Examples
         --------
@@ -325,7 +335,7 @@ class Questions(FrameMethods, Generic[Answer]):
         return self._ask(aggregates.linear_regression(x, y, bounds=bounds), by, options)
 
     def group_by(self, *keys: ExpressionLike) -> Grouped[Answer]:
-        """Return the frame by groups, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`.
+        """Group the frame, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`.
 
         Examples
         --------
@@ -338,7 +348,7 @@ class Questions(FrameMethods, Generic[Answer]):
 
 
 class Grouped(Generic[Answer]):
-    """A private frame by groups; without keys all rows are one group."""
+    """A private frame with its grouping keys. Without keys, all rows are one group."""
 
     def __init__(self, questions: Questions[Answer], keys: list[ExpressionLike]) -> None:
         self._questions, self._keys = questions, keys
@@ -349,10 +359,10 @@ class Grouped(Generic[Answer]):
         Parameters
         ----------
         *asked
-            Aggregates that are named as their column: `dp.count()`, `dp.sum("value", bounds=(0, 100))`.
+            Aggregates whose answers are named after their column: `dp.count()`, `dp.sum("value", bounds=(0, 100))`.
         **words
-            Aggregates by the name of their column in the answer, and options: see `dp.Options`. The spend is split by
-            the `weight=` of each aggregate, evenly if none is given; what two of them need is paid once.
+            Aggregates with the names of their answers, and options: see `dp.Options`. The spend is split in proportion
+            to the `weight=` of each aggregate, which is 1 by default. What two of them need is paid for once.
 
         Examples
         --------
@@ -368,16 +378,16 @@ class Grouped(Generic[Answer]):
         named: dict[str | None, AggregateCall] = {}
         for one in asked:
             if not isinstance(one, AggregateCall):
-                raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with a name or without.")
+                raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with or without a name.")
             name = one.aggregate.default_name(tuple(map(_column_name, one.columns)))
             if name in named:
-                raise InvalidParameterError(f"Two aggregates would be named {name}; give them names: agg(a=..., b=..).")
+                raise InvalidParameterError(f"Two aggregates would be named {name}. Name them: agg(a=..., b=...).")
             named[name] = one
         options = {name: word for name, word in words.items() if not isinstance(word, AggregateCall)}
         for name, word in words.items():
             if isinstance(word, AggregateCall):
                 if name in named:
-                    raise InvalidParameterError(f"Two aggregates would be named {name}; give one another name.")
+                    raise InvalidParameterError(f"Two aggregates would be named {name}. Rename one of them.")
                 named[name] = word
         if not named:
             raise InvalidParameterError("agg needs an aggregate: agg(n=dp.count(), epsilon=0.5).")

@@ -188,7 +188,7 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options, als
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            hint = f"Did you mean {near[0]}?" if near else f"Its options are {', '.join(known)}."
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 

@@ -1,4 +1,4 @@
-"""From a user's words to a question: a planned query and the rows it will be asked of. Nothing is read or spent."""
+"""Turn the arguments of aggregates into a planned question and the rows that it needs. Nothing is read or spent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AggregateQuestion(TableQuestion[Plan]):
     """Planned aggregates, and the rows with the columns that the engine reads."""
 
     engine: ExactAnswers | None = None
-    """The engine that aggregates the rows, if it is not the usual one."""
+    """The engine that aggregates the rows; None for the one that reads their source."""
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
@@ -45,7 +45,10 @@ class AggregateQuestion(TableQuestion[Plan]):
 def question_of(
     view: View, asked: Mapping[str | None, AggregateCall] | AggregateCall, by: By, options: Options
 ) -> AggregateQuestion:
-    """Return the question that a call means, or say what is missing; without a name an aggregate has its column's."""
+    """Return the planned question of a call, or raise an error that says what is missing.
+
+    A single aggregate, or one whose name is None, is named after its column.
+    """
     named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
     check_options(options, ", ".join(one.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
@@ -95,17 +98,17 @@ def engine_rows(
 
 
 def unit_columns(view: View, prefix: str = "") -> dict[str, Expression]:
-    """Return the columns that say whose a row is, by the names that engines know them by."""
+    """Return the unit columns of the rows, under the names that engines use."""
     schema = view.rows.schema
     return {f"{prefix}unit{i}": Column(name, schema[name]) for i, name in enumerate(view.unit)}
 
 
 def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions: dict[str, Expression]) -> Aggregate:
-    """Return one aggregate, checked. Its value expressions are added to `expressions` by their canonical text."""
+    """Check one aggregate and return it. Add the expressions it reads to `expressions`, by their canonical text."""
     aggregate, schema = call.aggregate, view.rows.schema
     pairs = [isinstance(own, tuple | list) or own in (None, "auto") for own in call.bounds]
     if len(aggregate.columns) > 1 and (len(pairs) != len(call.columns) or not all(pairs)):
-        raise InvalidParameterError("bounds= of two columns takes a pair for each: bounds=((0, 1), (0, 100)).")
+        raise InvalidParameterError("bounds= takes a pair for each of the two columns: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
     for column, bounds in zip_longest(call.columns, call.bounds):
         checked = aggregate.prepared(check_expression(column, schema=schema, what=call.kind), bounds)
@@ -116,7 +119,7 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
 
 
 def _plain(tree: Expression) -> Expression:
-    """Return a value column in a type that engines take: a category's number depends on other rows."""
+    """Return a value column in a type that engines take. Categories become text: their codes depend on other rows."""
     if tree.dtype == pl.Categorical:
         return apply("cast", tree, to=pl.String())
     return apply("cast", tree, to=pl.Int8()) if tree.dtype == pl.Boolean else tree
@@ -142,12 +145,12 @@ def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None
         return None
     without = [one.kind for one in aggregates if not one.has_interval()]
     if len(without) == len(aggregates):
-        raise InvalidParameterError(f"No interval is known for {' or '.join(without)}. Ask without confidence=.")
+        raise InvalidParameterError(f"No interval is known for {' or '.join(without)}. Leave out confidence=.")
     return probability_of(confidence, "confidence")
 
 
 def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list[CheckedExpression]]:
-    """Return grouping keys, checked."""
+    """Check grouping keys and return them, with their expressions."""
     listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
     schema = view.rows.schema
     checked = [check_expression(item, schema=schema, what=what) for item in listed]
@@ -155,7 +158,7 @@ def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list
     columns: list[CheckedExpression] = []
     for item in checked:
         dtype = item.dtype
-        if isinstance(dtype, pl.Categorical):  # its codes follow the data; released keys are text
+        if isinstance(dtype, pl.Categorical):  # its codes depend on the data, so released keys are text
             item, dtype = replace(item, tree=apply("cast", item.tree, to=pl.String())), pl.String()
         columns.append(item)
         if item.columns & set(view.unit):
@@ -170,20 +173,20 @@ def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list
         constant = item.columns <= set(view.session.defaults.per_unit) and bool(item.columns)
         keys.append(Key(name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant))
     if len({key.name for key in keys}) < len(keys):
-        raise InvalidParameterError("by= has two keys of the same name; give one an alias.")
+        raise InvalidParameterError("by= has two keys with the same name. Give one of them an alias.")
     return tuple(keys), columns
 
 
 def check_unit(unit: tuple[str, ...], schema: pl.Schema) -> None:
-    """Refuse unit columns that can't be told apart by their value alone: a list of categories hashes by its numbers."""
+    """Refuse unit columns whose values can't be compared by themselves, such as a list of categories."""
     for name in unit:
         if schema[name].is_nested() or schema[name] in (pl.Object, pl.Null, pl.Unknown):
             raise InvalidParameterError(
-                f"{name} says who is protected, but has the type {schema[name]}, by which units can't be told apart. "
+                f"{name} says who is protected, but units can't be told apart by values of type {schema[name]}. "
                 "Make it a number, a text or a date before .dp."
             )
 
 
 def is_integer(unit: tuple[str, ...], schema: pl.Schema) -> bool:
-    """Whether a unit is one column that is stored as 64-bit integers at most."""
+    """Return whether a unit is a row, or one column that is stored as integers of at most 64 bits."""
     return stored_as_integers(schema[unit[0]]) if len(unit) == 1 else not unit

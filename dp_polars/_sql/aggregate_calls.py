@@ -1,4 +1,4 @@
-"""A call of a private aggregate in SQL: its question and its options, which are constants."""
+"""Calls of private aggregates and choices in SQL: their columns and their options, which must be constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 _OF_CHOICES = frozenset({"candidates", "score", "k", "bounds"})
 _OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in AGGREGATES.values()))
 OWN = _OF_CHOICES | _OF_AGGREGATES
-"""The options of one aggregate or choice. All others belong to the whole query."""
+"""The options that belong to one aggregate or choice. All others belong to the whole query."""
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"}
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
@@ -29,7 +29,25 @@ Refuse = Callable[[Node, str], StatementNotAllowed]
 
 @dataclass(frozen=True)
 class Call:
-    """A private aggregate: which, of what values, under which condition; what is said of it, and of the question."""
+    """A call of a private aggregate or choice.
+
+    Attributes
+    ----------
+    name
+        Its name in SQL.
+    what
+        The aggregate, or the kind of choice.
+    values
+        The expressions that it reads.
+    where
+        The condition of its FILTER clause.
+    own
+        The options that belong to this call.
+    options
+        The options that belong to the whole query.
+    node
+        The call in the syntax tree.
+    """
 
     name: str
     what: type[Aggregate] | ChoiceKind
@@ -41,21 +59,21 @@ class Call:
 
     @property
     def spends(self) -> bool:
-        """Whether it says what it may cost."""
+        """Whether the call states a spend."""
         return any(self.options.get(name) is not None for name in _SPENDS)
 
     @property
     def chooses(self) -> bool:
-        """Whether it is a choice among candidates."""
+        """Whether the call is a choice among candidates."""
         return self.name in CHOICES
 
     def choice(self, columns: tuple[str, ...]) -> Choice:
-        """Return the choice among the values of the first column, by the sum of the second if there is one."""
+        """Return the choice among the values of the first column, scored by the sum of the second if there is one."""
         score = self.own.get("score", "rows")
         if len(columns) > 1:
             if "score" in self.own:
                 raise InvalidParameterError(
-                    f"{self.name} chooses by the sum of {columns[1]} or by score=, not by both."
+                    f"{self.name} scores candidates by the sum of {columns[1]} or by score, not by both. Leave one out."
                 )
             score = Sum.call(columns[1], bounds=self.own.get("bounds"))
         given = self.own.get("candidates")
@@ -65,31 +83,31 @@ class Call:
     def _wanted(self) -> Any:
         if self.what == "top_k":
             if self.own.get("k") is None:
-                raise InvalidParameterError("How many does dp_top_k choose? Say dp_top_k(x, 3).")
+                raise InvalidParameterError("dp_top_k needs the number of candidates to choose. Say dp_top_k(x, 3).")
             return self.own["k"]
         if self.own.get("k") is not None:
-            raise InvalidParameterError(f"{self.name} chooses one; several are chosen by dp_top_k(x, 3).")
+            raise InvalidParameterError(f"{self.name} chooses one candidate. To choose several, write dp_top_k(x, 3).")
         return 1
 
     def takes(self, option: str) -> bool:
-        """Whether this call has an option of its own by this name."""
+        """Return whether this call takes an option of its own with this name."""
         if isinstance(self.what, str):
             return option in _OF_CHOICES
         return option in _own_options(self.what)
 
     @property
     def ignores_options(self) -> bool:
-        """Whether options that were given for a whole statement may pass it by: a count has nothing to clip."""
+        """Whether options of the whole statement may have no effect on this call: a count has nothing to clip."""
         return not isinstance(self.what, str) and not self.what.bounded
 
     def asked(self, columns: tuple[str, ...]) -> AggregateCall:
-        """Return the aggregate of these columns."""
+        """Return the aggregate that this call asks for, over these columns."""
         if isinstance(self.what, str):
             raise ValueError("a choice is not an aggregate")
         own = {option: value for option, value in self.own.items() if option in _own_options(self.what)}
         bounds = own.get("bounds")
         if len(columns) > 1 and bounds is not None and not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-            raise InvalidParameterError(f"{self.name} takes bounds of both columns: bounds := ((0, 1), (0, 100)).")
+            raise InvalidParameterError(f"{self.name} takes bounds for both columns: bounds := ((0, 1), (0, 100)).")
         return self.what.call(*columns, **own)
 
 
@@ -98,7 +116,7 @@ def _own_options(aggregate: type[Aggregate]) -> frozenset[str]:
 
 
 def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) -> Call:
-    """Return the call that a function node means."""
+    """Return the call that a function node of the syntax tree stands for, or refuse it."""
 
     def refuse(at: Node, reason: str) -> StatementNotAllowed:
         return StatementNotAllowed(reason + place(at, sql))
@@ -106,8 +124,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     name = fold(node["function_name"])
     what: type[Aggregate] | ChoiceKind = CHOICES[name] if name in CHOICES else AGGREGATES[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
-        instead = "distinct units are dp_count_units(), distinct values dp_count_distinct(x)"
-        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY; {instead}.")
+        instead = "Count distinct units with dp_count_units(), and distinct values with dp_count_distinct(x)"
+        raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY. {instead}.")
     said: dict[str, Any] = {}
     positional: list[Node] = []
     for option, child in arguments(node):
@@ -117,14 +135,14 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if fold(option) == "confidence":
             raise refuse(
                 child,
-                "An answer in a SELECT is one value, so there is no place for an interval. Functions of dp.register "
-                "and df.dp have confidence; con.preview and dp-polars preview say the expected error.",
+                "An answer in a SELECT is one value, so there is no place for an interval. Use confidence with "
+                "df.dp or the functions of dp.register; con.preview and dp-polars preview show the expected error.",
             )
         known = _CHOICE_OPTIONS if isinstance(what, str) else _OPTIONS | _own_options(what)
         if fold(option) not in known:
-            raise refuse(child, f"{name} has no option {option}. There are {', '.join(sorted(known))}.")
+            raise refuse(child, f"{name} has no option {option}. Its options are {', '.join(sorted(known))}.")
         if fold(option) in said:
-            raise refuse(child, f"{name} has the option {fold(option)} twice; say it once.")
+            raise refuse(child, f"{name} has the option {fold(option)} twice. Give it once.")
         said[fold(option)] = constant_of(child, parser, parameters, refuse)
     if name in CHOICES:
         positional, wanted = _how_many(what, positional)
@@ -142,11 +160,11 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         said.setdefault("bounds", tuple(constants))
     elif constants:
         usage = _usage(name, what)
-        raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options have names: epsilon := 0.1.")
+        raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options are given by name: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])
     if name in CHOICES and said.get("bounds") is not None and len(values) < 2:
-        raise refuse(node, f"{name} has bounds of what is summed: {_usage(name, what)}.")
+        raise refuse(node, f"{name} takes bounds only for a column that it sums: {_usage(name, what)}.")
     own = {option: value for option, value in said.items() if option in OWN}
     options = {option: value for option, value in said.items() if option not in OWN}
     return Call(name, what, values, node.get("filter"), own, options, node)
@@ -167,14 +185,14 @@ def _usage(name: str, what: type[Aggregate] | ChoiceKind) -> str:
 def _values(
     name: str, what: type[Aggregate] | ChoiceKind, positional: list[Node], refuse: Refuse, node: Node
 ) -> tuple[tuple[Node, ...], list[Node]]:
-    """Return the expressions that a call is about, and what else it was given by position."""
+    """Return the expressions that a call reads, and its other positional arguments."""
     counts = not isinstance(what, str) and what.kind in ("count", "count_units")
     if counts and (not positional or positional[0]["class"] == "STAR"):
         if positional and any(positional[0].get(part) for part in _STARRED):
-            raise refuse(node, f"{name}(*) counts rows; * with a table, COLUMNS, EXCLUDE or REPLACE is not understood.")
+            raise refuse(node, f"{name}(*) counts rows. * with a table, COLUMNS, EXCLUDE or REPLACE is not supported.")
         return (), positional[1:]
     if not isinstance(what, str) and not what.columns:
-        raise refuse(node, f"{name} counts units; it takes no column. Leave units out with FILTER (WHERE ...).")
+        raise refuse(node, f"{name} counts units and takes no column. To leave out rows, write FILTER (WHERE ...).")
     chooses = isinstance(what, str)
     wanted = (2 if len(positional) > 1 else 1) if isinstance(what, str) else len(what.columns)
     unfit = ("STAR", "CONSTANT", "PARAMETER") if chooses else ("STAR",)
@@ -185,14 +203,14 @@ def _values(
 
 
 def _how_many(what: type[Aggregate] | ChoiceKind, positional: list[Node]) -> tuple[list[Node], Node | None]:
-    """Return the arguments of a choice without how many are wanted, and that: dp_top_k(x, 3, y, 0, 100)."""
+    """Return the positional arguments of a choice without the number of candidates, and that number (k of top_k)."""
     if what == "top_k" and len(positional) > 1 and positional[1]["class"] in ("CONSTANT", "PARAMETER", "CAST"):
         return [positional[0], *positional[2:]], positional[1]
     return positional, None
 
 
 def constant_of(node: Node, parser: Parser, parameters: dict[str, Any], refuse: Refuse) -> Any:
-    """Return what an option is worth; it may not depend on rows."""
+    """Return the value of an option, which must be a constant or a parameter."""
     for item in walk(node):
         kind = item["class"]
         if kind == "FUNCTION" and fold(item["function_name"]) in _CONSTANT:

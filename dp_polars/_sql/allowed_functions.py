@@ -1,6 +1,6 @@
-"""Which functions a statement may call: the private aggregates, and what DuckDB may run on public and released rows.
+"""The functions that a statement may call: private aggregates, and what DuckDB may run on public and released rows.
 
-What may be called over private rows is the list of functions in `sql.expressions`; DuckDB does not run it.
+The functions that may be called over private rows are in `expressions`. DuckDB does not run those.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ ORDINARY = _SCALARS | _words(
     current_date today current_timestamp typeof list_sort list_sum list_avg list_min list_max
     """
 )
-"""Functions that may be called where all rows are public or released: they read nothing but their arguments."""
+"""Functions that may be called where all rows are public or released. They read nothing but their arguments."""
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
-"""Table functions that read nothing."""
+"""Table functions that read nothing but their arguments."""
 
 EXPRESSIONS = frozenset(
     {
@@ -82,4 +82,4 @@ AGGREGATES: dict[str, type[Aggregate]] = {name: one for one in REGISTRY.values()
 """The private aggregates by their names in SQL."""
 
 PRIVATE = frozenset({*AGGREGATES, *CHOICES})
-"""The names of everything that asks a private question."""
+"""The SQL names of all private aggregates and choices."""

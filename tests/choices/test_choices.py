@@ -550,7 +550,7 @@ REFUSED = {
     "unknown column": (private("nothing", [1]), "nothing"),
     "no column": (private(None, [1]), "can't be"),
     "unknown option": (private("kind", KINDS, max_group=3), "Did you mean max_groups"),
-    "far option": (private("kind", KINDS, seed=3), "noisy_max has no option seed. There are by, candidates"),
+    "far option": (private("kind", KINDS, seed=3), "noisy_max has no option seed. Its options are by, candidates"),
     "k of 0": (private("kind", 0, KINDS, ask="top_k"), "k must be"),
     "k below 0": (private("kind", -1, KINDS, ask="top_k"), "k must be"),
     "a fraction for k": (private("kind", 1.5, KINDS, ask="top_k"), "k must be"),
