@@ -2,8 +2,8 @@
 
 An aggregate is one class. It declares its names in Python and SQL, the values that it reads, how a unit's extra rows
 are treated, what it needs to know about a group (`needs`), and how noisy numbers become an answer (`estimate`). It
-never sees a row or an exact number. `dp.mean`, both SQL doors and the table in `docs/aggregates.md` follow from the
-registry.
+never sees a row or an exact number. `dp.connect`, `dp.register` and the table in `docs/aggregates.md` find all
+aggregates in the registry.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Noisy(Protocol):
 class AggregateCall:
     """An aggregate as a user wrote it: `dp.count()`, `dp.sum("amount", bounds=(0, 100))` and so on.
 
-    Nothing is checked before the call meets a frame.
+    Nothing is checked until the call is used on a frame.
 
     Examples
     --------
@@ -133,13 +133,13 @@ class Aggregate:
     """
 
     kind: ClassVar[str]
-    """Its name in Python."""
+    """The name of the aggregate in Python."""
     summary: ClassVar[str]
     """What it computes, for the documentation."""
     sql_names: ClassVar[tuple[str, ...]]
-    """Its names in SQL."""
+    """Its names in SQL; `dp_` and `kind` by default."""
     columns: ClassVar[tuple[str, ...]] = ("column",)
-    """The names of its columns."""
+    """The names of the arguments that are columns."""
     bounded: ClassVar[bool] = True
     """Whether its values are clipped to bounds."""
     options: ClassVar[Mapping[str, Any]] = {}
@@ -147,11 +147,11 @@ class Aggregate:
     sql_positional: ClassVar[tuple[str, ...]] = ()
     """The options that SQL takes by position, between the columns and the bounds."""
     sql_usage: ClassVar[str | None] = None
-    """How a call looks in SQL, for messages; None: a column for each of `columns`, and bounds."""
+    """An example of a call in SQL, for messages. None stands for a call with all columns and their bounds."""
     sql_type: ClassVar[str] = "DOUBLE"
-    """The type of its answer from a function of `dp.register`."""
+    """The type that the functions of `dp.register` return."""
     takes_times: ClassVar[bool] = False
-    """Whether it takes dates and times."""
+    """Whether its columns may hold dates and times."""
     shape: ClassVar[Shape] = Shape.LINEAR
     rows_beyond_the_cap: ClassVar[RowRule] = RowRule.SCALE
     unfolds: ClassVar[Literal["rows", "columns"] | None] = None
@@ -196,7 +196,7 @@ class Aggregate:
 
     @classmethod
     def prepared(cls, checked: CheckedExpression, bounds: Bounds) -> CheckedExpression:
-        """Return the expression whose values are aggregated: the one that was given, unless a subclass changes it."""
+        """Return the expression to aggregate: the one that was given, unless a subclass transforms it."""
         return checked
 
     @classmethod
@@ -227,11 +227,11 @@ class Aggregate:
     def check_auto(cls, name: str, dtype: pl.DataType, call: AggregateCall) -> None:
         """Refuse bounds="auto" where bounds can't be estimated."""
         if dtype.is_temporal():
-            raise InvalidParameterError(f"The bounds of points in time ({name}) can't be estimated. Give them.")
+            raise InvalidParameterError(f"The bounds of dates and times ({name}) can't be estimated. Give them.")
 
     @classmethod
     def default_name(cls, columns: tuple[str, ...]) -> str:
-        """Return the name of the answer if none is given: that of the only column, else the aggregate's own."""
+        """Return the name of the answer if none is given: that of its only column, or else that of the aggregate."""
         return columns[0] if len(columns) == 1 else cls.kind
 
     # ------------------------------------------------------------------ what it needs
@@ -263,7 +263,7 @@ class Aggregate:
         return cls.shape in (Shape.LINEAR, Shape.RATIO)
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
-        """Return the columns of the answer as it stands beside other answers."""
+        """Return the columns of the answer when it stands beside other answers."""
         names = [self.name]
         if interval and self.has_interval():
             names += [f"{self.name}_low", f"{self.name}_high"]
@@ -274,14 +274,14 @@ class Aggregate:
         return self.schema(interval=interval)
 
     def estimate(self, noisy: Noisy) -> pl.Series:
-        """Return the answer of each group, made of noisy numbers only."""
+        """Return the answer of each group, computed from noisy numbers only."""
         return noisy.number()
 
-    def error_per_row(self, width: float) -> str | None:
-        """Describe the expected error, given the error of a sum of values that are `width` apart at most."""
+    def error_per_row(self, error: float) -> str | None:
+        """Describe the expected error in a group of n rows, given the expected error of its sum."""
         return None
 
     def title(self) -> str:
-        """Return the aggregate in a few words."""
+        """Return a short description of the aggregate."""
         names = " and ".join(value.name for value in self.values)
         return f"{self.kind} of {names}" if names else self.kind

@@ -20,7 +20,7 @@ from dp_polars.errors import InvalidParameterError
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMean(Mean):
-    """The geometric mean of positive values. Values below the lower bound, zero and negative ones too, count as it."""
+    """The geometric mean. Values below the lower bound, including zero and negative ones, count as the lower bound."""
 
     kind: ClassVar = "geometric_mean"
     summary: ClassVar = "geometric mean of values clipped to positive bounds"
@@ -30,7 +30,7 @@ class GeometricMean(Mean):
 
     @classmethod
     def prepared(cls, checked: CheckedExpression, bounds: Bounds) -> CheckedExpression:
-        """Return the logarithm of the values, which are clipped from below first: the logarithm of 0 is infinite."""
+        """Return the logarithms of the values, clipped to the lower bound first: the logarithm of 0 is infinite."""
         lower, _ = _positive_bounds(checked, bounds)
         number = apply("cast", checked.tree, to=pl.Float64())
         least = Constant(float(lower), pl.Float64())
@@ -49,17 +49,17 @@ class GeometricMean(Mean):
         """Return the geometric mean of each group, within the bounds."""
         return super().estimate(noisy).exp()
 
-    def error_per_row(self, width: float) -> str | None:
-        """Describe the expected error, which is a factor."""
-        return f"within a factor of exp({width:.6g} / n) for 95 % of groups of n rows, if n is not small"
+    def error_per_row(self, error: float) -> str | None:
+        """Describe the expected error, which is a factor, in a group of n rows."""
+        return f"within a factor of exp({error:.6g} / n) for 95 % of groups of n rows, if n is not small"
 
 
 def _positive_bounds(checked: CheckedExpression, bounds: Bounds) -> tuple[Fraction, Fraction]:
     GeometricMean.check_type(checked.name, checked.dtype)
     if isinstance(bounds, str):
-        raise InvalidParameterError("The bounds of a geometric mean can't be estimated. Give them.")
+        raise InvalidParameterError("The bounds of a geometric mean can't be estimated. Give them: bounds=(1, 100).")
     lower, upper = stored_bounds(bounds, checked.name, pl.Float64(), GeometricMean.kind, can_estimate=False)
-    if lower <= 0:
+    if float(lower) <= 0:  # also if it rounds to 0, which has no logarithm
         raise InvalidParameterError("geometric_mean needs bounds above 0, such as bounds=(1, 100).")
     return lower, upper
 

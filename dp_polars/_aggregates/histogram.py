@@ -59,8 +59,8 @@ class Histogram(Aggregate):
 
     @classmethod
     def check_auto(cls, name: str, dtype: pl.DataType, call: AggregateCall) -> None:
-        """Refuse bounds="auto": bins need edges that are known."""
-        raise InvalidParameterError("The bounds of a histogram can't be estimated. Give them.")
+        """Refuse bounds="auto", because the edges of bins must be known before rows are read."""
+        raise InvalidParameterError("The bounds of a histogram can't be estimated. Give them: bounds=(0, 100).")
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""
@@ -68,7 +68,7 @@ class Histogram(Aggregate):
 
     @property
     def _edge_type(self) -> pl.DataType:
-        """The type of the edges: those of an integer column may lie between integers."""
+        """The type of the edges. The edges of an integer column may lie between integers."""
         dtype = self.values[0].answer_type
         return pl.Float64() if dtype.is_integer() and any(edge.denominator > 1 for edge in self.edges) else dtype
 
@@ -83,11 +83,11 @@ class Histogram(Aggregate):
         return schema | ({"count_low": pl.Int64(), "count_high": pl.Int64()} if interval else {})
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
-        """Return the columns of the answer as it stands beside other answers: one list of bins per group."""
+        """Return the columns of the answer when it stands beside other answers: one list of bins per group."""
         return {self.name: pl.List(pl.Struct(self.unfolded_schema(interval=interval)))}
 
     def estimate(self, noisy: Noisy) -> pl.Series:
-        """Return for each group a list of its bins, with their edges and noisy counts."""
+        """Return a list of bins for each group, with their edges and noisy counts."""
         counts, error = noisy.bins()
         bins = len(self.edges) - 1
         groups = len(counts) // bins
@@ -140,7 +140,7 @@ def _edges_of(call: AggregateCall, value: Value) -> tuple[Fraction, ...]:
         raise InvalidParameterError(f"A histogram has at most {_MOST_BINS:,} bins.")
     *inner, last = edges
     compared = [Fraction(float(edge)) for edge in edges]
-    if not value.dtype.is_float():  # as integers, of which the last bin includes both edges
+    if not value.dtype.is_float():  # integers are compared, and the last bin includes both edges
         compared = [*(Fraction(math.ceil(edge)) for edge in inner), Fraction(math.floor(last) + 1)]
     if any(not a < b for a, b in pairwise(compared)):
         raise InvalidParameterError("The edges of a histogram must rise and differ. Use fewer bins.")

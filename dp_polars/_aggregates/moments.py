@@ -20,7 +20,7 @@ _MICROSECONDS_PER_DAY = 86_400_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Aggregate):
-    """The mean of a column: a noisy sum about the centre of the bounds over a noisy count."""
+    """The mean of a column: a noisy sum about the centre of the bounds, divided by a noisy count."""
 
     kind: ClassVar = "mean"
     summary: ClassVar = "mean of values clipped to bounds"
@@ -39,8 +39,8 @@ class Mean(Aggregate):
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group.
 
-        With the true mean anywhere within the bounds, the error of a noisy sum about the centre over a noisy count is
-        smallest when the sum gets 1 / (1 + (1/3)**(1/3)) of the spend, about three fifths.
+        If the true mean may lie anywhere within the bounds, the error of a noisy sum about the centre divided by a
+        noisy count is smallest when the sum gets 1 / (1 + (1/3)**(1/3)) of the spend, about three fifths.
         """
         return (
             Power(values=self.values, of="x", share=Fraction(3, 5)),
@@ -52,14 +52,14 @@ class Mean(Aggregate):
         mean = clipped_mean(noisy, self.values[0], "x") * float(self.values[0].unit)
         return mean * _MICROSECONDS_PER_DAY if self.values[0].dtype == pl.Date else mean
 
-    def error_per_row(self, width: float) -> str | None:
-        """Describe the expected error."""
-        return f"within {width:.6g} / n for 95 % of groups of n rows, if n is not small"
+    def error_per_row(self, error: float) -> str | None:
+        """Describe the expected error in a group of n rows."""
+        return f"within {error:.6g} / n for 95 % of groups of n rows, if n is not small"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Var(Aggregate):
-    """The variance of a column: the mean of the squares less the square of the mean, both about the centre."""
+    """The variance of a column: the mean of the squares minus the square of the mean, both about the centre."""
 
     kind: ClassVar = "var"
     summary: ClassVar = "variance of values clipped to bounds"
@@ -77,9 +77,9 @@ class Var(Aggregate):
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group.
 
-        By the derivatives, for values spread over the bounds, the errors of the squares, of the sum and of the count
-        weigh about 1/2, 1/2 and 1/4. The whole error is smallest when the shares go with the cube roots of their
-        squares.
+        For values that are spread over the bounds, the derivatives of the variance give the errors of the squares, of
+        the sum and of the count weights of about 1/2, 1/2 and 1/4. The total error is smallest when the shares are
+        proportional to the cube roots of the squared weights.
         """
         return (
             Power(values=self.values, of="xx", share=Fraction(8, 20)),
@@ -106,19 +106,19 @@ class Std(Var):
 
 
 def ddof_of(given: Any) -> int:
-    """Return `ddof`, checked."""
+    """Check `ddof` and return it."""
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= 1000:
         raise InvalidParameterError("ddof= takes an integer: 1 for a sample, 0 for a population.")
     return given
 
 
 def clipped_mean(noisy: Noisy, value: Value, letter: str) -> pl.Series:
-    """Return the mean of a value within its bounds, in stored units."""
+    """Return the mean of a value, clipped to its bounds, in stored units."""
     return (noisy.average(letter) + noisy.centre(letter)).clip(float(value.lower), float(value.upper))
 
 
 def covariance(noisy: Noisy, values: tuple[Value, ...], product: str, ddof: int) -> pl.Series:
-    """Return the mean of a product less the product of the means, within what the bounds allow."""
+    """Return the mean of a product minus the product of the means, clipped to what the bounds allow."""
     by_letter = dict(zip("xy", values, strict=False))
     first, second = (noisy.average(letter) for letter in product)
     largest, unit = 1.0, 1.0

@@ -1,8 +1,8 @@
 """What an aggregate needs to know about a group, before anything is said about noise.
 
 An aggregate declares its needs and the share of its spend that each should get. The compiler (`_plan/compile.py`)
-merges the needs of all aggregates of a query, decides how an engine computes them and derives their sensitivity. So the
-sensitivity belongs to the need, and an aggregate can't get it wrong.
+merges the needs of all aggregates of a query, decides how an engine computes them and derives their sensitivity. The
+sensitivity therefore belongs to the need, and an aggregate can't get it wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Product = Literal["x", "y", "xx", "xy", "yy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The number of rows that have all of these values; without values, of all rows."""
+    """The number of rows in which none of these values is null. Without values, the number of all rows."""
 
     values: tuple[Value, ...] = ()
     share: Fraction = Fraction(1)
@@ -67,7 +67,7 @@ class Distinct:
 
 @dataclass(frozen=True, kw_only=True)
 class Bins:
-    """The number of rows in each bin between rising edges; the last bin includes both of its edges."""
+    """The number of rows in each bin between rising edges. The last bin includes both of its edges."""
 
     value: Value
     edges: tuple[Fraction, ...]
@@ -76,7 +76,7 @@ class Bins:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
-    """Values at these quantiles; 0 and 1 stand for the smallest and the largest value."""
+    """Values at these quantiles. 0 and 1 stand for the smallest and the largest value."""
 
     value: Value
     targets: tuple[Fraction, ...]

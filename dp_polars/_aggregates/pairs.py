@@ -74,7 +74,7 @@ class Corr(_Spreads):
     summary: ClassVar = "correlation of two columns, over the rows that have both"
 
     def estimate(self, noisy: Noisy) -> pl.Series:
-        """Return the correlation of each group; null where a column doesn't vary."""
+        """Return the correlation of each group, or null where a column doesn't vary."""
         together, first, second = (covariance(noisy, self.values, product, 1) for product in ("xy", "xx", "yy"))
         scale = (first * second).sqrt()
         return pl.select(pl.when(scale > 0).then((together / scale).clip(-1, 1))).to_series()
@@ -82,7 +82,7 @@ class Corr(_Spreads):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRegression(_Spreads):
-    """The line that fits the second column best by the first."""
+    """The least-squares line of the second column on the first."""
 
     kind: ClassVar = "linear_regression"
     summary: ClassVar = "slope and intercept of the least-squares line"
@@ -99,7 +99,7 @@ class LinearRegression(_Spreads):
         return dict.fromkeys(REGRESSION, pl.Float64())
 
     def estimate(self, noisy: Noisy) -> pl.Series:
-        """Return slope and intercept of each group; null where x doesn't vary."""
+        """Return the slope and the intercept of each group, or null where x doesn't vary."""
         together, spread = covariance(noisy, self.values, "xy", 1), covariance(noisy, self.values, "xx", 1)
         slope = pl.select(pl.when(spread > 0).then(together / spread)).to_series()
         means = [

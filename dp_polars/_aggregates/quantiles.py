@@ -17,7 +17,7 @@ from dp_polars._numbers import Number, exact, positive
 from dp_polars.errors import InvalidParameterError
 
 _MOST_QUANTILES = 100
-_FINEST = 10**4  # quantiles are known to four digits
+_FINEST = 10**4  # quantiles have at most four digits after the decimal point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Quantile(Aggregate):
         return pl.List(one) if self.several else one
 
     def estimate(self, noisy: Noisy) -> pl.Series:
-        """Return the chosen values; several as a list in the order in which they were asked for."""
+        """Return the chosen values. Several are a list, in the order in which they were asked for."""
         columns = [noisy.chosen(quantile).alias(str(place)) for place, quantile in enumerate(self.quantiles)]
         if not self.several:
             return columns[0]
@@ -68,8 +68,8 @@ class Quantile(Aggregate):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Extreme(Quantile):
-    """A quantile with a name of its own."""
+class _FixedQuantile(Quantile):
+    """A quantile that has a name of its own, such as the median."""
 
     options: ClassVar[Mapping[str, Any]] = {}
     sql_positional: ClassVar[tuple[str, ...]] = ()
@@ -85,7 +85,7 @@ class _Extreme(Quantile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median(_Extreme):
+class Median(_FixedQuantile):
     """The median of a column."""
 
     kind: ClassVar = "median"
@@ -94,7 +94,7 @@ class Median(_Extreme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Min(_Extreme):
+class Min(_FixedQuantile):
     """A value near the smallest one."""
 
     kind: ClassVar = "min"
@@ -103,7 +103,7 @@ class Min(_Extreme):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Max(_Extreme):
+class Max(_FixedQuantile):
     """A value near the largest one."""
 
     kind: ClassVar = "max"
@@ -121,9 +121,9 @@ def _quantiles_of(given: Any) -> tuple[tuple[Fraction, ...], bool]:
     if any(not 0 <= one <= 1 for one in found):
         raise InvalidParameterError("quantile= must lie between 0 and 1.")
     if any(one.denominator > _FINEST for one in found):
-        raise InvalidParameterError(f"quantile= takes at most four digits, such as {1 / _FINEST:g}.")
+        raise InvalidParameterError(f"quantile= takes at most four digits after the point, such as {1 / _FINEST:g}.")
     if len(found) > _MOST_QUANTILES:
-        raise InvalidParameterError(f"At most {_MOST_QUANTILES} quantiles of a column are answered at once.")
+        raise InvalidParameterError(f"quantile= takes at most {_MOST_QUANTILES} quantiles at once.")
     return found, several
 
 

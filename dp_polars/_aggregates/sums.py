@@ -32,7 +32,7 @@ class Sum(Aggregate):
         """Return the aggregate that a call means, with its options checked."""
         per = call.options["per"]
         if per not in ("row", "unit"):
-            raise InvalidParameterError(f"per must be 'row' or 'unit', got {per!r}.")
+            raise InvalidParameterError(f"per= must be 'row' or 'unit', got {per!r}.")
         return cls(name=name, values=values, weight=positive(call.weight, "weight"), per=per)
 
     @classmethod
@@ -41,7 +41,7 @@ class Sum(Aggregate):
         super().check_type(name, dtype)
         if dtype.is_temporal() and dtype != pl.Duration:
             raise InvalidParameterError(
-                f"{name} has the type {dtype}. Points in time have no sum, only durations have one."
+                f"{name} has the type {dtype}. Points in time have no sum; only durations can be added up."
             )
 
     @classmethod
@@ -50,7 +50,7 @@ class Sum(Aggregate):
         super().check_auto(name, dtype, call)
         if call.options["per"] == "unit":
             raise InvalidParameterError(
-                "bounds='auto' looks at rows, but per='unit' clips the total of each unit. Give the bounds."
+                "bounds='auto' estimates bounds of rows, but per='unit' clips the total of each unit. Give the bounds."
             )
 
     @property

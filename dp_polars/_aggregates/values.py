@@ -20,7 +20,7 @@ Bounds = tuple[Any, Any] | Literal["auto"] | None
 """The smallest and the largest value that counts: numbers, or what the column holds (dates, times, decimals)."""
 
 AUTO_RANGE = (-(10**12), 10**12)
-"""Where bounds are looked for when they are estimated."""
+"""The range in which bounds are looked for when they are estimated."""
 
 _LARGEST_BOUND = {True: Fraction(2**62), False: Fraction(10**15)}  # for times and decimals, and for plain numbers
 _EXAMPLES = {
@@ -100,7 +100,7 @@ def is_number(dtype: pl.DataType) -> bool:
 def stored_bounds(
     given: Any, name: str, dtype: pl.DataType, kind: str, *, can_estimate: bool
 ) -> tuple[Fraction, Fraction]:
-    """Return the bounds of a column as stored numbers, or explain what bounds are for."""
+    """Return the bounds of a column as stored numbers, or raise an error that explains what bounds are for."""
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
         estimate = (
@@ -122,7 +122,8 @@ def stored_bounds(
     largest = max(abs(lower), abs(upper))
     if not Fraction(1, 10**100) < largest <= _LARGEST_BOUND[not dtype.is_float() and not dtype.is_integer()]:
         raise InvalidParameterError(
-            "bounds= must lie within -1e15 and 1e15, and must not both be that close to 0.", code="invalid-bounds"
+            "bounds= must lie between -1e15 and 1e15, and at least one of them must be further from 0 than 1e-100.",
+            code="invalid-bounds",
         )
     return lower, upper
 

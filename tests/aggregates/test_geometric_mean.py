@@ -1,6 +1,7 @@
 """The geometric mean: right through every door, whatever the type, and never beyond its bounds."""
 
 import math
+from decimal import Decimal
 
 import polars as pl
 import pytest
@@ -38,6 +39,7 @@ def test_it_equals_the_plain_geometric_mean_of_clipped_values(door, by, column):
         ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (0, 5)}, "bounds above 0"),
         ({"bounds": (-1, 5)}, "bounds above 0"),
+        ({"bounds": (Decimal("1e-400"), 5)}, "bounds above 0"),
         ({"column": "region"}, "needs integers, floats or decimals"),
     ],
 )
