@@ -24,7 +24,7 @@ from dp_polars.errors import InvalidParameterError
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-_FEW = 20  # rows that consist of names only and are also compared position by position
+_FEW = 20  # if an answer consists of names only, this many of its rows are also compared by position
 _MOST_COLUMNS = 100_000
 
 
@@ -123,8 +123,8 @@ def _leaves(answer: Any, place: str) -> Iterator[tuple[str, Any]]:
             for name, value in answer.items():
                 yield from _leaves(value, f"{place}.{name}")
         case list() | tuple() | np.ndarray():
-            for number_, value in enumerate(answer):
-                yield from _leaves(value, f"{place}[{number_}]")
+            for index, value in enumerate(answer):
+                yield from _leaves(value, f"{place}[{index}]")
         case _ if hasattr(answer, "distribution") and hasattr(answer, "size"):  # synthetic rows
             yield from _cells(answer.distribution, f"{place}.distribution")
             yield f"{place}.size", float(answer.size)

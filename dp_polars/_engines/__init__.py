@@ -8,8 +8,8 @@
 - `polars/`: the Polars engine;
 - `duckdb/`: DuckDB tables as sources of rows, which the Polars engine reads.
 
-To add an engine, write a folder with a `Source` for its rows and a class that follows `base.Engine`, and add the class
-to `registry.ENGINES`. If it holds rows in memory, `bounding` does the aggregation.
+To add an engine, write a folder with a `Source` for its rows and a class that follows `base.Engine`, and add an
+instance to `registry.ENGINES`. If it holds rows in memory, `bounding` does the aggregation.
 
 May import: `_expressions`, `_sampling`, `errors`.
 Never: front ends and features (`_frame`, `_sql`, `_choices`, ...), plans, releases or sessions. Planning imports

@@ -52,10 +52,10 @@ def from_series(series: pl.Series) -> Constant:
 
 def _stored(series: pl.Series) -> list[Any]:
     dtype, kind = series.dtype, kind_of(series.dtype)
-    if kind == "other" or kind in ("list", "array", "struct"):
+    if kind in ("other", "list", "array", "struct"):
         raise Refused(f"a constant of the type {dtype}", _UNKNOWN)
     if isinstance(dtype, pl.Decimal):
-        found = [None if one is None else int(one.scaleb(dtype.scale)) for one in _exactly(series.to_list())]
+        found = [None if one is None else _scaled(one, dtype.scale) for one in series.to_list()]
     elif kind in STORED:
         found = series.to_physical().to_list()
     elif kind in ("categorical", "enum"):
@@ -67,22 +67,13 @@ def _stored(series: pl.Series) -> list[Any]:
     return found
 
 
-def _exactly(values: list[Any]) -> list[Any]:
-    """Return decimals that can be scaled without rounding. Python's own arithmetic keeps only 28 digits."""
-    return [None if one is None else _Digits(one) for one in values]
-
-
-class _Digits:
-    def __init__(self, value: Decimal) -> None:
-        self._value = value
-
-    def scaleb(self, scale: int) -> int:
-        """Return the number times 10**scale, exactly."""
-        sign, digits, exponent = self._value.as_tuple()
-        whole = int("".join(map(str, digits)) or "0")
-        if not isinstance(exponent, int) or exponent + scale < 0:
-            raise Refused("a decimal", _UNKNOWN)
-        return int((-1 if sign else 1) * whole * 10 ** (exponent + scale))
+def _scaled(value: Decimal, scale: int) -> int:
+    """Return a decimal times 10**scale exactly. `Decimal.scaleb` would round to 28 digits."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent + scale < 0:
+        raise Refused("a decimal", _UNKNOWN)
+    unsigned = int("".join(map(str, digits)) or "0") * int(10 ** (exponent + scale))
+    return -unsigned if sign else unsigned
 
 
 def _plain(dtype: pl.DataType) -> pl.DataType:
@@ -104,7 +95,7 @@ def _single(value: Any) -> Constant:
             return Constant(value, pl.String())
         case Decimal():
             scale = max(0, -int(value.as_tuple().exponent))
-            return Constant(_Digits(value).scaleb(scale), pl.Decimal(MOST_DIGITS, scale))
+            return Constant(_scaled(value, scale), pl.Decimal(MOST_DIGITS, scale))
         case datetime.datetime():
             if value.tzinfo is not None:
                 return from_series(pl.Series([value]))
@@ -137,8 +128,8 @@ def _listed(values: Sequence[Any]) -> Constant:
     types = {one.dtype for one in found if one.dtype != pl.Null()}
     if not types:
         return Constant(tuple(one.value for one in found), pl.List(pl.Null()))
-    if types <= {pl.Int64(), pl.Float64()} and len(types) == 2:
-        return Constant(tuple(None if one.value is None else one.value for one in found), pl.List(pl.Float64()))
+    if types == {pl.Int64(), pl.Float64()}:
+        types = {pl.Float64()}
     if len(types) > 1:
         raise Refused("a list of constants", _MIXED)
     return Constant(tuple(one.value for one in found), pl.List(types.pop()))

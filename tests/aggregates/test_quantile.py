@@ -178,7 +178,7 @@ def test_every_door_plans_and_charges_the_same(by):
 )
 def test_every_door_refuses_alike(closed, words, message):
     if isinstance(words.get("quantile"), list) and isinstance(closed, Functions):
-        message = "answers one quantile"
+        message = "returns one quantile"
     refused(closed, message, "quantile", **{"column": "x", "quantile": 0.5, "bounds": (0, 25), "epsilon": 1, **words})
 
 

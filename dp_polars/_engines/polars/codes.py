@@ -233,11 +233,11 @@ def _learned(
     found: dict[str, list[pl.Series]] = {
         name: [frame.select(_plain(pl.col(name), schema[name])).clear().collect().to_series()] for name in names
     }
-    looked = frame.select(
+    values_and_hashes = frame.select(
         *(_plain(pl.col(name), schema[name]) for name in names),
         *(hashed(name, schema[name], salts) for name in names),
     )
-    for batch in batches(looked):
+    for batch in batches(values_and_hashes):
         for name in names:
             first = tables[name].add(batch[hash_name(name)].to_numpy())
             if len(first):
@@ -279,7 +279,7 @@ def hashed_for_parts(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
 
 
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """Return a column as 64-bit integers that sort like its values, or None if its type is not stored so."""
+    """Return a column as 64-bit integers that sort like its values, or None if its type is not stored as integers."""
     if not stored_as_integers(dtype):
         return None
     if dtype == pl.UInt64:
@@ -293,13 +293,13 @@ def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple
         return {}
     schema = frame.collect_schema()
     forms = {name: integer_form(pl.col(name), schema[name]) for name in names}
-    looks = [
-        look.alias(f"{name}_{kind}")
+    extremes = [
+        extreme.alias(f"{name}_{kind}")
         for name, form in forms.items()
         if form is not None
-        for kind, look in (("low", form.min()), ("high", form.max()))
+        for kind, extreme in (("low", form.min()), ("high", form.max()))
     ]
-    row = collect(frame.select(looks)).row(0, named=True)
+    row = collect(frame.select(extremes)).row(0, named=True)
     return {name: (row[f"{name}_low"] or 0, row[f"{name}_high"] or 0) for name in names}
 
 
@@ -320,7 +320,10 @@ def _owned(values: pl.Series) -> pl.Series:
 
 
 def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:
-    """Return one number per row for the codes of several columns, and a mask of the rows that have all (None: all)."""
+    """Combine the codes of several columns into one number per row.
+
+    Also return a mask of the rows that have a code in every column, or None if all rows have.
+    """
     total = np.zeros(batch.height, np.int64)
     valid: Any = None
     for place, code in enumerate(codes):
