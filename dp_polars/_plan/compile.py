@@ -38,10 +38,10 @@ _FREE = 1 << 61  # unit totals are clipped instead of rows; this only keeps thei
 
 
 def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Pieces:
-    """Return the lanes and pieces of a query; unless it `scales`, rows beyond a cap are left out, not scaled down."""
+    """Compile a query. Unless `scales` is set, rows beyond a cap are left out instead of scaled down."""
     build = Building(query, bounds, terms, form, scales)
     whole = sum((one.weight for one in query.aggregates), Fraction(0))
-    # Values first, so that counts of rows find a lane to share.
+    # Aggregates with values come first, so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
     made: dict[int, Made] = {}
     for i in order:
@@ -65,7 +65,7 @@ def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales:
 
 
 def _units(build: Building, counted: str | None) -> str:
-    """Ask for the number of units of each group, over the rows that the counted piece counts."""
+    """Ask for the number of units in each group, over the same rows that the statistic `counted` counts."""
     own = {*build.pieces[counted].columns, counted} if counted is not None else set()
     for lane, known in enumerate(build.lanes):
         for one in known.sums:
@@ -108,7 +108,7 @@ def _compiled_need(build: Building, need: Need, cap: RowCap, weight: Fraction) -
 
 
 def _value_on_basis(build: Building, needs: Sequence[Need]) -> Value | None:
-    """Return the value whose basis sums give all of an aggregate's needs; None if there is no such value."""
+    """Return the value whose basis sums give all of an aggregate's needs, or None if there is none."""
     if build.form != "basis":
         return None
     if all(isinstance(need, Rows | Power) for need in needs):
@@ -122,7 +122,7 @@ def _value_on_basis(build: Building, needs: Sequence[Need]) -> Value | None:
 
 
 def _rows(build: Building, values: tuple[Value, ...], cap: RowCap, weight: Fraction) -> str:
-    """Count rows: of a lane of values where they have bounds, else those with a value, or all of them."""
+    """Count rows: all of them, or those with a value. Values with bounds are counted in the lane that sums them."""
     everyone = False
     if not values:
         lane = _lane_of_all_rows(build)
@@ -142,12 +142,12 @@ def _lane_of_all_rows(build: Building) -> int:
 
 
 def _is_shared(build: Building) -> bool:
-    """Whether the lane in which all rows are counted has values, too."""
+    """Tell whether the lane in which all rows are counted has values, too."""
     return bool(build.lanes[_lane_of_all_rows(build)].columns)
 
 
 def _power(build: Building, need: Power, cap: RowCap, weight: Fraction) -> str:
-    """Sum a product of values about the middle of its range."""
+    """Sum a product of values, measured from the middle of its range."""
     lane = value_lane(build, need.values, cap)
     grids = dict(zip("xy", build.grids[lane], strict=False))
     low, high, centre = _range_of_product([grids[letter] for letter in need.of])
@@ -161,7 +161,7 @@ def _power(build: Building, need: Power, cap: RowCap, weight: Fraction) -> str:
 
 
 def _total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Sum a value: about its middle beside a count if those are there anyway, else from 0."""
+    """Sum a value: from its centre, beside a count, if another aggregate needs these anyway, and from 0 otherwise."""
     lane = value_lane(build, (value,), cap)
     grid = build.grids[lane][0]
     if degree_of(build, value) and grid.offset:
@@ -190,7 +190,7 @@ def _capped(one: Sum, cap: RowCap, scaling: Scaling) -> Sum:
 
 
 def _unit_total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
-    """Sum a value whose total is clipped once for each unit."""
+    """Sum a value, where the total of each unit in a group is clipped instead of its rows."""
     grid = grid_of(value, 1, centred=False)
     column = replace(column_of(build.place(value), value, grid), low=-_FREE, high=_FREE)
     lane = build.lane(("totals", value.expression, value.bounds), (column,), (grid,))
@@ -275,14 +275,14 @@ def _bins(build: Building, need: Bins, cap: RowCap, weight: Fraction) -> str:
 
 
 def _choices(build: Building, need: Quantiles, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Choose values at quantiles. Several share one descent, and every level of it is paid for."""
+    """Choose values at quantiles. Several quantiles share one descent, and each level of it has its price."""
     lane = value_lane(build, (need.value,), cap)
     name = f"values{lane}"
     build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
     targets = need.targets
     levels = len(targets).bit_length()
-    # Replacing a unit's rows moves a score by 1 (for a quantile: q and 1 - q together) or 2 (for an extreme), where
-    # adding rows moves it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice as much.
+    # Replacing a unit's rows moves a score by 1 for a quantile (q and 1 - q together) and by 2 for an extreme, while
+    # adding rows moves it by max(q, 1 - q) or 1. Other levels have other targets: at most twice as much.
     alone = len(targets) == 1 and targets[0] not in (0, 1)
     replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
     pure, squared = choice_prices(build.bounds, build.terms, replacement)
@@ -305,7 +305,7 @@ def _choices(build: Building, need: Quantiles, cap: RowCap, weight: Fraction) ->
 
 @dataclass
 class Building:
-    """The lanes and pieces of a query as far as they are made. Aggregates of the same value share a lane."""
+    """The lanes and statistics of a query that have been compiled so far. Aggregates of the same value share a lane."""
 
     query: Query
     bounds: Bounds
@@ -319,18 +319,18 @@ class Building:
     pieces: dict[str, Piece] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # In the order of the aggregates, whatever is made of them: plans of the same query agree on places.
+        # Columns keep the order of the aggregates, so that all plans of the same query agree on their places.
         for one in self.query.aggregates:
             for value in one.values:
                 if value.expression not in {known.expression for known in self.columns}:
                     self.columns.append(value)
 
     def place(self, value: Value) -> int:
-        """Return the place of a value column."""
+        """Return the place of a value among the columns."""
         return [known.expression for known in self.columns].index(value.expression)
 
     def lane(self, key: object, columns: tuple[ValueColumn, ...], grids: tuple[Grid, ...]) -> int:
-        """Return the lane of a key."""
+        """Return the lane with this key, and create it if there is none."""
         if key not in self.places:
             self.places[key] = len(self.lanes)
             self.lanes.append(Lane(columns=columns))
@@ -338,21 +338,21 @@ class Building:
         return self.places[key]
 
     def sum(self, lane: int, one: Sum) -> str:
-        """Ask a lane for a sum and return its name."""
+        """Add a sum to a lane and return its name."""
         named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
         known = self.lanes[lane]
         if named not in known.sums:
             if named.name in {other.name for other in known.sums}:
-                raise ValueError("two sums of one name")
+                raise ValueError("two different sums have the same name")
             everyone = known.everyone or one.everyone
             self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
         return named.name
 
     def noisy(self, piece: Piece) -> str:
-        """Ask for noise on a piece; its parts of the spend add up."""
+        """Ask for noise on a statistic and return its name. Its shares of the spend add up."""
         known = self.pieces.get(piece.name)
         if known is not None and replace(known, weight=piece.weight) != piece:
-            raise ValueError("two pieces of one name")
+            raise ValueError("two different statistics have the same name")
         weight = piece.weight if known is None else known.weight + piece.weight
         self.pieces[piece.name] = replace(piece, weight=weight)
         return piece.name
@@ -368,17 +368,17 @@ def _name(one: Sum, lane: int) -> str:
 
 
 def shares_rows(lane: Lane) -> bool:
-    """Whether rows without a value may take part in a lane too, so that all rows can be counted there."""
+    """Tell whether a lane can also hold rows without a value, so that all rows can be counted there."""
     return not lane.columns or (len(lane.columns) == 1 and lane.columns[0].kind == "number" and clips_rows(lane))
 
 
 def clips_rows(lane: Lane) -> bool:
-    """Whether a lane's values are clipped row by row, not in total."""
+    """Tell whether the values of a lane are clipped row by row instead of in total."""
     return not any(one.clip for one in lane.sums)
 
 
 def lane_of_expression(build: Building, value: Value) -> int:
-    """Return a lane whose rows are those with this value: one that is there, or one of its own."""
+    """Return a lane whose rows are those where this value is not null, and create it if there is none."""
     for lane, known in enumerate(build.lanes):
         if len(known.columns) != 1 or known.columns[0].kind not in ("number", "presence") or not clips_rows(known):
             continue
@@ -391,7 +391,7 @@ def lane_of_expression(build: Building, value: Value) -> int:
 def noisy_sum(
     build: Building, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
 ) -> Piece:
-    """Return a sum of rows that lie in [low, high] steps, which gets noise."""
+    """Return a sum that gets noise. Each row adds between `low` and `high` steps to it."""
     sensitivity = sensitivity_of(build.bounds, build.terms, cap.max_rows, low, high)
     return Piece(
         name=name, source="sum", what=what, weight=weight, grid=grid, max_rows=cap.max_rows, sensitivity=sensitivity
@@ -399,7 +399,7 @@ def noisy_sum(
 
 
 def value_lane(build: Building, values: Sequence[Value], cap: RowCap) -> int:
-    """Return the lane of values on their grids, counted from the middle of their bounds."""
+    """Return the lane of values on their grids, measured from the middle of their bounds."""
     key = ("values", *((value.expression, value.bounds) for value in values))
     if key in build.places:
         return build.places[key]
@@ -435,6 +435,6 @@ def degree_of(build: Building, value: Value) -> int:
 
 
 def column_of(place: int, value: Value, grid: Grid) -> ValueColumn:
-    """Return a value column on its grid."""
+    """Return the column of a value on its grid."""
     offset = int(grid.offset) if value.integers else float(grid.offset)
     return ValueColumn(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)

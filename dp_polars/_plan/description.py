@@ -1,4 +1,4 @@
-"""How a plan reads: from who is protected to what will be left."""
+"""The table that a plan prints, from who is protected to the expected error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": 
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return what a plan does, from the unit to the noise and its price."""
+    """Return the rows of a plan's table."""
     query, terms, bounds = plan.query, plan.terms, plan.bounds
     rows = [
         ("query", query.title() + steps_text(query.steps)),
@@ -65,15 +65,15 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _in_rows(plan: Plan) -> int:
-    """Return the threshold of a noisy count, in rows or units: the sums of a basis count each row as many steps."""
+    """Return the threshold of a noisy count in rows or units. In the sums of a basis, a row counts many steps."""
     found = plan.discovery
     if found is None or found.threshold is None or found.counted is None:
-        raise ValueError("no threshold on a count")
+        raise ValueError("this plan has no threshold on a count")
     return math.ceil(found.threshold / plan.part(found.counted).piece.whole)
 
 
 def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]:
-    """Return what is known of an error that depends on the rows of a group: in ranks, or over their number."""
+    """Return what is known about an error that depends on the rows of a group, as a rank or divided by their number."""
     name = f"expected error of {made.aggregate.name}" if several else "expected error"
     if "values" in made.pieces and plan.parts:
         part = plan.part(made.pieces["values"])
@@ -98,13 +98,13 @@ def _cap(made: Made) -> str:
 
 
 def _price_of(plan: Plan, times: int) -> str:
-    """Return what so many estimates cost, in words."""
+    """Return the fraction of the spend that this many estimates cost, in words."""
     parts = [one.part for one in (*plan.estimates, *(estimate for estimate, _ in plan.estimated))]
     return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
 
 
 def bounds_texts(made: Made, plan: Plan) -> list[str]:
-    """Return the bounds of an aggregate's values, in words."""
+    """Return the bounds of each value of an aggregate, in words."""
     one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
     found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
     per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
@@ -122,7 +122,7 @@ def bounds_texts(made: Made, plan: Plan) -> list[str]:
 
 
 def shown(value: Value, end: int) -> str:
-    """Return a bound of a value as people write it."""
+    """Return the lower (0) or upper (1) bound of a value, as people write it."""
     number = (value.lower, value.upper)[end]
     if isinstance(value.dtype, pl.Decimal):
         return f"{float(number / 10**value.dtype.scale):g}"

@@ -1,4 +1,4 @@
-"""From noisy numbers to the frame that a user gets. This is post-processing: it sees only what is released."""
+"""Turn noisy numbers into the frame that a user gets. This is post-processing: it only sees what is released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dp_polars._release.noisy_numbers import NoisyNumbers, as_answer
 
 
 def result_schema(plan: Plan) -> dict[str, pl.DataType]:
-    """Return the names and types of the released frame, which are known before it exists."""
+    """Return the names and types of the released frame, which the plan decides."""
     query = plan.query
     schema: dict[str, pl.DataType] = {key.name: key.dtype for key in query.keys}
     if query.rollup:
@@ -43,7 +43,7 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 
 def _answers(noisy: pl.DataFrame, made: Made, plan: Plan) -> dict[str, pl.Series]:
-    """Return the answer of an aggregate by its name, with its interval if there is one."""
+    """Return the answer of an aggregate, and the ends of its interval if one is wanted, by column name."""
     one, query = made.aggregate, plan.query
     numbers = NoisyNumbers(noisy, made, plan, {})
     found = [as_answer(one.estimate(numbers), one.answer_type)]

@@ -1,4 +1,4 @@
-"""Noise on exact aggregates: the one step between what is private and what is released."""
+"""Add noise to exact aggregates. This is the step between what is private and what is released."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Numbers = NDArray[np.int64]
 
 
 def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFrame:
-    """Return the key columns and the noisy parts; of discovered groups, those that may be shown.
+    """Return the key columns and a column for each noisy statistic. Of discovered groups, only some are shown.
 
-    `exact` must have been bounded as the plan says. What the plan has no noise for is dropped here. A part with
-    several numbers for a group (bins, quantiles) is a list.
+    `exact` must have been bounded as the plan says. Columns that the plan has no noise for are dropped here. A
+    statistic with several numbers for each group (a basis, bins, quantiles) becomes a list or an array.
     """
     keys = [f"key{i}" for i in range(len(plan.query.keys))]
     if plan.query.rollup:
@@ -44,7 +44,7 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
 
 
 def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSource) -> pl.DataFrame:
-    """Return the noisy parts of a table and its totals, made to agree; `level` says how many keys a row is for."""
+    """Return the noisy statistics of a table and its totals, which agree. `level` is the number of keys of a row."""
     parents, rows = tree_of(keys, exact.groups)
     shown = {name for made in plan.made if made.aggregate.shape is Shape.LINEAR for name in made.pieces.values()}
     columns = []
@@ -52,7 +52,7 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
         if part.piece.level == len(keys):
             levels = level_parts(plan, part.name)
             variances = [own.noise.deviation**2 for own in levels]
-            # Sums of whole numbers are shown as such, and must agree as such.
+            # Sums of whole numbers are shown as whole numbers, so they have to agree after rounding.
             whole = 1 << max(0, -part.grid.exponent) if part.name in shown and _whole(part, plan) else 1
             sums = []
             for name in part.piece.columns or (part.name,):
@@ -64,19 +64,19 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
 
 
 def _whole(part: Part, plan: Plan) -> bool:
-    """Whether the sums of a part are of whole numbers."""
+    """Tell whether a measurement is a sum of whole numbers."""
     made = next(made for made in plan.made if part.name in made.pieces.values())
     return part.piece.source == "sum" and all(value.integers for value in made.aggregate.values)
 
 
 def _choices(plan: Plan) -> list[tuple[Part, str]]:
-    """Return the parts that are choices, each once, with the name of their cells."""
+    """Return the measurements that are choices, each with the name of its cells."""
     cells = {made.pieces["values"]: made.pieces["cells"] for made in plan.made if "values" in made.pieces}
     return [(part, cells[part.name]) for part in plan.parts if part.noise is None]
 
 
 def _vector(exact: Exact, part: Part) -> Numbers:
-    """Return the exact numbers of a part: one for each group, or for each group and bin or sum of a basis."""
+    """Return the exact numbers of a statistic: one per group, or one per group and bin, or per group and basis sum."""
     if part.piece.source == "sum":
         return exact.groups[part.name].to_numpy()
     if part.piece.source == "basis":
@@ -91,13 +91,13 @@ def _vector(exact: Exact, part: Part) -> Numbers:
 
 def _noisy(values: Numbers, part: Part, source: BitSource) -> Any:
     if part.noise is None:
-        raise ValueError("a part without noise")
+        raise ValueError("a choice has no noise")
     draw = discrete_laplace if part.noise.mechanism == "laplace" else discrete_gaussian
     return add_saturating(values.ravel(), draw(part.noise.parameter, values.size, source)).reshape(values.shape)
 
 
 def _shown(exact: Exact, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> NDArray[Any]:
-    """Return which discovered groups may be shown; a group without a kept unit never is."""
+    """Return which discovered groups are shown. A group in which no unit is left after bounding is never shown."""
     if plan.discovery is None:
         raise ValueError("a plan with public keys shows every group")
     units = exact.groups[plan.units].to_numpy()
@@ -105,6 +105,6 @@ def _shown(exact: Exact, noisy: pl.DataFrame, plan: Plan, source: BitSource) -> 
         return apply_rule(plan.discovery.rule, units, plan.query.min_units, source)
     column = noisy[plan.discovery.counted or ""]
     counted = column.to_numpy()
-    if counted.ndim == 2:  # the sums of a basis, as Python's integers: they never wrap
+    if counted.ndim == 2:  # the sums of a basis are added as Python integers, which never overflow
         counted = counted.astype(object).sum(axis=1)
     return (counted >= plan.discovery.threshold) & (units > 0)

@@ -1,7 +1,7 @@
-"""The noisy numbers of one aggregate, as its `estimate` sees them, whichever statistics they were measured by.
+"""The noisy numbers that the `estimate` method of an aggregate uses, in whichever form they were measured.
 
 Means and variances are measured in one of two forms: by the sums of a basis of polynomials, all with the same Laplace
-noise, or by a sum about the centre, a sum of squares and a count, each with its own noise. Both look alike here.
+noise, or by a centred sum, a sum of squares and a count, each with its own noise. An aggregate sees no difference.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NoisyNumbers:
-    """The noisy statistics of one aggregate; `shift` moves each of them by so many times its error.
+    """The noisy statistics of one aggregate. `shift` moves each of them by a multiple of its error.
 
-    What `dp_polars._aggregates.base.Noisy` promises. It holds nothing that isn't released.
+    This implements `dp_polars._aggregates.base.Noisy`. It holds nothing but what is released.
     """
 
     frame: pl.DataFrame
@@ -35,11 +35,11 @@ class NoisyNumbers:
     plan: Plan
     shift: dict[str, int]
     confidence: float = 0.5
-    """With this confidence the noise of each statistic stays within the error that `shift` counts in."""
+    """The confidence of the error that `shift` multiplies."""
 
     @property
     def interval(self) -> float | None:
-        """The confidence of the interval that was asked for."""
+        """The confidence of the interval, or None if none is wanted."""
         return self.plan.query.interval
 
     @property
@@ -48,9 +48,9 @@ class NoisyNumbers:
         return self.plan.query.nonnegative
 
     def corners(self, confidence: float) -> list[NoisyNumbers]:
-        """Return the numbers with every noise at either end of its interval, all together with this confidence.
+        """Return the numbers for each combination of interval ends, so that all intervals hold with this confidence.
 
-        The noises are independent, so each stays within its own interval with the confidence's root.
+        The noise of each of k statistics is independent, so each interval gets the k-th root of the confidence.
         """
         names = self._statistics()
         each = confidence ** (1 / len(names))
@@ -74,7 +74,7 @@ class NoisyNumbers:
     # ------------------------------------------------------------------ linear aggregates
 
     def number(self) -> pl.Series:
-        """Return the only statistic, in the type of the answer."""
+        """Return the only statistic of the aggregate, in the type of the answer."""
         (role,) = self.made.pieces
         part = self._part(role)
         return in_units(self.frame[part.name], part, self.made.aggregate.answer_type, self._off(role, part))
@@ -90,7 +90,7 @@ class NoisyNumbers:
         return pl.Series(self._sum("x") + self.centre("x") * self._rows(), dtype=pl.Float64)
 
     def _is_single(self) -> bool:
-        """Whether the answer is one noisy number, not a function of several."""
+        """Tell whether the answer is one noisy number instead of a function of several."""
         return len(self.made.pieces) == 1 and "basis" not in self.made.pieces
 
     # ------------------------------------------------------------------ means and products
@@ -113,7 +113,7 @@ class NoisyNumbers:
             return pl.Series(found + self.centre(product) if len(product) > 1 else found, dtype=pl.Float64)
         sums, grid = self._basis(), self._part("basis").grid
         step, width = float(grid.step), grid.high - grid.low
-        place = np.clip(self._first(sums) / rows, 0, 1)  # between the bounds, from 0 to 1
+        place = np.clip(self._first(sums) / rows, 0, 1)  # the place of the mean between the bounds, from 0 to 1
         if product == "x":
             return pl.Series((width * place + grid.low) * step, dtype=pl.Float64)
         squares = width**2 * (sums[2] / rows) + 2 * grid.low * width * place + grid.low**2
@@ -125,7 +125,7 @@ class NoisyNumbers:
         return float(self._part(role).grid.offset)
 
     def _sum(self, product: str) -> Floats:
-        """Return a noisy sum about the centre."""
+        """Return the noisy sum of a product of values, measured from its centre."""
         if "basis" not in self.made.pieces:
             return self._floats(product) * float(self._part(product).grid.step)
         sums, grid = self._basis(), self._part("basis").grid
@@ -138,7 +138,7 @@ class NoisyNumbers:
         return self.frame[part.name].to_numpy().astype(np.float64) + self._off(role, part)
 
     def _basis(self) -> list[Floats]:
-        """Return the sums of C(d, i) t**i (1 - t)**(d - i), with t the place of a value between its bounds."""
+        """Return the sums of C(d, i) t**i (1 - t)**(d - i), where t in [0, 1] is the place of a value in its bounds."""
         part = self._part("basis")
         shape = (self.frame.height, len(part.piece.columns))
         table = self.frame[part.name].to_numpy().reshape(shape).astype(np.float64) / float(part.piece.whole)
@@ -147,7 +147,7 @@ class NoisyNumbers:
 
     @staticmethod
     def _first(sums: list[Floats]) -> Floats:
-        """Return the sum of t."""
+        """Return the sum of all t, the places of the values in their bounds, from the sums of a basis."""
         degree = len(sums) - 1
         total: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
         return total
@@ -169,9 +169,9 @@ class NoisyNumbers:
 
 
 def in_units(steps: pl.Series, part: Part, dtype: pl.DataType, off: int = 0) -> pl.Series:
-    """Return numbers of grid steps, each moved by `off`, as values of a type.
+    """Convert numbers of grid steps, each moved by `off`, to values of a type.
 
-    Where steps are finer than integers, the answer is rounded; a moved one is rounded away from the middle.
+    If steps are finer than integers, the answer is rounded: to the nearest integer, or outwards if `off` moves it.
     """
     grid = part.grid
     if dtype.is_float():
@@ -185,7 +185,7 @@ def in_units(steps: pl.Series, part: Part, dtype: pl.DataType, off: int = 0) -> 
 
 
 def as_answer(numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return stored numbers as values of a type, such as a time or a decimal."""
+    """Convert stored numbers to values of a type, such as a time or a decimal."""
     if numbers.dtype == dtype or dtype.is_float() or dtype.is_nested():
         return numbers
     if numbers.dtype.is_float():

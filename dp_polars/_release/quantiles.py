@@ -1,15 +1,16 @@
-"""Values at quantiles, chosen by the exponential mechanism; several of them in one descent.
+"""Choose values at quantiles by the exponential mechanism. Several quantiles are chosen in one descent of a tree.
 
-What one unit can change: its rows are cells of its groups, at most `max_rows` in each. One quantile q of a group is
-chosen with scores -|(1 - q) below - q above|. Several are chosen in the order of a binary tree: the middle one first,
-then those below it among the values up to it, those above among the values from it on. On one level a row is in one
-part only (of equal values at the border each side gets a half, rounded so that one more row adds one to one side), so
-the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never
-cross.
+What one unit can change: it has at most `max_rows` rows in each of its groups. One quantile q of a group is chosen with
+the scores -|(1 - q) below - q above|, where `below` and `above` count the rows on either side of a candidate. Several
+quantiles are chosen in the order of a binary tree: the middle one first, then those below it among the values up to it,
+and those above it among the values from it on. On one level of the tree, a row belongs to one side only. Values equal
+to the border are split in halves, rounded so that one more row adds one to one side. So the scores of a whole level
+move no further than those of a single choice, and a level costs as much as one choice. The answers are always in rising
+order.
 
-The least value is aimed at a little inside: scores -|below - min(above, t)|, because every candidate below all values
-has the same rank, and most candidates may lie there. So t grows with their number: (2 max_rows / epsilon)(ln n + 5), 38
-rows at epsilon 1 for floats. The largest likewise.
+The smallest value is chosen with the scores -|below - min(above, t)|, which aim up to t rows inside. All candidates
+below all values have the same rank, and most candidates may lie there, so t grows with the number n of candidates:
+t = (2 max_rows / epsilon)(ln n + 5), which is 38 rows for floats at epsilon 1. The largest value is chosen likewise.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ Numbers = NDArray[np.int64]
 
 
 def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> Any:
-    """Return a value for each of the groups named by `rows` and each target of a piece, as steps of its grid."""
+    """Choose a value for each target in each of the groups `rows`, and return them in steps of the grid."""
     group = cells["group"].to_numpy()
-    # One more cell that belongs to nobody, so that there is one: whether anyone has a value must not be an error.
+    # An extra cell that belongs to no group keeps the arrays from being empty. Otherwise an error could reveal whether
+    # anyone has a value.
     values = np.append(cells["value"].to_numpy(), 0)
     descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), piece, epsilon, source)
     begin = np.searchsorted(group, rows, side="left").astype(np.int64)
@@ -59,7 +61,7 @@ class _Descent:
         interval: tuple[Numbers, Numbers],
         ranks: tuple[Fraction, Fraction],
     ) -> None:
-        """Choose the targets from `first` to before `last` among cells and within intervals whose ranks are known."""
+        """Choose the targets `first` to `last` - 1 among the given cells and intervals, whose ranks are known."""
         if first == last:
             return
         middle = (first + last) // 2
@@ -73,7 +75,7 @@ class _Descent:
         answers[:, middle] = chosen
         if last - first == 1:
             return
-        border = begin + _below(self._values, begin, end, chosen)  # the first cell that is not below
+        border = begin + _below(self._values, begin, end, chosen)  # the first cell that is not below the chosen value
         shared = np.flatnonzero((border < end) & (self._values[border] == chosen))
         places = border[shared]
         whole = self._counts[places].copy()
@@ -82,17 +84,17 @@ class _Descent:
         self._counts[places] = whole - whole // 2
         self.descend(answers, first, middle, (begin, after), (low, chosen), (ranks[0], quantile))
         halves = whole // 2
-        self._counts[places] = np.maximum(halves, 1)  # a half of 0 is left out of the slice
+        self._counts[places] = np.maximum(halves, 1)  # a half of 0 rows is left out of the slice
         right = after.copy()
         right[shared[halves > 0]] -= 1
         self.descend(answers, middle + 1, last, (right, end), (chosen, high), (quantile, ranks[1]))
         self._counts[places] = whole
 
     def _target(self, quantile: Fraction) -> tuple[Target, Fraction]:
-        """Return what is aimed at, and how much a point of score counts in the exponent."""
+        """Return the target of a choice, and the factor of the score in the exponent."""
         rate = self._epsilon / (2 * self._piece.max_rows)
         if quantile in (0, 1):
-            # All candidates outside together then weigh e**-5 times as much as one that is aimed at.
+            # All candidates outside the values together then weigh e**-5 times as much as a single one at the target.
             points = self._piece.grid.high - self._piece.grid.low + 1
             most = min(math.ceil((math.log(points) + 5) / rate), 1 << 50)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
@@ -103,7 +105,7 @@ class _Descent:
 
 
 def _below(values: Numbers, begin: Numbers, end: Numbers, points: Numbers) -> Numbers:
-    """Return how many values of each slice, which rise, are below its point: by bisection of all slices at once."""
+    """Count the values below a point in each sorted slice, by bisecting all slices at once."""
     low, high = begin.copy(), end.copy()
     while True:
         open_ = np.flatnonzero(low < high)

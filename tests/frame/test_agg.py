@@ -278,7 +278,7 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([], {"n": dp.count(), "n_low": dp.count_units(), "confidence": 0.9}, "n_low"),
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
-        ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "a wanted error of one answer"),
+        ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "the wanted error of one answer"),
         ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for median"),
         ([dp.count(), dp.median("n")], {}, "needs bounds for n"),
         ([dp.count(weight=0)], {}, "weight"),
