@@ -329,7 +329,7 @@ def _check_spend(query: Query) -> None:
     spend = query.spend
     if spend.share is not None and not 0 < spend.share <= 1:
         raise InvalidParameterError(
-            f"share= is a fraction of the session's budget, above 0 and at most 1, but it is {float(spend.share):g}."
+            f"share= is a fraction of the session's budget, above 0 and up to 1, but it is {float(spend.share):g}."
         )
 
 

@@ -132,8 +132,11 @@ def test_means_come_from_sums_that_agree(session):
     [
         (lambda f: f.count(["k", "l"], rollup=True, epsilon=1), "needs public keys"),
         (lambda f: f.count(rollup=True, epsilon=1), "needs public keys"),
-        (lambda f: f.count_units(["k", "l"], keys=DOMAIN, rollup=True, epsilon=1), "adds up"),
-        (lambda f: f.median("v", ["k", "l"], keys=DOMAIN, bounds=(0, 5), rollup=True, epsilon=1), "adds up"),
+        (lambda f: f.count_units(["k", "l"], keys=DOMAIN, rollup=True, epsilon=1), "works for aggregates of sums"),
+        (
+            lambda f: f.median("v", ["k", "l"], keys=DOMAIN, bounds=(0, 5), rollup=True, epsilon=1),
+            "works for aggregates of sums",
+        ),
         (lambda f: f.count(["k", "l"], keys=DOMAIN, rollup=True, confidence=0.9, epsilon=1), "without confidence"),
         (lambda f: f.group_by("k", "l").agg(level=dp.count(), keys=DOMAIN, rollup=True, epsilon=1), "column level"),
     ],
