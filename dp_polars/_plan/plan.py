@@ -23,7 +23,7 @@ from dp_polars._plan.auto import (
     wanted_estimates,
 )
 from dp_polars._plan.base import BasePlan, Facts
-from dp_polars._plan.compile import pieces_of
+from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.description import plan_rows
 from dp_polars._plan.grid import Grid
@@ -31,7 +31,7 @@ from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
-from dp_polars._plan.statistics import Form, Made, Piece, Pieces
+from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
@@ -54,29 +54,29 @@ _HASH_PART = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Measurement:
     """A statistic with the noise that it gets, or with the epsilon of each choice."""
 
-    piece: Piece
+    statistic: Statistic
     noise: Noise | None
     epsilon: Fraction
 
     @property
     def name(self) -> str:
         """The name of the statistic."""
-        return self.piece.name
+        return self.statistic.name
 
     @property
     def grid(self) -> Grid:
         """The grid that the statistic is counted on."""
-        return self.piece.grid
+        return self.statistic.grid
 
     @property
     def sensitivity(self) -> Sensitivity:
         """How far one unit can move the statistic."""
-        if self.piece.sensitivity is None:
+        if self.statistic.sensitivity is None:
             raise ValueError("a choice has no sensitivity")
-        return self.piece.sensitivity
+        return self.statistic.sensitivity
 
     def error(self, confidence: float) -> int:
         """Return the number of steps that the noise stays within with this confidence."""
@@ -111,9 +111,9 @@ class Plan(BasePlan):
     query: Query
     bounds: Bounds
     lanes: tuple[Lane, ...]
-    made: tuple[Made, ...]
+    compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
-    parts: tuple[Part, ...]
+    measurements: tuple[Measurement, ...]
     units: str
     discovery: Discovery | None
     unit_delta: Fraction
@@ -137,35 +137,35 @@ class Plan(BasePlan):
         """Return bytes that are equal for equal questions, in every process."""
         return self.query.fingerprint()
 
-    def part(self, name: str) -> Part:
+    def measurement(self, name: str) -> Measurement:
         """Return the measurement of a statistic by its name."""
-        return next(part for part in self.parts if part.name == name)
+        return next(measurement for measurement in self.measurements if measurement.name == name)
 
     def expected_error(self, confidence: float = 0.95) -> float | None:
         """Return the error that the only answer stays within.
 
         It is None if there are several answers, or if the error depends on the data, as that of a mean does.
         """
-        if len(self.made) != 1:
+        if len(self.compiled) != 1:
             return None
-        return self.expected_error_of(self.made[0], confidence)
+        return self.expected_error_of(self.compiled[0], confidence)
 
     def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
         """Return the expected errors of all answers whose error does not depend on the data, by name."""
-        found = {made.aggregate.name: self.expected_error_of(made, confidence) for made in self.made}
+        found = {compiled.aggregate.name: self.expected_error_of(compiled, confidence) for compiled in self.compiled}
         return {name: error for name, error in found.items() if error is not None}
 
-    def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
+    def expected_error_of(self, compiled: CompiledAggregate, confidence: float = 0.95) -> float | None:
         """Return the expected error of one aggregate, or None if it depends on the data."""
-        if len(made.pieces) != 1 or not self.parts or self.query.rollup:
+        if len(compiled.statistics) != 1 or not self.measurements or self.query.rollup:
             return None
-        part = self.part(next(iter(made.pieces.values())))
-        if part.piece.source == "basis":
+        measurement = self.measurement(next(iter(compiled.statistics.values())))
+        if measurement.statistic.source == "basis":
             return None
-        error = part.error(confidence) * part.grid.step
-        if not made.aggregate.values or made.aggregate.values[0].integers:
+        error = measurement.error(confidence) * measurement.grid.step
+        if not compiled.aggregate.values or compiled.aggregate.values[0].integers:
             error = Fraction(math.ceil(error))  # the answer is a whole number, although its sum may be finer
-        return float(error * made.aggregate.unit)
+        return float(error * compiled.aggregate.unit)
 
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""
@@ -202,7 +202,7 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
         max_rows=1 if query.max_rows == "auto" else query.max_rows,
     )
     draft = _plan(likely, terms, main, passes=_passes(estimates))
-    return replace(draft, query=query, lanes=(), parts=(), discovery=None, estimates=estimates, main=main)
+    return replace(draft, query=query, lanes=(), measurements=(), discovery=None, estimates=estimates, main=main)
 
 
 def _passes(estimates: tuple[Estimate, ...]) -> int:
@@ -221,11 +221,14 @@ def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1, form: Form = "basis") -> Plan:
     bounds = bounds_of(query)
     discovers = bool(query.keys) and query.domain is None
-    pieces = pieces_of(query, bounds, terms, form)
-    _check_wanted_error(query, pieces, discovers)
-    noisy = with_totals(query, bounds, terms, pieces.pieces) if query.rollup else pieces.pieces
-    wanted = [Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in noisy]
-    by_rule = discovers and pieces.counted is None
+    compilation = compile_query(query, bounds, terms, form)
+    _check_wanted_error(query, compilation, discovers)
+    noisy = with_totals(query, bounds, terms, compilation.statistics) if query.rollup else compilation.statistics
+    wanted = [
+        Wanted(weight=statistic.weight, sensitivity=statistic.sensitivity, prices=statistic.prices)
+        for statistic in noisy
+    ]
+    by_rule = discovers and compilation.counted is None
     if by_rule:
         wanted = [replace(one, weight=one.weight * (1 - _DISCOVERY)) for one in wanted]
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
@@ -233,28 +236,32 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
     if spend.within is not None:
         spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
     granted, cost = allot(terms, spend, wanted, allowance)
-    parts = tuple(
-        Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
+    measurements = tuple(
+        Measurement(statistic=statistic, noise=one.noise, epsilon=one.epsilon)
+        for statistic, one in zip(noisy, granted, strict=False)
     )
-    if any(part.piece.source == "basis" and part.noise and part.noise.mechanism == "gaussian" for part in parts):
+    if any(
+        measurement.statistic.source == "basis" and measurement.noise and measurement.noise.mechanism == "gaussian"
+        for measurement in measurements
+    ):
         return _plan(query, terms, allowance, passes, form="split")
     delta = delta_for(query, terms, cost)
     unit_delta = unit_delta_for(query, terms, delta, passes)
     discovery = None
     if discovers:
         rule_epsilon = granted[-1].epsilon if by_rule else None
-        counted = next((part for part in parts if part.name == pieces.counted), None)
+        counted = next((measurement for measurement in measurements if measurement.name == compilation.counted), None)
         discovery = _discovery(query, terms, bounds, counted, delta - unit_delta, rule_epsilon)
     used = unit_delta + (discovery.delta if discovery is not None else 0)
     return Plan(
         query=query,
         terms=terms,
         bounds=bounds,
-        lanes=pieces.lanes,
-        made=pieces.made,
-        columns=pieces.columns,
-        parts=parts,
-        units=pieces.units,
+        lanes=compilation.lanes,
+        compiled=compilation.compiled,
+        columns=compilation.columns,
+        measurements=measurements,
+        units=compilation.units,
         discovery=discovery,
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
@@ -279,7 +286,7 @@ def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> 
 
 
 def _discovery(
-    query: Query, terms: Terms, bounds: Bounds, counted: Part | None, delta: Fraction, epsilon: Fraction | None
+    query: Query, terms: Terms, bounds: Bounds, counted: Measurement | None, delta: Fraction, epsilon: Fraction | None
 ) -> Discovery:
     """Return how groups are chosen: by a noisy count that is released anyway, or by a rule with its own epsilon."""
     if counted is None or counted.noise is None:
@@ -289,9 +296,9 @@ def _discovery(
         rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
         return Discovery(threshold=None, counted=None, rule=rule, delta=delta)
     touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
-    piece = counted.piece
-    threshold = _threshold(counted.noise, delta, touched, max(1, len(piece.columns)))
-    threshold += (query.min_units - 1 + terms.group_size) * piece.most
+    statistic = counted.statistic
+    threshold = _threshold(counted.noise, delta, touched, max(1, len(statistic.columns)))
+    threshold += (query.min_units - 1 + terms.group_size) * statistic.most
     return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
 
 
@@ -333,7 +340,7 @@ def _check_spend(query: Query) -> None:
         )
 
 
-def _check_wanted_error(query: Query, pieces: Pieces, discovers: bool) -> None:
+def _check_wanted_error(query: Query, compilation: Compilation, discovers: bool) -> None:
     if query.spend.within is None:
         return
     if len(query.aggregates) > 1:
@@ -341,12 +348,12 @@ def _check_wanted_error(query: Query, pieces: Pieces, discovers: bool) -> None:
             "within= is the wanted error of one answer. For several answers, say epsilon= or share= instead."
         )
     kind = query.aggregates[0].kind
-    if len(pieces.pieces) > 1 or pieces.pieces[0].source in ("choice", "basis"):
+    if len(compilation.statistics) > 1 or compilation.statistics[0].source in ("choice", "basis"):
         raise InvalidParameterError(
             "within= works only if the error does not depend on the data (count, count_units, n_unique, sum and "
             f"histogram). The error of a {kind} depends on how many rows there are. Say epsilon= or share= instead."
         )
-    if discovers and pieces.counted is None:
+    if discovers and compilation.counted is None:
         raise InvalidParameterError(
             f"within= for a {kind} needs public keys. Pass keys=[...], or say epsilon= instead."
         )

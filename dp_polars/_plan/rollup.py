@@ -10,7 +10,7 @@ import polars as pl
 from dp_polars._plan.contribution import Bounds
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import sensitivity_of_totals
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
@@ -23,14 +23,14 @@ def level_name(name: str, level: int, levels: int) -> str:
     return name if level == levels else f"{name}@{level}"
 
 
-def with_totals(query: Query, bounds: Bounds, terms: Terms, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+def with_totals(query: Query, bounds: Bounds, terms: Terms, statistics: Sequence[Statistic]) -> tuple[Statistic, ...]:
     """Return statistics with their totals. Every level gets the same share of the spend."""
     if not query.keys or query.domain is None:
         raise InvalidParameterError(
             "rollup=True needs public keys, because totals agree with their groups only if all groups are shown. Pass "
             "keys= with a row for each combination of keys, or group by Enum and Boolean columns."
         )
-    if any(piece.source not in ("sum", "basis") or piece.what == "units" for piece in pieces):
+    if any(statistic.source not in ("sum", "basis") or statistic.what == "units" for statistic in statistics):
         raise InvalidParameterError(
             "rollup=True works for aggregates of sums: count, sum, mean, var, std, cov, corr and linear_regression."
         )
@@ -40,15 +40,17 @@ def with_totals(query: Query, bounds: Bounds, terms: Terms, pieces: Sequence[Pie
         raise InvalidParameterError(f"rollup=True adds a column {LEVEL}, and the result has one already. Rename yours.")
     levels = len(query.keys)
     found = []
-    for piece in pieces:
-        if piece.sensitivity is None:
+    for statistic in statistics:
+        if statistic.sensitivity is None:
             raise ValueError("a choice has no totals")
         for level in range(levels + 1):
-            own = piece.sensitivity
+            own = statistic.sensitivity
             if level < levels:
                 own = sensitivity_of_totals(bounds, terms, own, _leaves(query.domain, level))
-            name = level_name(piece.name, level, levels)
-            found.append(replace(piece, name=name, weight=piece.weight / (levels + 1), sensitivity=own, level=level))
+            name = level_name(statistic.name, level, levels)
+            found.append(
+                replace(statistic, name=name, weight=statistic.weight / (levels + 1), sensitivity=own, level=level)
+            )
     return tuple(found)
 
 

@@ -25,7 +25,7 @@ whole spend. Together they give the rows, the sums and the squares. Gaussian noi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class Statistic:
     """A statistic that gets noise: a sum, a count of distinct values, counts by bin, or a choice.
 
     Attributes
@@ -79,21 +79,21 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class CompiledAggregate:
     """An aggregate, its cap on rows, and the names of the statistics that its answer is computed from, by role."""
 
     aggregate: Aggregate
     cap: RowCap
-    pieces: dict[str, str]
+    statistics: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pieces:
+class Compilation:
     """All lanes and statistics of a query. Lanes refer to the values in `columns` by their place."""
 
     lanes: tuple[Lane, ...]
-    pieces: tuple[Piece, ...]
-    made: tuple[Made, ...]
+    statistics: tuple[Statistic, ...]
+    compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
     counted: str | None
     """The name of a statistic that counts rows or units, if there is one. It can decide which groups are shown."""

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._sampling import BitSource
 from dp_polars.mechanisms._quantiles import Target, choose_points
 
@@ -32,25 +32,29 @@ _FINEST = 10**6
 Numbers = NDArray[np.int64]
 
 
-def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> Any:
+def choose_values(
+    cells: pl.DataFrame, rows: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
+) -> Any:
     """Choose a value for each target in each of the groups `rows`, and return them in steps of the grid."""
     group = cells["group"].to_numpy()
     # An extra cell that belongs to no group keeps the arrays from being empty. Otherwise an error could reveal whether
     # anyone has a value.
     values = np.append(cells["value"].to_numpy(), 0)
-    descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), piece, epsilon, source)
+    descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), statistic, epsilon, source)
     begin = np.searchsorted(group, rows, side="left").astype(np.int64)
     end = np.searchsorted(group, rows, side="right").astype(np.int64)
-    low, high = np.full(len(rows), piece.grid.low, np.int64), np.full(len(rows), piece.grid.high, np.int64)
-    answers = np.zeros((len(rows), len(piece.targets)), np.int64)
-    descent.descend(answers, 0, len(piece.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
+    low, high = np.full(len(rows), statistic.grid.low, np.int64), np.full(len(rows), statistic.grid.high, np.int64)
+    answers = np.zeros((len(rows), len(statistic.targets)), np.int64)
+    descent.descend(answers, 0, len(statistic.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
     return answers
 
 
 class _Descent:
-    def __init__(self, values: Numbers, counts: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> None:
+    def __init__(
+        self, values: Numbers, counts: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
+    ) -> None:
         self._values, self._counts = values, counts
-        self._piece, self._epsilon, self._source = piece, epsilon, source
+        self._statistic, self._epsilon, self._source = statistic, epsilon, source
 
     def descend(
         self,
@@ -65,7 +69,7 @@ class _Descent:
         if first == last:
             return
         middle = (first + last) // 2
-        quantile = self._piece.targets[middle]
+        quantile = self._statistic.targets[middle]
         width = ranks[1] - ranks[0]
         relative = (quantile - ranks[0]) / width if width else Fraction(1, 2)
         begin, end = cells
@@ -92,10 +96,10 @@ class _Descent:
 
     def _target(self, quantile: Fraction) -> tuple[Target, Fraction]:
         """Return the target of a choice, and the factor of the score in the exponent."""
-        rate = self._epsilon / (2 * self._piece.max_rows)
+        rate = self._epsilon / (2 * self._statistic.max_rows)
         if quantile in (0, 1):
             # All candidates outside the values together then weigh e**-5 times as much as a single one at the target.
-            points = self._piece.grid.high - self._piece.grid.low + 1
+            points = self._statistic.grid.high - self._statistic.grid.low + 1
             most = min(math.ceil((math.log(points) + 5) / rate), 1 << 50)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
             return target, rate

@@ -102,7 +102,7 @@ def _rounded(fitted: Floats, parent: Numbers, above: Numbers) -> Numbers:
     return whole + each[parent] + (rank < rest[parent])
 
 
-def level_parts(plan: Plan, name: str) -> list[Any]:
+def level_measurements(plan: Plan, name: str) -> list[Any]:
     """Return the measurements of a statistic at each level, from the grand total to the table itself."""
     levels = len(plan.query.keys)
-    return [plan.part(level_name(name, level, levels)) for level in range(levels + 1)]
+    return [plan.measurement(level_name(name, level, levels)) for level in range(levels + 1)]
