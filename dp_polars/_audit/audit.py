@@ -218,7 +218,9 @@ def _claim_of(
     coarse = 0.0
     if gaussian:
         # A value of discrete noise is likelier than the Gaussian over its step by 1 / (24 variance). Allow twice that.
-        coarse = max(1 / (12 * float(part.noise.parameter)) for plan in plans for part in plan.parts)
+        coarse = max(
+            1 / (12 * float(measurement.noise.parameter)) for plan in plans for measurement in plan.measurements
+        )
     if epsilon is not None:
         wanted = float(epsilon_of(epsilon))
         at = charged if said_delta is None else said_delta
@@ -243,7 +245,9 @@ def _is_gaussian(plan: Any) -> bool:
     """Whether what is released is numbers with Gaussian noise and nothing else."""
     if not isinstance(plan, Plan) or plan.discovery is not None or plan.estimated:
         return False
-    return bool(plan.parts) and all(part.noise and part.noise.mechanism == "gaussian" for part in plan.parts)
+    return bool(plan.measurements) and all(
+        measurement.noise and measurement.noise.mechanism == "gaussian" for measurement in plan.measurements
+    )
 
 
 # ---------------------------------------------------------------- the answers

@@ -17,7 +17,7 @@ from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import OWN, ChoiceRun, choose_rows, score_request
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import Exact
-from dp_polars._plan.plan import Part, Plan
+from dp_polars._plan.plan import Measurement, Plan
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._release.run import QueryRun, request_of
 from dp_polars._sampling import SYSTEM_BITS
@@ -60,7 +60,7 @@ def numbers_in(exact: Exact, plan: Plan | ChoicePlan) -> int:
     """Return about how many numbers a release has."""
     if isinstance(plan, ChoicePlan):
         return exact.groups.height * plan.selection.k
-    return exact.groups.height * sum(map(_each, plan.parts))
+    return exact.groups.height * sum(map(_each, plan.measurements))
 
 
 def copies_of(exact: Exact, plan: Plan | ChoicePlan, copies: int, names: Names) -> Samples:
@@ -91,23 +91,27 @@ def _numbers(exact: Exact, plan: Plan, copies: int) -> Samples:
     place = noisy["key0"].to_numpy() if plan.query.keys else np.arange(copies)
     labels = [str(row) for row in exact.groups.select(f"key{i}" for i in range(len(plan.query.keys))).rows()] or [""]
     found: dict[str, Floats] = {}
-    for part in (part for part in plan.parts if part.name in noisy.columns):
-        column = noisy[part.name]
+    for measurement in (measurement for measurement in plan.measurements if measurement.name in noisy.columns):
+        column = noisy[measurement.name]
         flat = column.explode(empty_as_null=False) if column.dtype.is_nested() else column
-        table = flat.to_numpy().astype(np.float64).reshape(len(place), _each(part)) * float(part.grid.step)
+        table = flat.to_numpy().astype(np.float64).reshape(len(place), _each(measurement)) * float(
+            measurement.grid.step
+        )
         whole = np.full((copies * groups, table.shape[1]), np.nan)
         whole[place] = table
         for group, label in enumerate(labels):
             for number in range(table.shape[1]):
-                found[f"{part.name} {label} {number}"] = np.ascontiguousarray(whole[group::groups, number])
+                found[f"{measurement.name} {label} {number}"] = np.ascontiguousarray(whole[group::groups, number])
     return Samples(copies, found, {})
 
 
-def _each(part: Part) -> int:
-    """Return how many numbers a part has for each group, from the plan, because no group may be shown."""
-    if part.noise is None:
-        return len(part.piece.targets)
-    return {"basis": len(part.piece.columns), "bins": part.piece.bins}.get(part.piece.source, 1)
+def _each(measurement: Measurement) -> int:
+    """Return how many numbers a measurement has for each group, from the plan, because no group may be shown."""
+    if measurement.noise is None:
+        return len(measurement.statistic.targets)
+    return {"basis": len(measurement.statistic.columns), "bins": measurement.statistic.bins}.get(
+        measurement.statistic.source, 1
+    )
 
 
 def _stacked_cells(table: pl.DataFrame, groups: int, copies: int) -> pl.DataFrame:

@@ -34,7 +34,7 @@ from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
 from dp_polars._plan.base import BasePlan, Facts, hashed_text
-from dp_polars._plan.compile import pieces_of
+from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, RowCap, bounds_of
 from dp_polars._plan.description import shown
 from dp_polars._plan.digest import public_digest
@@ -42,7 +42,7 @@ from dp_polars._plan.plan import delta_for, unit_delta_for
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices
 from dp_polars._plan.spend import Wanted, allot
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.cost import Cost
 from dp_polars._session.prices import check_price
@@ -137,7 +137,7 @@ class ChoicePlan(BasePlan):
     cap: RowCap
     lanes: tuple[Lane, ...]
     columns: tuple[Value, ...]
-    score: Piece
+    score: Statistic
     epsilon: Fraction
     prices: tuple[Fraction, Fraction]
     rate: Fraction
@@ -229,8 +229,8 @@ def choice_plan(query: Query, selection: Selection, terms: Terms) -> ChoicePlan:
     """Return the plan of a choice, or raise an error that says what is missing."""
     _check(query, selection, terms)
     bounds = bounds_of(replace(query, keys=query.keys[:-1], domain=selection.groups))
-    pieces = pieces_of(query, bounds, terms, "split", scales=selection.kind != "select_best")
-    (score,), (made,) = pieces.pieces, pieces.made
+    compilation = compile_query(query, bounds, terms, "split", scales=selection.kind != "select_best")
+    (score,), (compiled,) = compilation.statistics, compilation.compiled
     low, high = score.grid.low, score.grid.high
     moves = score.max_rows * max(abs(low), abs(high))
     one_way = low >= 0 or high <= 0
@@ -251,9 +251,9 @@ def choice_plan(query: Query, selection: Selection, terms: Terms) -> ChoicePlan:
         selection=selection,
         terms=terms,
         bounds=bounds,
-        cap=made.cap,
-        lanes=pieces.lanes,
-        columns=pieces.columns,
+        cap=compiled.cap,
+        lanes=compilation.lanes,
+        columns=compilation.columns,
         score=score,
         epsilon=epsilon,
         prices=prices,

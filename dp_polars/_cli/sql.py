@@ -99,10 +99,10 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
     if made:
         lines.append(f"paid: {sum((release.cost for release in made), NOTHING)}")
         errors = [error for release in made for error in release.error.values()]
-        if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "made", ())):
+        if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "compiled", ())):
             lines.append(f"expected error: within {errors[0]:.6g} for 95 % of answers (privacy noise alone)")
         elif len(releases) == 1 and (
-            isinstance(made[0].plan, ChoicePlan) or (isinstance(made[0].plan, Plan) and len(made[0].plan.made) == 1)
+            isinstance(made[0].plan, ChoicePlan) or (isinstance(made[0].plan, Plan) and len(made[0].plan.compiled) == 1)
         ):
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]

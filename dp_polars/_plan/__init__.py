@@ -1,8 +1,27 @@
-"""From a question to a plan: what may change, by how much, with which noise, at what price.
+"""Plans: what will happen to a query, how far one unit can move the answer, which noise is added, and what it costs.
 
-`query` is what was asked, `bounds` what one unit may contribute; `making` and `building` say what engines compute and
-what of that gets noise, as `pieces` on their `grid`, `sensitivity` how far one unit moves them; `spend` the mechanism
-and its price, `plan` all of it together; `stream` is the plan of a stream. `auto` is for caps and bounds that are
-estimated, `totals` for tables with totals. Each is a frozen value, made from the one before. Nothing here reads a row:
-a plan depends on the query, the schema and the session's terms alone.
+A query passes through these modules, in this order. Each step turns one frozen object into the next.
+
+- `query`: what was asked (`Query`), in the form that every front end builds.
+- `contribution`: the caps on what one unit contributes.
+- `compile`: turns the needs of the aggregates into what an engine computes and what gets noise.
+- `statistics`: what the compiler returns.
+- `grid`: the power-of-two grids that values are rounded to.
+- `sensitivity`: how far one unit can move the exact answers.
+- `spend`: the mechanism that a spend buys, and its price in the session.
+- `plan`: `plan_of`, which puts all of this together, and `Plan`, its result.
+- `description`: the table that a plan prints.
+
+Beside this path:
+
+- `auto`: caps and bounds that are estimated from the data with a fraction of the spend.
+- `rollup`: totals over the last keys.
+- `base`: what the plans of all features have in common.
+- `digest`: digests of public frames, for the fingerprint of a query.
+
+Features have plans of their own (`_choices.plan`, `_streams.plan`, ...), which build on `base` and `spend`.
+
+May import: `_aggregates`, `_session`, `_engines.request`, `_display.fact_table`, `_sampling`, `mechanisms`, `theory`,
+`_numbers` and `errors`. Never: data. A plan depends on the query, the schema and the session's terms alone, so nothing
+here imports an engine, a release or a front end.
 """

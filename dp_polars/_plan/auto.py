@@ -1,13 +1,15 @@
-"""Caps and bounds that are estimated: each from one number of every unit, by the exponential mechanism.
+"""Caps and bounds that are estimated from the data, each by one choice of the exponential mechanism.
 
-What one unit can change: it has one number (its groups, its rows in one of them chosen by hash, one of its values
-chosen by hash), so it moves the number of units beyond each candidate by at most one. A candidate's score is minus the
-excess of that number over a wanted one (or over a part of all units), less a public price of the candidate. An added
-unit moves all scores down, or a little up, so add/remove nearly halves the noise. Candidates are a public ladder;
-numbers beyond its ends count as its ends.
+What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in one
+of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the number of units
+beyond each candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over
+a fraction of all units, if that is smaller), minus a public penalty for its size. Adding a unit can lower a score by a
+whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The candidates are a
+public ladder, and numbers beyond its ends count as its ends.
 
-How many units should lie above a cap: where one more step of the cap costs as much in noise as it saves in what is cut
-off. Noise grows by the same amount in each of K groups; what is cut off shrinks by what the units above have there.
+The target is the number of units above a cap at which one more step of the cap costs as much in noise as it saves in
+rows or values that are cut off. Noise grows by the same amount in each group. What is cut off shrinks by what the units
+above the cap have there.
 """
 
 from __future__ import annotations
@@ -25,40 +27,41 @@ from dp_polars._plan.contribution import needs_group_cap, needs_row_cap
 from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
 
-_EACH, _ALL = Fraction(6, 100), Fraction(12, 100)  # parts of the spend: of one estimate, and of all, at most
-_MOST = 4096  # groups or rows of a unit, at most
-_EVERYONE = 1 << 40
-_UNKNOWN_GROUPS = 32  # how many groups are expected where keys are discovered
-_BOUND_OVER_MEAN = 4
-_LIKELY_GROUPS = 20
+# The largest fractions of the spend for one estimate and for all of them.
+_EACH, _ALL = Fraction(6, 100), Fraction(12, 100)
+_MOST = 4096  # the largest cap that is considered
+_EVERYONE = 1 << 40  # more units than any table has
+_UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
+_BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
+_LIKELY_GROUPS = 20  # assumed number of groups of one unit while max_groups is not known
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
-_SMALLEST, _DECADES = -6, 18  # of bounds: from a millionth to 10**12
-_LONGEST = 1 << 61  # of whole numbers: decimals of many digits are long ones
+_SMALLEST, _DECADES = -6, 18  # bounds range from 10**-6 to almost 10**12
+_LONGEST = 1 << 61  # bounds of whole numbers stay below this; decimals with many digits are large integers
 
 _TENTHS = 10
-_PARTS = {False: 1, True: 5}  # tenths of all units that may lie beyond a candidate, in any case
+_PARTS = {False: 1, True: 5}  # tenths of all units that may lie beyond a candidate at no loss, by `Estimate.ratio`
 MOVES = 11
-"""The range of what one unit that is added or removed changes in scores: -10 to 1, or for ratios -5 to 5."""
+"""The width of the range within which adding one unit moves all scores: -10 to 1, or -5 to 5 for ratios."""
 
 What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Something that is estimated: what, of which value, among which candidates, and the epsilon of the choice."""
+    """A cap or a bound to estimate, with its candidates and the epsilon of the choice."""
 
     what: What
     value: Value | None
     candidates: tuple[Fraction, ...]
     epsilon: Fraction
     part: Fraction
-    """Its part of the spend."""
+    """The fraction of the spend that pays for it."""
     ratio: bool = False
-    """Whether it is for answers that are ratios, such as means: fewer rows of a unit are nearly as good for them."""
+    """Whether all answers are ratios, such as means. Ratios lose little if fewer rows of a unit count."""
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
-    """Return what a query leaves to be estimated, in the order in which it is."""
+    """Return the caps and bounds that a query leaves open, in the order in which they are estimated."""
     found: list[tuple[What, Value | None]] = []
     if query.max_groups == "auto" and needs_group_cap(query):
         found.append(("max_groups", None))
@@ -71,7 +74,7 @@ def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
 
 
 def estimates_of(query: Query, allowance: Allowance) -> tuple[Estimate, ...]:
-    """Return the estimates of a query and the epsilon of each, from its part of an allowance."""
+    """Return the estimates of a query, each paid for with a fraction of an allowance."""
     wanted = wanted_estimates(query)
     part = min(_EACH, _ALL / len(wanted))
     own = allowance.amount * part
@@ -96,13 +99,13 @@ def _candidates(query: Query, what: What, value: Value | None) -> tuple[Fraction
             most = min(most, query.domain.height)
         whole = {round(step * 10**power) for power in range(4) for step in _STEPS} | {7, 9, most}
         return tuple(Fraction(number) for number in sorted(whole) if number <= most)
-    scale = -value.lower / 10**12  # decimals are counted in their last digit
+    scale = -value.lower / 10**12  # decimals are stored as integers, in units of their last digit
     return _ladder(0 if value.dtype.is_integer() else _SMALLEST, scale, not value.dtype.is_float())
 
 
 @lru_cache(maxsize=32)
 def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]:
-    """Return candidates for bounds, on both sides of 0."""
+    """Return the candidates for bounds, on both sides of 0."""
     powers = range(smallest, _SMALLEST + _DECADES)
     sizes = {step * Fraction(10) ** power * scale for power in powers for step in _STEPS}
     if whole:
@@ -111,7 +114,7 @@ def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]
 
 
 def likely_groups(query: Query) -> int:
-    """Return how many groups a unit may well have: what is known, or a guess."""
+    """Return how many groups a unit is likely to have: the cap if it is known, or a guess."""
     if not query.keys or not query.unit:
         return 1
     known = query.max_groups if isinstance(query.max_groups, int) else _LIKELY_GROUPS
@@ -119,45 +122,49 @@ def likely_groups(query: Query) -> int:
 
 
 def likely_noise(allowance: Allowance, groups: int) -> float:
-    """Return the deviation of a count of units by group that an allowance would buy."""
+    """Return the standard deviation of a count of units by group if an allowance pays for it."""
     if allowance.measure == "pure":
         return math.sqrt(2) * groups / float(allowance.amount)
     return math.sqrt(groups / (2 * float(allowance.amount)))
 
 
 def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
-    """Return for each candidate how many units should lie beyond it, by what is known of the caps."""
+    """Return the target of each candidate: how many units should lie beyond it, given the caps found so far."""
     if estimate.ratio:
         return [_EVERYONE] * len(estimate.candidates)
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
     pure = main.measure == "pure"
-    # Of a count with caps of 1; it grows with max_groups (Gaussian noise with its root) and with max_rows_per_group.
+    # The noise of a count with both caps at 1. It grows with max_rows_per_group and with max_groups (Gaussian noise
+    # with the square root of max_groups).
     noise = groups * likely_noise(main.part(Fraction(1, len(query.aggregates))), 1)
     if estimate.value is None and any(value.bounds is not None for one in query.aggregates for value in one.values):
-        noise *= _BOUND_OVER_MEAN  # noise goes with the bound, what is cut off with a typical value
+        noise *= _BOUND_OVER_MEAN  # noise is proportional to the bound, what is cut off to a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
     max_rows = found.get("max_rows_per_group") or (query.max_rows if isinstance(query.max_rows, int) else 1)
     if estimate.what == "max_groups":
-        # One group more saves about a cap of rows of each unit above.
+        # One more group saves about max_rows_per_group rows of each unit above the cap.
         each = [1.0 if pure else 1 / (2 * math.sqrt(float(candidate))) for candidate in estimate.candidates]
     elif estimate.what == "max_rows_per_group":
-        # One row more saves about one in each group of a unit above, which has about as many as the cap.
+        # One more row saves about one row in each group of a unit above the cap, which has about max_groups groups.
         each = [1.0 if pure else 1 / math.sqrt(max_groups)] * len(estimate.candidates)
     else:
-        # One more of the bound saves one in each row beyond it: of a unit between one and all that the caps allow.
+        # Raising the bound by 1 saves 1 in each row beyond it. A unit has between one such row and as many as the caps
+        # allow; this takes the geometric mean.
         each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)] * len(estimate.candidates)
     return [max(1, math.ceil(noise * one)) for one in each]
 
 
 def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int) -> list[int]:
-    """Return the scores of candidates, in tenths of a unit: minus the units beyond in excess, and a price of size.
+    """Return the scores of candidates, in tenths of a unit: minus the excess units beyond, minus a penalty for size.
 
-    In excess of the wanted number, or of a part of all units if that is less: however large the noise, a bound is of no
-    use that cuts off nearly everyone. The price is public. So of candidates beyond everyone the least are the best. A
-    doubling costs most of the wanted number (of bounds, which span many, a tenth), and at least so much that a
-    candidate twice as large as need be is chosen with a probability e**2 times less (of bounds e times).
+    The excess is counted over the target, or over a fraction of all units if that is smaller: a bound that cuts off
+    nearly everyone is useless, however large the noise. The penalty is public. It makes the smallest candidate best
+    among those that nobody lies beyond. A doubling costs three quarters of the target (a tenth for bounds, which span
+    many doublings), and at least enough that a candidate twice as large as necessary is e**2 times less likely to be
+    chosen (e times for bounds).
 
-    What one unit can change: added, it may lie beyond (-10) and counts among all units (up to +5 or +1, `_PARTS`).
+    What one unit can change: a unit that is added may lie beyond a candidate (-10), and it raises the number of all
+    units (up to +5 for ratios and +1 otherwise, see `_PARTS`).
     """
     part, doubling = (0.75, 2) if estimate.value is None else (0.1, 1)
     least = doubling / float(estimate.epsilon)
@@ -165,9 +172,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0
     sizes = _doublings(estimate)
-    for place in sorted(
-        range(len(sizes)), key=sizes.__getitem__
-    ):  # step by step: what is wanted may fall with the size
+    # The target may fall as the size grows, so the penalty adds up step by step.
+    for place in sorted(range(len(sizes)), key=sizes.__getitem__):
         own = 0.0 if estimate.ratio else part * wanted[place]
         price += max(own, least) * (sizes[place] - before)
         before, prices[place] = sizes[place], price
@@ -178,10 +184,10 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
 
 
 def _doublings(estimate: Estimate) -> list[float]:
-    """Return how often the least size was doubled for each candidate; below 1 only an eighth counts.
+    """Return the size of each candidate in doublings. A doubling below 1 counts as an eighth.
 
-    Few values lie there, and every doubling on the way costs units that lie beyond: from a millionth to a thousand
-    there are thirty, too many for small data.
+    Each doubling costs units that lie beyond the candidate. Few values are smaller than 1, but a ladder from a
+    millionth to a thousand has thirty doublings, and paying for all of them is too much for small data.
     """
     sizes = [abs(float(one)) for one in estimate.candidates]
     if estimate.value is None:
@@ -207,7 +213,7 @@ def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
             ladder = estimate.candidates
             upper = max(chosen, ladder[1])
             lower = min(lower, max(low for low in ladder if low < upper))
-            # Next to 0 it is 0: that costs nothing, and is easier to read.
+            # A bound close to 0 becomes 0, which costs nothing and is easier to read.
             lower = Fraction(0) if 0 < lower <= upper / 50 else lower
             upper = Fraction(0) if 0 > upper >= lower / 50 else upper
             bounds[estimate.value.expression] = (lower, upper)

@@ -22,7 +22,7 @@ from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
 Facts = list[tuple[str, str]]
-"""Rows of a plan's table: a name and a text each."""
+"""The rows of a plan's table, each a name and a text."""
 
 
 class Subject(Protocol):
@@ -106,7 +106,7 @@ class BasePlan(AsTable):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FramePlan(BasePlan):
-    """The base of plans that are not made from a `Query`: they hold themselves whose rows they are about.
+    """The base of plans that are not made from a `Query`. They hold the unit and the steps themselves.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class FramePlan(BasePlan):
 
 
 UNCHECKED = ("unchecked", "a step was not checked; the guarantee rests on the user's word")
-"""The row that warns of a step that nobody checked."""
+"""The row of a plan's table that warns of an unchecked step."""
 
 
 def protected_text(terms: Terms, unit: Sequence[str]) -> str:
@@ -168,7 +168,9 @@ def pure_spend(terms: Terms, spend: Spend, what: str) -> tuple[Fraction, Cost]:
     """
     if spend.within is not None or spend.mechanism is not None:
         given = "within=" if spend.within is not None else "mechanism="
-        raise InvalidParameterError(f"{given} is for noisy numbers; say what {what} may cost with epsilon= or share=.")
+        raise InvalidParameterError(
+            f"{given} is for noisy numbers. Say what {what} may cost with epsilon= or share= instead."
+        )
     granted, cost = allot(terms, spend, [Wanted(weight=Fraction(1), ranged=False)])
     check_price(terms, cost)
     return granted[0].epsilon, cost

@@ -29,7 +29,7 @@ from dp_polars._plan.contribution import Bounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices, sensitivity_of, sensitivity_of_bins
-from dp_polars._plan.statistics import Form, Made, Piece, Pieces
+from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic
 from dp_polars._session.terms import Terms
 
 _SQUARE_BITS = 18  # bits of a value whose squares are summed: sums of 2**24 rows of a unit fit
@@ -37,151 +37,155 @@ _BASIS_BITS = {1: 23, 2: 16}  # bits of a value on a basis: sums of 10**8 rows s
 _FREE = 1 << 61  # unit totals are clipped instead of rows; this only keeps their sums from wrapping
 
 
-def pieces_of(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Pieces:
-    """Return the lanes and pieces of a query; unless it `scales`, rows beyond a cap are left out, not scaled down."""
-    build = Building(query, bounds, terms, form, scales)
+def compile_query(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Compilation:
+    """Compile a query. Unless `scales` is set, rows beyond a cap are left out instead of scaled down."""
+    compiler = Compiler(query, bounds, terms, form, scales)
     whole = sum((one.weight for one in query.aggregates), Fraction(0))
-    # Values first, so that counts of rows find a lane to share.
+    # Aggregates with values come first, so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
-    made: dict[int, Made] = {}
+    compiled: dict[int, CompiledAggregate] = {}
     for i in order:
         one = query.aggregates[i]
         cap = row_cap_of(query, one)
-        made[i] = Made(aggregate=one, cap=cap, pieces=_compiled(build, one, cap, one.weight / whole))
+        compiled[i] = CompiledAggregate(
+            aggregate=one, cap=cap, statistics=_compiled(compiler, one, cap, one.weight / whole)
+        )
     counted = max(
-        (one for one in build.pieces.values() if one.source == "basis" or one.what in ("rows", "units")),
-        key=lambda piece: piece.weight,
+        (one for one in compiler.statistics.values() if one.source == "basis" or one.what in ("rows", "units")),
+        key=lambda statistic: statistic.weight,
         default=None,
     )
-    units = _units(build, None if counted is None else counted.name) if query.keys and query.domain is None else ""
-    return Pieces(
-        lanes=tuple(build.lanes),
-        pieces=tuple(build.pieces.values()),
-        made=tuple(made[i] for i in range(len(query.aggregates))),
-        columns=tuple(build.columns),
+    units = _units(compiler, None if counted is None else counted.name) if query.keys and query.domain is None else ""
+    return Compilation(
+        lanes=tuple(compiler.lanes),
+        statistics=tuple(compiler.statistics.values()),
+        compiled=tuple(compiled[i] for i in range(len(query.aggregates))),
+        columns=tuple(compiler.columns),
         counted=None if counted is None else counted.name,
         units=units,
     )
 
 
-def _units(build: Building, counted: str | None) -> str:
-    """Ask for the number of units of each group, over the rows that the counted piece counts."""
-    own = {*build.pieces[counted].columns, counted} if counted is not None else set()
-    for lane, known in enumerate(build.lanes):
+def _units(compiler: Compiler, counted: str | None) -> str:
+    """Ask for the number of units in each group, over the same rows that the statistic `counted` counts."""
+    own = {*compiler.statistics[counted].columns, counted} if counted is not None else set()
+    for lane, known in enumerate(compiler.lanes):
         for one in known.sums:
             if one.name in own:
-                return build.sum(lane, Sum(name="", of="units", everyone=one.everyone))
-    return build.sum(0, Sum(name="", of="units"))
+                return compiler.sum(lane, Sum(name="", of="units", everyone=one.everyone))
+    return compiler.sum(0, Sum(name="", of="units"))
 
 
-def _compiled(build: Building, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+def _compiled(compiler: Compiler, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     """Compile one aggregate and return the names of its statistics by their role."""
     needs = one.needs()
-    value = _value_on_basis(build, needs)
+    value = _value_on_basis(compiler, needs)
     if value is not None:
-        return _basis(build, value, cap, weight)
+        return _basis(compiler, value, cap, weight)
     found: dict[str, str] = {}
     for need in needs:
-        found |= _compiled_need(build, need, cap, weight * need.share)
+        found |= _compiled_need(compiler, need, cap, weight * need.share)
     return found
 
 
-def _compiled_need(build: Building, need: Need, cap: RowCap, weight: Fraction) -> dict[str, str]:
+def _compiled_need(compiler: Compiler, need: Need, cap: RowCap, weight: Fraction) -> dict[str, str]:
     match need:
         case Rows():
-            return {"rows": _rows(build, need.values, cap, weight)}
+            return {"rows": _rows(compiler, need.values, cap, weight)}
         case Units():
-            name = build.sum(_lane_of_all_rows(build), Sum(name="", of="units", everyone=_is_shared(build)))
-            return {"rows": build.noisy(noisy_sum(build, name, "units", weight, COUNTS, cap, 0, 1))}
+            name = compiler.sum(_lane_of_all_rows(compiler), Sum(name="", of="units", everyone=_is_shared(compiler)))
+            return {"rows": compiler.noisy(noisy_sum(compiler, name, "units", weight, COUNTS, cap, 0, 1))}
         case Power():
-            return {need.of: _power(build, need, cap, weight)}
+            return {need.of: _power(compiler, need, cap, weight)}
         case Total():
-            return _total(build, need.value, cap, weight)
+            return _total(compiler, need.value, cap, weight)
         case UnitTotal():
-            return {"total": _unit_total(build, need.value, cap, weight)}
+            return {"total": _unit_total(compiler, need.value, cap, weight)}
         case Distinct():
-            return {"rows": _distinct(build, need.value, cap, weight)}
+            return {"rows": _distinct(compiler, need.value, cap, weight)}
         case Bins():
-            return {"bins": _bins(build, need, cap, weight)}
+            return {"bins": _bins(compiler, need, cap, weight)}
         case Quantiles():
-            return _choices(build, need, cap, weight)
+            return _choices(compiler, need, cap, weight)
 
 
-def _value_on_basis(build: Building, needs: Sequence[Need]) -> Value | None:
-    """Return the value whose basis sums give all of an aggregate's needs; None if there is no such value."""
-    if build.form != "basis":
+def _value_on_basis(compiler: Compiler, needs: Sequence[Need]) -> Value | None:
+    """Return the value whose basis sums give all of an aggregate's needs, or None if there is none."""
+    if compiler.form != "basis":
         return None
     if all(isinstance(need, Rows | Power) for need in needs):
         values = {need.values for need in needs if isinstance(need, Rows | Power)}
         if len(values) != 1 or len(own := values.pop()) != 1:
             return None
-        return _with_basis(build, own[0]) if own[0].bounds is None else own[0]
-    if len(needs) == 1 and isinstance(needs[0], Total) and degree_of(build, needs[0].value):
+        return _with_basis(compiler, own[0]) if own[0].bounds is None else own[0]
+    if len(needs) == 1 and isinstance(needs[0], Total) and degree_of(compiler, needs[0].value):
         return needs[0].value
     return None
 
 
-def _rows(build: Building, values: tuple[Value, ...], cap: RowCap, weight: Fraction) -> str:
-    """Count rows: of a lane of values where they have bounds, else those with a value, or all of them."""
+def _rows(compiler: Compiler, values: tuple[Value, ...], cap: RowCap, weight: Fraction) -> str:
+    """Count rows: all of them, or those with a value. Values with bounds are counted in the lane that sums them."""
     everyone = False
     if not values:
-        lane = _lane_of_all_rows(build)
-        everyone = bool(build.lanes[lane].columns)
+        lane = _lane_of_all_rows(compiler)
+        everyone = bool(compiler.lanes[lane].columns)
     elif values[0].bounds is None:
-        lane = lane_of_expression(build, values[0])
+        lane = lane_of_expression(compiler, values[0])
     else:
-        lane = value_lane(build, values, cap)
-    name = build.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
-    return build.noisy(noisy_sum(build, name, "rows", weight, COUNTS, cap, 0, 1))
+        lane = value_lane(compiler, values, cap)
+    name = compiler.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
+    return compiler.noisy(noisy_sum(compiler, name, "rows", weight, COUNTS, cap, 0, 1))
 
 
-def _lane_of_all_rows(build: Building) -> int:
+def _lane_of_all_rows(compiler: Compiler) -> int:
     """Return a lane in which all rows can be counted."""
-    found = next((i for i, known in enumerate(build.lanes) if shares_rows(known)), None)
-    return build.lane("rows", (), ()) if found is None else found
+    found = next((i for i, known in enumerate(compiler.lanes) if shares_rows(known)), None)
+    return compiler.lane("rows", (), ()) if found is None else found
 
 
-def _is_shared(build: Building) -> bool:
-    """Whether the lane in which all rows are counted has values, too."""
-    return bool(build.lanes[_lane_of_all_rows(build)].columns)
+def _is_shared(compiler: Compiler) -> bool:
+    """Tell whether the lane in which all rows are counted has values, too."""
+    return bool(compiler.lanes[_lane_of_all_rows(compiler)].columns)
 
 
-def _power(build: Building, need: Power, cap: RowCap, weight: Fraction) -> str:
-    """Sum a product of values about the middle of its range."""
-    lane = value_lane(build, need.values, cap)
-    grids = dict(zip("xy", build.grids[lane], strict=False))
+def _power(compiler: Compiler, need: Power, cap: RowCap, weight: Fraction) -> str:
+    """Sum a product of values, measured from the middle of its range."""
+    lane = value_lane(compiler, need.values, cap)
+    grids = dict(zip("xy", compiler.grids[lane], strict=False))
     low, high, centre = _range_of_product([grids[letter] for letter in need.of])
     exponent = sum(grids[letter].exponent for letter in need.of)
-    scaling = _scaling(build, cap, max(abs(low), abs(high)), exponent)
-    name = build.sum(lane, _capped(Sum(name="", of=need.of, shift=-centre), cap, scaling))
+    scaling = _scaling(compiler, cap, max(abs(low), abs(high)), exponent)
+    name = compiler.sum(lane, _capped(Sum(name="", of=need.of, shift=-centre), cap, scaling))
     offset = grids[need.of].offset if len(need.of) == 1 else centre * Fraction(2) ** exponent
     grid = scaling.of(Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre))
     words = {"x": "sum", "y": "sum of the second"}.get(need.of, "products" if need.of == "xy" else "squares")
-    return build.noisy(noisy_sum(build, name, words, weight, grid, cap, grid.low, grid.high))
+    return compiler.noisy(noisy_sum(compiler, name, words, weight, grid, cap, grid.low, grid.high))
 
 
-def _total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Sum a value: about its middle beside a count if those are there anyway, else from 0."""
-    lane = value_lane(build, (value,), cap)
-    grid = build.grids[lane][0]
-    if degree_of(build, value) and grid.offset:
+def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Sum a value: from its centre, beside a count, if another aggregate needs these anyway, and from 0 otherwise."""
+    lane = value_lane(compiler, (value,), cap)
+    grid = compiler.grids[lane][0]
+    if degree_of(compiler, value) and grid.offset:
         half = weight / 2
         return {
-            "x": _power(build, Power(values=(value,), of="x"), cap, half),
-            "rows": _rows(build, (value,), cap, half),
+            "x": _power(compiler, Power(values=(value,), of="x"), cap, half),
+            "rows": _rows(compiler, (value,), cap, half),
         }
     shift = int(grid.offset / grid.step)
     own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
-    scaling = _scaling(build, cap, max(grid.largest, own.largest), grid.exponent)
-    name = build.sum(lane, _capped(Sum(name="", of="x", shift=shift), cap, scaling))
+    scaling = _scaling(compiler, cap, max(grid.largest, own.largest), grid.exponent)
+    name = compiler.sum(lane, _capped(Sum(name="", of="x", shift=shift), cap, scaling))
     own = scaling.of(own)
-    return {"total": build.noisy(noisy_sum(build, name, "sum", weight, own, cap, own.low, own.high))}
+    return {"total": compiler.noisy(noisy_sum(compiler, name, "sum", weight, own, cap, own.low, own.high))}
 
 
-def _scaling(build: Building, cap: RowCap, largest: int, exponent: int = 0) -> Scaling:
-    if not build.scales:
+def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -> Scaling:
+    if not compiler.scales:
         return Scaling()
-    changed = build.terms.group_size * (2 if build.terms.adjacency == "replace" else 1) * build.bounds.max_groups
+    changed = (
+        compiler.terms.group_size * (2 if compiler.terms.adjacency == "replace" else 1) * compiler.bounds.max_groups
+    )
     return scaling_of(largest, cap.enforced, groups=changed, exponent=exponent)
 
 
@@ -189,46 +193,46 @@ def _capped(one: Sum, cap: RowCap, scaling: Scaling) -> Sum:
     return replace(one, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
 
 
-def _unit_total(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
-    """Sum a value whose total is clipped once for each unit."""
+def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> str:
+    """Sum a value, where the total of each unit in a group is clipped instead of its rows."""
     grid = grid_of(value, 1, centred=False)
-    column = replace(column_of(build.place(value), value, grid), low=-_FREE, high=_FREE)
-    lane = build.lane(("totals", value.expression, value.bounds), (column,), (grid,))
-    name = build.sum(lane, Sum(name="", of="x", clip=(grid.low, grid.high)))
-    return build.noisy(noisy_sum(build, name, "sum", weight, grid, cap, grid.low, grid.high))
+    column = replace(column_of(compiler.place(value), value, grid), low=-_FREE, high=_FREE)
+    lane = compiler.lane(("totals", value.expression, value.bounds), (column,), (grid,))
+    name = compiler.sum(lane, Sum(name="", of="x", clip=(grid.low, grid.high)))
+    return compiler.noisy(noisy_sum(compiler, name, "sum", weight, grid, cap, grid.low, grid.high))
 
 
-def _with_basis(build: Building, counted: Value) -> Value | None:
+def _with_basis(compiler: Compiler, counted: Value) -> Value | None:
     """Return a value whose basis sums already give this column's count of values that are not null."""
-    values = [value for one in build.query.aggregates for value in one.values if value.bounds is not None]
-    return next((v for v in values if v.expression == counted.expression and degree_of(build, v)), None)
+    values = [value for one in compiler.query.aggregates for value in one.values if value.bounds is not None]
+    return next((v for v in values if v.expression == counted.expression and degree_of(compiler, v)), None)
 
 
-def _basis(build: Building, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
+def _basis(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
     """Sum a basis of polynomials, which gives the rows, sums and squares of a value."""
-    lane, degree = value_lane(build, (value,), cap), degree_of(build, value)
-    grid = build.grids[lane][0]
+    lane, degree = value_lane(compiler, (value,), cap), degree_of(compiler, value)
+    grid = compiler.grids[lane][0]
     whole = (grid.high - grid.low) ** degree
-    scaling = _scaling(build, cap, whole)
+    scaling = _scaling(compiler, cap, whole)
     columns = tuple(
-        build.sum(lane, _capped(Sum(name="", of="basis", place=place, degree=degree), cap, scaling))
+        compiler.sum(lane, _capped(Sum(name="", of="basis", place=place, degree=degree), cap, scaling))
         for place in range(degree + 1)
     )
     whole <<= scaling.fine
     slack = scaling.slack(len(columns))
-    piece = Piece(
+    statistic = Statistic(
         name=f"basis{lane}_{degree}",
         source="basis",
         what="rows and sums" if degree == 1 else "rows, sums and squares",
         weight=weight,
         grid=grid,
         max_rows=cap.max_rows,
-        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows * whole + slack),
+        sensitivity=sensitivity_of_bins(compiler.bounds, compiler.terms, cap.max_rows * whole + slack),
         columns=columns,
         whole=whole,
         slack=slack,
     )
-    return {"basis": build.noisy(piece)}
+    return {"basis": compiler.noisy(statistic)}
 
 
 def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
@@ -241,71 +245,71 @@ def _range_of_product(grids: Sequence[Grid]) -> tuple[int, int, int]:
     return low, max(corners), (low + max(corners)) // 2
 
 
-def _distinct(build: Building, value: Value, cap: RowCap, weight: Fraction) -> str:
+def _distinct(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> str:
     """Count distinct values."""
-    column = ValueColumn(place=build.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
-    lane = build.lane(("distinct", value.expression), (column,), ())
+    column = ValueColumn(place=compiler.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
+    lane = compiler.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
-    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
-    piece = noisy_sum(build, name, "distinct values", weight, COUNTS, cap, 0, 1)
-    return build.noisy(replace(piece, source="distinct"))
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
+    statistic = noisy_sum(compiler, name, "distinct values", weight, COUNTS, cap, 0, 1)
+    return compiler.noisy(replace(statistic, source="distinct"))
 
 
-def _bins(build: Building, need: Bins, cap: RowCap, weight: Fraction) -> str:
+def _bins(compiler: Compiler, need: Bins, cap: RowCap, weight: Fraction) -> str:
     """Count rows by bin."""
     value, count = need.value, len(need.edges) - 1
     *inner, last = need.edges  # the last bin includes both of its edges
     whole = (*(math.ceil(edge) for edge in inner), math.floor(last))
     edges = whole if value.integers else tuple(float(edge) for edge in need.edges)
-    column = ValueColumn(place=build.place(value), low=0, high=count - 1, kind="bin", edges=edges)
-    lane = build.lane(("bins", value.expression, need.edges), (column,), ())
+    column = ValueColumn(place=compiler.place(value), low=0, high=count - 1, kind="bin", edges=edges)
+    lane = compiler.lane(("bins", value.expression, need.edges), (column,), ())
     name = f"bins{lane}"
-    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
-    piece = Piece(
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    statistic = Statistic(
         name=name,
         source="bins",
         what="rows by bin",
         weight=weight,
         grid=COUNTS,
         max_rows=cap.max_rows,
-        sensitivity=sensitivity_of_bins(build.bounds, build.terms, cap.max_rows),
+        sensitivity=sensitivity_of_bins(compiler.bounds, compiler.terms, cap.max_rows),
         bins=count,
     )
-    return build.noisy(piece)
+    return compiler.noisy(statistic)
 
 
-def _choices(build: Building, need: Quantiles, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Choose values at quantiles. Several share one descent, and every level of it is paid for."""
-    lane = value_lane(build, (need.value,), cap)
+def _choices(compiler: Compiler, need: Quantiles, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Choose values at quantiles. Several quantiles share one descent, and each level of it has its price."""
+    lane = value_lane(compiler, (need.value,), cap)
     name = f"values{lane}"
-    build.lanes[lane] = replace(build.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
     targets = need.targets
     levels = len(targets).bit_length()
-    # Replacing a unit's rows moves a score by 1 (for a quantile: q and 1 - q together) or 2 (for an extreme), where
-    # adding rows moves it by max(q, 1 - q) or 1. Further levels have targets of their own: at most twice as much.
+    # Replacing a unit's rows moves a score by 1 for a quantile (q and 1 - q together) and by 2 for an extreme, while
+    # adding rows moves it by max(q, 1 - q) or 1. Other levels have other targets: at most twice as much.
     alone = len(targets) == 1 and targets[0] not in (0, 1)
     replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
-    pure, squared = choice_prices(build.bounds, build.terms, replacement)
+    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
     own = f"{name}_{'_'.join(str(target) for target in targets)}"
-    piece = Piece(
+    statistic = Statistic(
         name=own,
         source="choice",
         what="values",
         weight=weight,
-        grid=build.grids[lane][0],
+        grid=compiler.grids[lane][0],
         max_rows=cap.max_rows,
         prices=(pure * levels, squared * levels),
         targets=targets,
     )
-    return {"values": build.noisy(piece), "cells": name}
+    return {"values": compiler.noisy(statistic), "cells": name}
 
 
 # ---------------------------------------------------------------------- shared lanes
 
 
 @dataclass
-class Building:
-    """The lanes and pieces of a query as far as they are made. Aggregates of the same value share a lane."""
+class Compiler:
+    """The lanes and statistics of a query that have been compiled so far. Aggregates of the same value share a lane."""
 
     query: Query
     bounds: Bounds
@@ -316,21 +320,21 @@ class Building:
     grids: list[tuple[Grid, ...]] = field(default_factory=list)
     places: dict[object, int] = field(default_factory=dict)
     columns: list[Value] = field(default_factory=list)
-    pieces: dict[str, Piece] = field(default_factory=dict)
+    statistics: dict[str, Statistic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # In the order of the aggregates, whatever is made of them: plans of the same query agree on places.
+        # Columns keep the order of the aggregates, so that all plans of the same query agree on their places.
         for one in self.query.aggregates:
             for value in one.values:
                 if value.expression not in {known.expression for known in self.columns}:
                     self.columns.append(value)
 
     def place(self, value: Value) -> int:
-        """Return the place of a value column."""
+        """Return the place of a value among the columns."""
         return [known.expression for known in self.columns].index(value.expression)
 
     def lane(self, key: object, columns: tuple[ValueColumn, ...], grids: tuple[Grid, ...]) -> int:
-        """Return the lane of a key."""
+        """Return the lane with this key, and create it if there is none."""
         if key not in self.places:
             self.places[key] = len(self.lanes)
             self.lanes.append(Lane(columns=columns))
@@ -338,24 +342,24 @@ class Building:
         return self.places[key]
 
     def sum(self, lane: int, one: Sum) -> str:
-        """Ask a lane for a sum and return its name."""
+        """Add a sum to a lane and return its name."""
         named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
         known = self.lanes[lane]
         if named not in known.sums:
             if named.name in {other.name for other in known.sums}:
-                raise ValueError("two sums of one name")
+                raise ValueError("two different sums have the same name")
             everyone = known.everyone or one.everyone
             self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
         return named.name
 
-    def noisy(self, piece: Piece) -> str:
-        """Ask for noise on a piece; its parts of the spend add up."""
-        known = self.pieces.get(piece.name)
-        if known is not None and replace(known, weight=piece.weight) != piece:
-            raise ValueError("two pieces of one name")
-        weight = piece.weight if known is None else known.weight + piece.weight
-        self.pieces[piece.name] = replace(piece, weight=weight)
-        return piece.name
+    def noisy(self, statistic: Statistic) -> str:
+        """Ask for noise on a statistic and return its name. Its shares of the spend add up."""
+        known = self.statistics.get(statistic.name)
+        if known is not None and replace(known, weight=statistic.weight) != statistic:
+            raise ValueError("two different statistics have the same name")
+        weight = statistic.weight if known is None else known.weight + statistic.weight
+        self.statistics[statistic.name] = replace(statistic, weight=weight)
+        return statistic.name
 
 
 def _name(one: Sum, lane: int) -> str:
@@ -368,51 +372,53 @@ def _name(one: Sum, lane: int) -> str:
 
 
 def shares_rows(lane: Lane) -> bool:
-    """Whether rows without a value may take part in a lane too, so that all rows can be counted there."""
+    """Tell whether a lane can also hold rows without a value, so that all rows can be counted there."""
     return not lane.columns or (len(lane.columns) == 1 and lane.columns[0].kind == "number" and clips_rows(lane))
 
 
 def clips_rows(lane: Lane) -> bool:
-    """Whether a lane's values are clipped row by row, not in total."""
+    """Tell whether the values of a lane are clipped row by row instead of in total."""
     return not any(one.clip for one in lane.sums)
 
 
-def lane_of_expression(build: Building, value: Value) -> int:
-    """Return a lane whose rows are those with this value: one that is there, or one of its own."""
-    for lane, known in enumerate(build.lanes):
+def lane_of_expression(compiler: Compiler, value: Value) -> int:
+    """Return a lane whose rows are those where this value is not null, and create it if there is none."""
+    for lane, known in enumerate(compiler.lanes):
         if len(known.columns) != 1 or known.columns[0].kind not in ("number", "presence") or not clips_rows(known):
             continue
-        if build.columns[known.columns[0].place].expression == value.expression:
+        if compiler.columns[known.columns[0].place].expression == value.expression:
             return lane
-    column = ValueColumn(place=build.place(value), low=0, high=0, kind="presence")
-    return build.lane(("presence", value.expression), (column,), ())
+    column = ValueColumn(place=compiler.place(value), low=0, high=0, kind="presence")
+    return compiler.lane(("presence", value.expression), (column,), ())
 
 
 def noisy_sum(
-    build: Building, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
-) -> Piece:
-    """Return a sum of rows that lie in [low, high] steps, which gets noise."""
-    sensitivity = sensitivity_of(build.bounds, build.terms, cap.max_rows, low, high)
-    return Piece(
+    compiler: Compiler, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
+) -> Statistic:
+    """Return a sum that gets noise. Each row adds between `low` and `high` steps to it."""
+    sensitivity = sensitivity_of(compiler.bounds, compiler.terms, cap.max_rows, low, high)
+    return Statistic(
         name=name, source="sum", what=what, weight=weight, grid=grid, max_rows=cap.max_rows, sensitivity=sensitivity
     )
 
 
-def value_lane(build: Building, values: Sequence[Value], cap: RowCap) -> int:
-    """Return the lane of values on their grids, counted from the middle of their bounds."""
+def value_lane(compiler: Compiler, values: Sequence[Value], cap: RowCap) -> int:
+    """Return the lane of values on their grids, measured from the middle of their bounds."""
     key = ("values", *((value.expression, value.bounds) for value in values))
-    if key in build.places:
-        return build.places[key]
-    degree = 2 if len(values) > 1 else degree_of(build, values[0])
-    bits = None if degree == 0 else _BASIS_BITS[degree] if build.form == "basis" and len(values) == 1 else _SQUARE_BITS
+    if key in compiler.places:
+        return compiler.places[key]
+    degree = 2 if len(values) > 1 else degree_of(compiler, values[0])
+    bits = (
+        None if degree == 0 else _BASIS_BITS[degree] if compiler.form == "basis" and len(values) == 1 else _SQUARE_BITS
+    )
     grids = tuple(grid_of(value, cap.max_rows, centred=True, bits=bits) for value in values)
-    columns = tuple(column_of(build.place(value), value, grid) for value, grid in zip(values, grids, strict=True))
-    return build.lane(key, columns, grids)
+    columns = tuple(column_of(compiler.place(value), value, grid) for value, grid in zip(values, grids, strict=True))
+    return compiler.lane(key, columns, grids)
 
 
-def degree_of(build: Building, value: Value) -> int:
+def degree_of(compiler: Compiler, value: Value) -> int:
     """Return the highest power of a value that is needed: 2 for a variance, 1 for a mean or a sum beside a count."""
-    needs = [need for one in build.query.aggregates for need in one.needs()]
+    needs = [need for one in compiler.query.aggregates for need in one.needs()]
     same = (value.expression, value.bounds)
     powers = [
         len(need.of)
@@ -435,6 +441,6 @@ def degree_of(build: Building, value: Value) -> int:
 
 
 def column_of(place: int, value: Value, grid: Grid) -> ValueColumn:
-    """Return a value column on its grid."""
+    """Return the column of a value on its grid."""
     offset = int(grid.offset) if value.integers else float(grid.offset)
     return ValueColumn(place=place, low=grid.low, high=grid.high, exponent=grid.exponent, offset=offset)

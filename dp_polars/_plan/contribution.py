@@ -1,4 +1,4 @@
-"""What one unit may contribute: how many groups, how many rows in each, and which rule says so."""
+"""The caps on what one unit contributes: how many groups, how many rows in each, and the reason for each cap."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from dp_polars.errors import InvalidParameterError
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The cap on the groups of one unit, where it came from, and whether it has to be enforced.
+    """The cap on the groups of one unit, the reason for it, and whether it has to be enforced.
 
-    `domain_size` is the number of public keys, None where keys are discovered. A cap is not enforced only where it
-    can't bind.
+    A cap that cannot bind is not enforced. `domain_size` is the number of public keys, or None if keys are discovered.
     """
 
     max_groups: int
@@ -25,7 +24,7 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class RowCap:
-    """The most rows that one unit adds to a group of an aggregate, which rule says so, and whether it is enforced."""
+    """The cap on the rows that one unit adds to a group, the reason for it, and whether it has to be enforced."""
 
     max_rows: int
     rule: str
@@ -33,12 +32,12 @@ class RowCap:
 
     @property
     def enforced(self) -> int | None:
-        """The cap, None where it can't bind."""
+        """The cap, or None if it cannot bind."""
         return self.max_rows if self.enforce else None
 
 
 def bounds_of(query: Query) -> Bounds:
-    """Return the cap on groups that holds for a query, or say which ways there are to give it."""
+    """Return the cap on the groups of one unit, or raise an error that lists the ways to set it."""
     size = 1 if not query.keys else None if query.domain is None else query.domain.height
     groups, rule, enforce = _groups(query, size)
     return Bounds(max_groups=groups, max_groups_rule=rule, enforce_groups=enforce, domain_size=size)
@@ -60,16 +59,16 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
         return given, query.max_groups_rule, True
     names = ", ".join(key.name for key in query.keys)
     raise InvalidParameterError(
-        f"How many groups of {names} may one unit count in? That decides the noise. Say max_groups=3 (here or in the "
-        f"session), or max_groups='auto' to have it estimated from a part of the spend, give the public keys "
-        "(keys=[...], or an Enum or Boolean column), or declare the columns constant for each unit with per_unit=[...] "
-        "in the session.",
+        f"How many groups of {names} may one unit count in? The noise depends on it. Say max_groups=3 (here or in the "
+        "session), or max_groups='auto' to estimate it with a part of the spend. You can also give the public keys "
+        "(keys=[...], or an Enum or Boolean column), or declare that the columns are constant for each unit with "
+        "per_unit=[...] in the session.",
         code="group-cap-missing",
     )
 
 
 def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
-    """Return the cap on rows that holds for an aggregate, or say which ways there are to give it."""
+    """Return the cap on the rows of one unit in a group, or raise an error that lists the ways to set it."""
     if not query.unit:
         return RowCap(max_rows=1, rule="every row is a unit", enforce=False)
     if aggregate.row_rule is RowRule.ONCE:
@@ -81,19 +80,19 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     if query.max_rows is not None:
         return RowCap(max_rows=query.max_rows, rule=query.max_rows_rule, enforce=True)
     raise InvalidParameterError(
-        f"How many rows may one unit add to a group of this {aggregate.kind}? That decides the noise. Say "
-        "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to have it estimated from a part "
-        "of the spend, count units instead of rows (count_units; of a choice score='units')"
+        f"How many rows may one unit add to a group of this {aggregate.kind}? The noise depends on it. Say "
+        "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a part of "
+        "the spend. You can also count units instead of rows (count_units, or score='units' for a choice)"
         + (", or clip each unit's total with per='unit'." if aggregate.kind == "sum" else "."),
         code="row-cap-missing",
     )
 
 
 def needs_row_cap(query: Query) -> bool:
-    """Whether an aggregate of a query needs a cap on rows."""
+    """Tell whether any aggregate of a query needs a cap on rows."""
     return bool(query.unit) and any(one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for one in query.aggregates)
 
 
 def needs_group_cap(query: Query) -> bool:
-    """Whether a query needs a cap on groups: where keys alone don't bound them."""
+    """Tell whether a query needs a cap on groups, because its keys are not constant for each unit."""
     return bool(query.unit and query.keys) and not all(key.constant_per_unit for key in query.keys)

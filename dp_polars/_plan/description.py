@@ -1,4 +1,4 @@
-"""How a plan reads: from who is protected to what will be left."""
+"""The table that a plan prints, from who is protected to the expected error."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import polars as pl
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, steps_text
-from dp_polars._plan.statistics import Made
+from dp_polars._plan.statistics import CompiledAggregate
 
 if TYPE_CHECKING:
-    from dp_polars._plan.plan import Part, Plan
+    from dp_polars._plan.plan import Measurement, Plan
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return what a plan does, from the unit to the noise and its price."""
+    """Return the rows of a plan's table."""
     query, terms, bounds = plan.query, plan.terms, plan.bounds
     rows = [
         ("query", query.title() + steps_text(query.steps)),
@@ -30,13 +30,13 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     later = f"unknown until estimated{_price_of(plan, 1)}"
     groups = later if "max_groups" in unknown else f"{bounds.max_groups} ({bounds.max_groups_rule})"
     rows.append(("groups per unit", groups))
-    caps = [later] if "max_rows_per_group" in unknown else _different(_cap(made) for made in plan.made)
+    caps = [later] if "max_rows_per_group" in unknown else _different(_cap(compiled) for compiled in plan.compiled)
     rows += [("rows per unit and group", text) for text in caps]
-    limits = _different([text for made in plan.made for text in bounds_texts(made, plan)])
+    limits = _different([text for compiled in plan.compiled for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
-    several = len(plan.parts) > 1 and len(plan.made) > 1
-    for part in plan.parts:
-        rows += _part_rows(part, several)
+    several = len(plan.measurements) > 1 and len(plan.compiled) > 1
+    for measurement in plan.measurements:
+        rows += _measurement_rows(measurement, several)
     if query.keys and query.domain is None and plan.discovery is None:
         rows.append(("keys", "discovered"))
     elif plan.discovery is not None:
@@ -52,11 +52,11 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.unit_delta:
         rows.append(("units", hashed_text(plan.unit_delta)))
     rows.append(("price", price_text(terms, plan.cost)))
-    for made in plan.made:
-        rows += _vague_error(made, plan, several)
-        error = plan.expected_error_of(made)
+    for compiled in plan.compiled:
+        rows += _vague_error(compiled, plan, several)
+        error = plan.expected_error_of(compiled)
         if error is not None:
-            name = f" of {made.aggregate.name}" if several else ""
+            name = f" of {compiled.aggregate.name}" if several else ""
             noise = "privacy noise, not what caps and bounds cut off"
             rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
     if query.unchecked:
@@ -65,26 +65,28 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _in_rows(plan: Plan) -> int:
-    """Return the threshold of a noisy count, in rows or units: the sums of a basis count each row as many steps."""
+    """Return the threshold of a noisy count in rows or units. In the sums of a basis, a row counts many steps."""
     found = plan.discovery
     if found is None or found.threshold is None or found.counted is None:
-        raise ValueError("no threshold on a count")
-    return math.ceil(found.threshold / plan.part(found.counted).piece.whole)
+        raise ValueError("this plan has no threshold on a count")
+    return math.ceil(found.threshold / plan.measurement(found.counted).statistic.whole)
 
 
-def _vague_error(made: Made, plan: Plan, several: bool) -> list[tuple[str, str]]:
-    """Return what is known of an error that depends on the rows of a group: in ranks, or over their number."""
-    name = f"expected error of {made.aggregate.name}" if several else "expected error"
-    if "values" in made.pieces and plan.parts:
-        part = plan.part(made.pieces["values"])
-        points = part.grid.high - part.grid.low + 1
-        ranks = 2 * part.piece.max_rows / float(part.epsilon) * (math.log(points) + math.log(20))
+def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:
+    """Return what is known about an error that depends on the rows of a group, as a rank or divided by their number."""
+    name = f"expected error of {compiled.aggregate.name}" if several else "expected error"
+    if "values" in compiled.statistics and plan.measurements:
+        measurement = plan.measurement(compiled.statistics["values"])
+        points = measurement.grid.high - measurement.grid.low + 1
+        ranks = 2 * measurement.statistic.max_rows / float(measurement.epsilon) * (math.log(points) + math.log(20))
         return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
-    if "basis" in made.pieces and plan.parts:
-        part = plan.part(made.pieces["basis"])
-        width = (part.grid.high - part.grid.low) * float(part.grid.step * made.aggregate.values[0].unit)
-        off = part.error(0.975) / part.piece.whole * width
-        text = made.aggregate.error_per_row(off)
+    if "basis" in compiled.statistics and plan.measurements:
+        measurement = plan.measurement(compiled.statistics["basis"])
+        width = (measurement.grid.high - measurement.grid.low) * float(
+            measurement.grid.step * compiled.aggregate.values[0].unit
+        )
+        off = measurement.error(0.975) / measurement.statistic.whole * width
+        text = compiled.aggregate.error_per_row(off)
         return [] if text is None else [(name, text)]
     return []
 
@@ -93,19 +95,19 @@ def _different(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _cap(made: Made) -> str:
-    return f"{made.cap.max_rows} ({made.cap.rule})"
+def _cap(compiled: CompiledAggregate) -> str:
+    return f"{compiled.cap.max_rows} ({compiled.cap.rule})"
 
 
 def _price_of(plan: Plan, times: int) -> str:
-    """Return what so many estimates cost, in words."""
+    """Return the fraction of the spend that this many estimates cost, in words."""
     parts = [one.part for one in (*plan.estimates, *(estimate for estimate, _ in plan.estimated))]
     return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
 
 
-def bounds_texts(made: Made, plan: Plan) -> list[str]:
-    """Return the bounds of an aggregate's values, in words."""
-    one, later, twice = made.aggregate, bool(plan.estimates), _price_of(plan, 2)
+def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
+    """Return the bounds of each value of an aggregate, in words."""
+    one, later, twice = compiled.aggregate, bool(plan.estimates), _price_of(plan, 2)
     found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
     per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [
@@ -122,7 +124,7 @@ def bounds_texts(made: Made, plan: Plan) -> list[str]:
 
 
 def shown(value: Value, end: int) -> str:
-    """Return a bound of a value as people write it."""
+    """Return the lower (0) or upper (1) bound of a value, as people write it."""
     number = (value.lower, value.upper)[end]
     if isinstance(value.dtype, pl.Decimal):
         return f"{float(number / 10**value.dtype.scale):g}"
@@ -131,27 +133,27 @@ def shown(value: Value, end: int) -> str:
     return f"{float(number):g}"
 
 
-def _part_rows(part: Part, several: bool) -> list[tuple[str, str]]:
-    name = _WORDS.get(part.piece.what, part.piece.what)
-    share = f", {float(part.piece.weight):.0%} of the spend" if several else ""
-    if part.noise is None:
-        targets = ", ".join(f"{float(target):g}" for target in part.piece.targets)
+def _measurement_rows(measurement: Measurement, several: bool) -> list[tuple[str, str]]:
+    name = _WORDS.get(measurement.statistic.what, measurement.statistic.what)
+    share = f", {float(measurement.statistic.weight):.0%} of the spend" if several else ""
+    if measurement.noise is None:
+        targets = ", ".join(f"{float(target):g}" for target in measurement.statistic.targets)
         return [
             (
                 f"choice of {name}",
-                f"exponential mechanism at {targets}, epsilon {float(part.epsilon):.6g} for each group{share}",
+                f"exponential mechanism at {targets}, epsilon {float(measurement.epsilon):.6g} for each group{share}",
             )
         ]
-    step = float(part.grid.step)
-    sensitivity = part.sensitivity
-    scale = float(part.noise.parameter) * step
-    scale = scale if part.noise.mechanism == "laplace" else math.sqrt(part.noise.parameter) * step
-    symbol = "scale" if part.noise.mechanism == "laplace" else "sigma"
+    step = float(measurement.grid.step)
+    sensitivity = measurement.sensitivity
+    scale = float(measurement.noise.parameter) * step
+    scale = scale if measurement.noise.mechanism == "laplace" else math.sqrt(measurement.noise.parameter) * step
+    symbol = "scale" if measurement.noise.mechanism == "laplace" else "sigma"
     return [
         (
             f"sensitivity of {name}",
             f"L1 {sensitivity.l1 * step:.6g}, L2 {math.sqrt(sensitivity.l2_squared) * step:.6g}, "
             f"each {sensitivity.each * step:.6g}",
         ),
-        (f"noise on {name}", f"discrete {part.noise.mechanism.capitalize()}, {symbol} {scale:.6g}{share}"),
+        (f"noise on {name}", f"discrete {measurement.noise.mechanism.capitalize()}, {symbol} {scale:.6g}{share}"),
     ]

@@ -1,6 +1,7 @@
-"""Digests of public frames, from what Polars stores: no value passes through a Python object, which may know less.
+"""Digests of public frames. Private rows never get here.
 
-(Python's times have no nanoseconds, its floats no payload.) Never of private rows.
+A digest is taken of the bytes that Polars stores. Python objects would lose information: their times have no
+nanoseconds, for example.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _WIDE = (pl.Int128, pl.UInt128) if hasattr(pl, "UInt128") else (pl.Int128,)
 
 
 def public_digest(frame: pl.DataFrame) -> str:
-    """Return a digest of a public frame; different frames have different ones.
+    """Return a digest of a public frame. Different frames have different digests.
 
-    Each column is its name, type, length and nulls, then its values as they are stored: of lists and arrays the lengths
-    and the inner values, of structs each field, of texts the lengths and the bytes. Every part has a length before it.
+    Each column adds its name, its type, its nulls and its stored values: lengths and inner values for lists and arrays,
+    each field for structs, lengths and bytes for texts. The length of each of these is added before it.
     """
     digest = hashlib.sha256()
     _add(digest, str(frame.height).encode())
@@ -56,14 +57,16 @@ def _add_series(digest: Any, column: pl.Series) -> None:
         array = texts.rechunk().to_arrow().cast("large_binary")
         _add(digest, _bytes_of(array))
     elif dtype == pl.Object or dtype == pl.Unknown:
-        raise InvalidDataError("A public frame has a column of Python objects, which can't be told apart; cast it.")
+        raise InvalidDataError(
+            "A public frame has a column of Python objects, which cannot be compared. Cast it to another type."
+        )
     elif dtype != pl.Null:
         stored = there.to_physical()
         _add(digest, np.ascontiguousarray(stored.to_numpy()).tobytes())
 
 
 def _bytes_of(array: Any) -> memoryview:
-    """Return the bytes of all texts of an Arrow array without nulls, one after another."""
+    """Return the bytes of all texts of an Arrow array without nulls, concatenated."""
     _, offsets, values = array.buffers()
     if not len(array) or values is None:
         return memoryview(b"")

@@ -1,4 +1,4 @@
-"""The power-of-two grid that values are put on: fixed by their bounds alone."""
+"""Power-of-two grids that values are rounded to. The bounds of a value and the caps decide its grid, never the data."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import MOST_INNER
 from dp_polars.errors import InvalidParameterError
 
-_FLOAT_BITS = 20  # steps, as a power of two, from 0 to the larger bound: far finer than any noise
-_INTEGER_BITS = 40  # integers within this are exact
-_MOST_BITS = 60  # of the most that one unit can add to a group
-_SCALED_BITS = 28  # of a row's number in the steps of a sum that may be scaled down: 2**34 rows of them fit 62 bits
-_MOST_FINE = 14  # 10**4 steps in one of a row are enough
-_MOVED_BITS = 40  # of what all protected units change in all groups, in those steps: its noise may be 2**11 times that
-_TERM_BITS = 62  # of what one unit adds, in the steps in which it is scaled down
-_LEAST_EXPONENT = -1074  # of a float
+_FLOAT_BITS = 20  # a float has at most 2**20 steps on each side of its centre, far finer than any noise
+_INTEGER_BITS = 40  # integers within 2**40 of their centre are exact
+_MOST_BITS = 60  # what one unit adds to a group fits this many bits
+_SCALED_BITS = 28  # bits of one row in the steps of a sum that may be scaled down: 2**34 such rows fit 62 bits
+_MOST_FINE = 14  # the step of a row is divided into at most 2**14 steps, which is fine enough
+_MOVED_BITS = 40  # bits of what all protected units change in all groups: the noise may be 2**11 times as large
+_TERM_BITS = 62  # bits of what one unit adds, in the steps in which it is scaled down
+_LEAST_EXPONENT = -1074  # the smallest exponent of a float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Values are (x - offset) / 2**exponent, rounded, within [low, high] steps."""
+    """A value x becomes (x - offset) / 2**exponent, rounded to an integer and clipped to [low, high]."""
 
     exponent: int
     offset: Fraction
@@ -31,12 +31,12 @@ class Grid:
 
     @property
     def step(self) -> Fraction:
-        """The length of a step."""
+        """The length of one step."""
         return Fraction(2) ** self.exponent
 
     @property
     def largest(self) -> int:
-        """The most steps from 0."""
+        """The largest absolute number of steps."""
         return max(abs(self.low), abs(self.high))
 
 
@@ -44,7 +44,7 @@ COUNTS = Grid(exponent=0, offset=Fraction(0), low=0, high=1)
 
 
 def grid_of(value: Value, max_rows: int, *, centred: bool, bits: int | None = None) -> Grid:
-    """Return the grid of a value: from the middle of its bounds if `centred`, of at most 2**bits steps on each side."""
+    """Return the grid of a value, from the middle of its bounds if `centred`, with up to 2**bits steps on each side."""
     centre = (value.lower + value.upper) / 2 if centred else Fraction(0)
     exponent = _exponent(value, centre, max_rows, bits)
     step = Fraction(2) ** exponent
@@ -53,7 +53,9 @@ def grid_of(value: Value, max_rows: int, *, centred: bool, bits: int | None = No
         offset = Fraction(math.floor(offset / step)) * step
     low, high = round((value.lower - offset) / step), round((value.upper - offset) / step)
     if low == high:
-        raise InvalidParameterError("Within these bounds every value counts as the same; widen bounds=.")
+        raise InvalidParameterError(
+            "All values within these bounds would be rounded to the same number. Widen bounds=."
+        )
     return Grid(exponent=exponent, offset=offset, low=low, high=high)
 
 
@@ -61,7 +63,7 @@ def _exponent(value: Value, centre: Fraction, max_rows: int, wanted: int | None)
     largest = max(abs(value.lower - centre), abs(value.upper - centre))
     magnitude = math.frexp(largest)[1]
     most = max_rows.bit_length()
-    # From the middle and from 0: a sum may be counted from either.
+    # A sum may be measured from the middle or from 0, and has to fit in both cases.
     fits = math.frexp(max(abs(value.lower), abs(value.upper)))[1] + most - _MOST_BITS
     bits = _INTEGER_BITS if value.integers else _FLOAT_BITS
     if wanted is not None:
@@ -71,24 +73,26 @@ def _exponent(value: Value, centre: Fraction, max_rows: int, wanted: int | None)
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """How fine a sum is whose rows may be scaled down: its steps are 2**-fine of a row's, inside 2**-inner.
+    """The resolution of a sum whose units may be scaled down: 2**-inner steps of a row per unit, 2**-fine in the sum.
 
-    A unit with more rows than its cap adds a fraction of its sum. On a row's own grid that would lose most of it: 2 of
-    20 rows are True and 5 may count, so it adds a half. So each unit's part is rounded to 2**-inner steps, the sum of
-    them once to 2**-fine, which noise is on, and an answer of whole numbers once more when it is shown. Rounding has no
-    direction; it moves what a unit adds by at most 2**-(inner + 1) steps of a row and a group's sum by 2**-(fine + 1).
+    A unit with more rows than its cap adds only a fraction of its sum. The grid of a single row is too coarse for that:
+    if 2 of a unit's 20 rows are True and 5 may count, the unit adds a half. So what each unit adds is rounded to
+    2**-inner steps, and their sum is rounded once to 2**-fine steps, which is where noise is added. An answer that is a
+    whole number is rounded once more when it is shown. Rounding is to the nearest, so it moves what a unit adds by at
+    most 2**-(inner + 1) steps of a row, and the sum of a group by at most 2**-(fine + 1).
 
-    What one unit can change: `scaled` and `shortened` in `engines.bounding` have the two lines that each rounding keeps
-    a sum of rows in [low, high] within max_rows * [low, high] * 2**fine. For a basis see `slack`.
+    What one unit can change: rounding keeps what a unit adds with rows in [low, high] within
+    max_rows * [low, high] * 2**fine. `scaled` and `shortened` in `_engines.bounding.sums` say why. For a basis, see
+    `slack`.
     """
 
     capped: bool = False
-    """Whether a cap may bind."""
+    """Whether a cap may bind, so that units may be scaled down."""
     fine: int = 0
     inner: int = 0
 
     def of(self, grid: Grid) -> Grid:
-        """Return the grid of a sum of what lies on a grid."""
+        """Return the grid of a sum of values that lie on `grid`."""
         return Grid(
             exponent=grid.exponent - self.fine,
             offset=grid.offset,
@@ -97,21 +101,22 @@ class Scaling:
         )
 
     def slack(self, sums: int) -> int:
-        """Return how far together sums may pass what a unit adds to them together, because each is rounded.
+        """Return how much more a unit can add to several sums together because each of them is rounded.
 
-        Numbers c_1, ..., c_m of a unit, none negative, add up to at most M 2**inner steps before they are rounded, and
-        to at most m / 2 more after. Each then moves its sum by at most c_i 2**(fine - inner), rounded up. Whole numbers
-        below M 2**fine + m in all are at most m - 1 too many.
+        Let a unit add c_1, ..., c_m to the sums, none of them negative. They add up to at most M 2**inner steps before
+        they are rounded, and to at most m / 2 more afterwards. Each then moves its sum by at most
+        c_i 2**(fine - inner), rounded up. So together they move the sums by a whole number below M 2**fine + m, which
+        is at most m - 1 more than M 2**fine.
         """
         return sums - 1 if self.capped else 0
 
 
 def scaling_of(largest: int, max_rows: int | None, *, groups: int, exponent: int = 0) -> Scaling:
-    """Return how fine a sum of numbers up to `largest` is, of which `max_rows` of a unit count; None: no cap binds.
+    """Return the resolution of a sum of numbers up to `largest`, of which `max_rows` per unit count.
 
-    A row's number gets up to 14 bits, fewer where it has many itself or where protected units change so many `groups`
-    that the noise, always wider than the change of all, needs the room; and up to 32 bits inside, as far as what a unit
-    adds fits 62 bits. None where no cap can bind: then no row is scaled.
+    A sum gets up to 14 more bits than a row. It gets fewer if the numbers are large, or if protected units change so
+    many `groups` that the noise, which is always larger than the total change, needs the bits. What one unit adds gets
+    up to 32 more bits, as long as it fits 62 bits. If `max_rows` is None, no cap can bind and nothing is scaled.
     """
     if max_rows is None:
         return Scaling()

@@ -1,7 +1,8 @@
 """A plan: everything that will happen to a query, known before a row is read.
 
-`plan_of` is the one function from a query to a plan. It can be previewed, printed and priced; it holds no data. Where
-caps or bounds are to be estimated, it says so and what the whole will cost; `settled` is the plan once they are.
+`plan_of` is the only function that turns a query into a plan. A plan can be previewed, printed and priced, and it holds
+no data. If caps or bounds are still to be estimated, the plan says so and knows the whole price. `settled` returns the
+plan of the rest once they are known.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dp_polars._plan.auto import (
     wanted_estimates,
 )
 from dp_polars._plan.base import BasePlan, Facts
-from dp_polars._plan.compile import pieces_of
+from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.description import plan_rows
 from dp_polars._plan.grid import Grid
@@ -30,7 +31,7 @@ from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
-from dp_polars._plan.statistics import Form, Made, Piece, Pieces
+from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
@@ -39,45 +40,46 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
 from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
 
-# What is released of each group need not show which groups have a unit; then a third of the spend decides which may be.
+# If none of the released numbers counts rows or units, a third of the spend decides which discovered groups are shown.
 _DISCOVERY = Fraction(1, 3)
 
 
-# Units that are no integers are told apart by a hash of 79 bits or more. With up to 2**40 units, one of them shares its
-# hash with another with at most this probability; then two units would count as one. That assumes that the engine's
-# hashes, with two independent secret seeds, behave like random functions: a heuristic, no theorem.
+# Units that are not integers are told apart by a hash of at least 79 bits. Among up to 2**40 units, this bounds the
+# probability that a given unit has the same hash as another one, so that both count as one unit. It assumes that the
+# engine's hashes, with two independent secret seeds, behave like random functions, which is a heuristic and no theorem.
 _HASH_DELTA = Fraction(1, 2**39)
-# A query whose delta would hardly notice pays that; any other has its units told apart exactly, which is slower.
+# Hashing is used if it takes at most this fraction of a query's delta. Otherwise units are compared exactly, which is
+# slower.
 _HASH_PART = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """A piece of a release with its noise, or with the epsilon of each choice."""
+class Measurement:
+    """A statistic with the noise that it gets, or with the epsilon of each choice."""
 
-    piece: Piece
+    statistic: Statistic
     noise: Noise | None
     epsilon: Fraction
 
     @property
     def name(self) -> str:
-        """The piece's name."""
-        return self.piece.name
+        """The name of the statistic."""
+        return self.statistic.name
 
     @property
     def grid(self) -> Grid:
-        """What a step stands for."""
-        return self.piece.grid
+        """The grid that the statistic is counted on."""
+        return self.statistic.grid
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves it."""
-        if self.piece.sensitivity is None:
+        """How far one unit can move the statistic."""
+        if self.statistic.sensitivity is None:
             raise ValueError("a choice has no sensitivity")
-        return self.piece.sensitivity
+        return self.statistic.sensitivity
 
     def error(self, confidence: float) -> int:
-        """Return the steps within which the noise stays with this confidence."""
+        """Return the number of steps that the noise stays within with this confidence."""
         if self.noise is None:
             raise ValueError("a choice has no noise")
         return self.noise.error(confidence)
@@ -85,7 +87,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """How groups that come from the data are chosen: a noisy count above `threshold`, or a rule on the unit counts."""
+    """How discovered groups are chosen: by a noisy count of at least `threshold`, or by a rule on their unit counts."""
 
     threshold: int | None
     counted: str | None
@@ -95,7 +97,7 @@ class Discovery:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(BasePlan):
-    """What a query will do and cost. Prints as a table; made by `preview` without spending anything.
+    """What a query will do and what it costs. `preview` returns it without spending anything, and it prints as a table.
 
     Examples
     --------
@@ -109,19 +111,19 @@ class Plan(BasePlan):
     query: Query
     bounds: Bounds
     lanes: tuple[Lane, ...]
-    made: tuple[Made, ...]
+    compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
-    parts: tuple[Part, ...]
+    measurements: tuple[Measurement, ...]
     units: str
     discovery: Discovery | None
     unit_delta: Fraction
-    """What telling units apart by a hash costs; 0 if they are told apart exactly."""
+    """The delta that telling units apart by a hash costs, or 0 if they are compared exactly."""
     estimates: tuple[Estimate, ...] = ()
-    """What is estimated before the rest is known; then there are no parts yet."""
+    """The caps and bounds that are still to be estimated. Until then, the noise is not known."""
     estimated: tuple[tuple[Estimate, Fraction], ...] = ()
-    """What was estimated."""
+    """The caps and bounds that were estimated, with the values that were chosen."""
     main: Allowance | None = None
-    """What is left of the spend for the answers, where something is estimated first."""
+    """What is left of the spend for the answers if something is estimated first."""
 
     def subject(self) -> Query:
         """Return whose rows the question is about."""
@@ -135,40 +137,43 @@ class Plan(BasePlan):
         """Return bytes that are equal for equal questions, in every process."""
         return self.query.fingerprint()
 
-    def part(self, name: str) -> Part:
-        """Return a part by its name."""
-        return next(part for part in self.parts if part.name == name)
+    def measurement(self, name: str) -> Measurement:
+        """Return the measurement of a statistic by its name."""
+        return next(measurement for measurement in self.measurements if measurement.name == name)
 
     def expected_error(self, confidence: float = 0.95) -> float | None:
-        """Return the error that an answer stays within, where it doesn't depend on the data (not for means)."""
-        if len(self.made) != 1:
+        """Return the error that the only answer stays within.
+
+        It is None if there are several answers, or if the error depends on the data, as that of a mean does.
+        """
+        if len(self.compiled) != 1:
             return None
-        return self.expected_error_of(self.made[0], confidence)
+        return self.expected_error_of(self.compiled[0], confidence)
 
     def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
-        """Return the expected error of each answer by its name, where it is known without looking at the data."""
-        found = {made.aggregate.name: self.expected_error_of(made, confidence) for made in self.made}
+        """Return the expected errors of all answers whose error does not depend on the data, by name."""
+        found = {compiled.aggregate.name: self.expected_error_of(compiled, confidence) for compiled in self.compiled}
         return {name: error for name, error in found.items() if error is not None}
 
-    def expected_error_of(self, made: Made, confidence: float = 0.95) -> float | None:
-        """Return the expected error of one aggregate."""
-        if len(made.pieces) != 1 or not self.parts or self.query.rollup:
+    def expected_error_of(self, compiled: CompiledAggregate, confidence: float = 0.95) -> float | None:
+        """Return the expected error of one aggregate, or None if it depends on the data."""
+        if len(compiled.statistics) != 1 or not self.measurements or self.query.rollup:
             return None
-        part = self.part(next(iter(made.pieces.values())))
-        if part.piece.source == "basis":
+        measurement = self.measurement(next(iter(compiled.statistics.values())))
+        if measurement.statistic.source == "basis":
             return None
-        error = part.error(confidence) * part.grid.step
-        if not made.aggregate.values or made.aggregate.values[0].integers:
-            error = Fraction(math.ceil(error))  # a whole number, whose sums may have been finer
-        return float(error * made.aggregate.unit)
+        error = measurement.error(confidence) * measurement.grid.step
+        if not compiled.aggregate.values or compiled.aggregate.values[0].integers:
+            error = Fraction(math.ceil(error))  # the answer is a whole number, although its sum may be finer
+        return float(error * compiled.aggregate.unit)
 
     def rows(self) -> Facts:
-        """Return what it says of itself, as names and texts."""
+        """Return the rows of the plan's table."""
         return plan_rows(self)
 
 
 def plan_of(query: Query, terms: Terms) -> Plan:
-    """Return the plan of a query under a session's terms, or raise with what is missing."""
+    """Return the plan of a query under a session's terms, or raise an error that says what is missing."""
     if query.keys and query.domain is None and not terms.native_delta:
         raise _no_delta(query)
     _check_spend(query)
@@ -178,35 +183,37 @@ def plan_of(query: Query, terms: Terms) -> Plan:
 
 
 def _unsettled(query: Query, terms: Terms) -> Plan:
-    """Return the plan of a query that leaves something to be estimated: what that is, and the price of it all."""
+    """Return the plan of a query with caps or bounds to estimate. It knows the estimates and the whole price."""
     if query.spend.within is not None:
-        raise InvalidParameterError("within= needs caps and bounds that are known; say epsilon= or share= with 'auto'.")
+        raise InvalidParameterError(
+            "within= needs caps and bounds that are known in advance. With 'auto', say epsilon= or share= instead."
+        )
     allowances = allowances_of(terms, query.spend)
     if not allowances:
         raise no_option(terms, query.spend)
-    # In the measure that is likely to be better; it is fixed, so the price is the same whatever is found.
+    # The measure that is likely to be better is fixed here, so that the price does not depend on the estimates.
     whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
     estimates = estimates_of(query, whole)
     main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
-    # What the rest will be like but for its numbers: the columns and the types of the answer.
+    # A draft with made-up caps has the same columns and the same types of answers as the final plan.
     likely = replace(
         query,
         max_groups=1 if query.max_groups == "auto" else query.max_groups,
         max_rows=1 if query.max_rows == "auto" else query.max_rows,
     )
     draft = _plan(likely, terms, main, passes=_passes(estimates))
-    return replace(draft, query=query, lanes=(), parts=(), discovery=None, estimates=estimates, main=main)
+    return replace(draft, query=query, lanes=(), measurements=(), discovery=None, estimates=estimates, main=main)
 
 
 def _passes(estimates: tuple[Estimate, ...]) -> int:
-    """Return how often the rows are read: for caps, for values, and for the answers."""
+    """Return how often the rows are read: once for caps, once for bounds and once for the answers, as needed."""
     return 1 + len({one.value is None for one in estimates})
 
 
 def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
-    """Return the plan of the rest, once everything is estimated. Its price is that of the whole."""
+    """Return the plan of the answers after the estimates. Its price is that of the whole query."""
     if plan.main is None:
-        raise ValueError("nothing is estimated")
+        raise ValueError("this plan has nothing to estimate")
     after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
     return replace(after, estimated=tuple(found.items()), cost=plan.cost)
 
@@ -214,11 +221,14 @@ def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1, form: Form = "basis") -> Plan:
     bounds = bounds_of(query)
     discovers = bool(query.keys) and query.domain is None
-    pieces = pieces_of(query, bounds, terms, form)
-    _check_wanted_error(query, pieces, discovers)
-    noisy = with_totals(query, bounds, terms, pieces.pieces) if query.rollup else pieces.pieces
-    wanted = [Wanted(weight=piece.weight, sensitivity=piece.sensitivity, prices=piece.prices) for piece in noisy]
-    by_rule = discovers and pieces.counted is None
+    compilation = compile_query(query, bounds, terms, form)
+    _check_wanted_error(query, compilation, discovers)
+    noisy = with_totals(query, bounds, terms, compilation.statistics) if query.rollup else compilation.statistics
+    wanted = [
+        Wanted(weight=statistic.weight, sensitivity=statistic.sensitivity, prices=statistic.prices)
+        for statistic in noisy
+    ]
+    by_rule = discovers and compilation.counted is None
     if by_rule:
         wanted = [replace(one, weight=one.weight * (1 - _DISCOVERY)) for one in wanted]
         wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
@@ -226,28 +236,32 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
     if spend.within is not None:
         spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
     granted, cost = allot(terms, spend, wanted, allowance)
-    parts = tuple(
-        Part(piece=piece, noise=one.noise, epsilon=one.epsilon) for piece, one in zip(noisy, granted, strict=False)
+    measurements = tuple(
+        Measurement(statistic=statistic, noise=one.noise, epsilon=one.epsilon)
+        for statistic, one in zip(noisy, granted, strict=False)
     )
-    if any(part.piece.source == "basis" and part.noise and part.noise.mechanism == "gaussian" for part in parts):
+    if any(
+        measurement.statistic.source == "basis" and measurement.noise and measurement.noise.mechanism == "gaussian"
+        for measurement in measurements
+    ):
         return _plan(query, terms, allowance, passes, form="split")
     delta = delta_for(query, terms, cost)
     unit_delta = unit_delta_for(query, terms, delta, passes)
     discovery = None
     if discovers:
         rule_epsilon = granted[-1].epsilon if by_rule else None
-        counted = next((part for part in parts if part.name == pieces.counted), None)
+        counted = next((measurement for measurement in measurements if measurement.name == compilation.counted), None)
         discovery = _discovery(query, terms, bounds, counted, delta - unit_delta, rule_epsilon)
     used = unit_delta + (discovery.delta if discovery is not None else 0)
     return Plan(
         query=query,
         terms=terms,
         bounds=bounds,
-        lanes=pieces.lanes,
-        made=pieces.made,
-        columns=pieces.columns,
-        parts=parts,
-        units=pieces.units,
+        lanes=compilation.lanes,
+        compiled=compilation.compiled,
+        columns=compilation.columns,
+        measurements=measurements,
+        units=compilation.units,
         discovery=discovery,
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
@@ -255,15 +269,15 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
-    """Return how much of the session's delta a query may use: as said, or as large a part as its noise takes."""
+    """Return how much of the session's delta a query may use: as given, or in proportion to the price of its noise."""
     if query.spend.delta is not None:
         return query.spend.delta
-    # A hair below the share, so that shares which sum to 1 fit although floats round.
+    # This is slightly less than the share, so that shares that sum to 1 fit in spite of rounding.
     return terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
 
 
 def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
-    """Return what it costs to tell the units of a query apart by a hash in so many passes, 0 if it is done exactly."""
+    """Return the delta that hashing the units costs in this many passes, or 0 if units are compared exactly."""
     if query.integer_unit:
         return Fraction(0)
     changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
@@ -272,42 +286,44 @@ def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> 
 
 
 def _discovery(
-    query: Query, terms: Terms, bounds: Bounds, counted: Part | None, delta: Fraction, epsilon: Fraction | None
+    query: Query, terms: Terms, bounds: Bounds, counted: Measurement | None, delta: Fraction, epsilon: Fraction | None
 ) -> Discovery:
-    """Return how groups are chosen: by a noisy count that is there anyway, or by a rule of its own epsilon."""
+    """Return how groups are chosen: by a noisy count that is released anyway, or by a rule with its own epsilon."""
     if counted is None or counted.noise is None:
         if epsilon is None:
-            raise ValueError("neither a count nor a spend decides which groups are shown")
+            raise ValueError("neither a noisy count nor an epsilon can decide which groups are shown")
         own_epsilon, own_delta = _for_one_unit(epsilon, delta, terms.group_size)
         rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
         return Discovery(threshold=None, counted=None, rule=rule, delta=delta)
     touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
-    piece = counted.piece
-    threshold = _threshold(counted.noise, delta, touched, max(1, len(piece.columns)))
-    threshold += (query.min_units - 1 + terms.group_size) * piece.most
+    statistic = counted.statistic
+    threshold = _threshold(counted.noise, delta, touched, max(1, len(statistic.columns)))
+    threshold += (query.min_units - 1 + terms.group_size) * statistic.most
     return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
 
 
 def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fraction, Fraction]:
-    """Return the guarantee for one unit that gives this one for `size` units together (group privacy)."""
+    """Return the guarantee for one unit that implies this one for `size` units together, by group privacy."""
     if size == 1:
         return epsilon, delta
     each = epsilon / size
     shrink = math.expm1(float(each)) / math.expm1(float(epsilon)) if epsilon < 500 else 0.0
     if delta * Fraction(shrink) < MIN_DELTA:
-        raise InvalidParameterError("No keys can be discovered for so large a group_size; give them with keys=[...].")
+        raise InvalidParameterError(
+            "The delta is too small to discover keys for this group_size. Give the public keys with keys=[...]."
+        )
     return each, delta * Fraction(shrink * (1 - 1e-12))
 
 
 def _threshold(noise: Noise, delta: Fraction, touched: int, terms: int) -> int:
-    """Return the least m such that `touched` groups of no one else all stay below m but for probability delta.
+    """Return the smallest m such that the noise of all `touched` groups stays below m, except with probability delta.
 
-    Of a sum of several noises it is a Chernoff bound, m a little larger than need be.
+    For a sum of several noises, m comes from a Chernoff bound and is slightly larger than necessary.
     """
     each = -math.expm1(math.log1p(-float(delta)) / touched) * (1 - 1e-9)
     if terms > 1:
         if noise.mechanism != "laplace":
-            raise ValueError("a basis has Laplace noise")
+            raise ValueError("a basis needs Laplace noise")
         return laplace_sum_threshold(noise.parameter, terms, each)
     if noise.mechanism == "laplace":
         scale = noise.parameter
@@ -320,23 +336,27 @@ def _check_spend(query: Query) -> None:
     spend = query.spend
     if spend.share is not None and not 0 < spend.share <= 1:
         raise InvalidParameterError(
-            f"share= is a part of the session's budget, above 0 and up to 1, got {float(spend.share):g}."
+            f"share= is a fraction of the session's budget, above 0 and up to 1, but it is {float(spend.share):g}."
         )
 
 
-def _check_wanted_error(query: Query, pieces: Pieces, discovers: bool) -> None:
+def _check_wanted_error(query: Query, compilation: Compilation, discovers: bool) -> None:
     if query.spend.within is None:
         return
     if len(query.aggregates) > 1:
-        raise InvalidParameterError("within= is a wanted error of one answer; for several say epsilon= or share=.")
-    kind = query.aggregates[0].kind
-    if len(pieces.pieces) > 1 or pieces.pieces[0].source in ("choice", "basis"):
         raise InvalidParameterError(
-            "within= works where the noise doesn't depend on the data (count, count_units, n_unique, sum, histogram); "
-            f"the error of a {kind} depends on how many rows there are. Say epsilon= or share=."
+            "within= is the wanted error of one answer. For several answers, say epsilon= or share= instead."
         )
-    if discovers and pieces.counted is None:
-        raise InvalidParameterError(f"within= on a {kind} needs public keys: pass keys=[...], or say epsilon=.")
+    kind = query.aggregates[0].kind
+    if len(compilation.statistics) > 1 or compilation.statistics[0].source in ("choice", "basis"):
+        raise InvalidParameterError(
+            "within= works only if the error does not depend on the data (count, count_units, n_unique, sum and "
+            f"histogram). The error of a {kind} depends on how many rows there are. Say epsilon= or share= instead."
+        )
+    if discovers and compilation.counted is None:
+        raise InvalidParameterError(
+            f"within= for a {kind} needs public keys. Pass keys=[...], or say epsilon= instead."
+        )
 
 
 def _no_delta(query: Query) -> InvalidParameterError:

@@ -1,4 +1,4 @@
-"""What was asked, in a form that every front end builds and every engine understands."""
+"""Queries: what was asked, in the form that every front end builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dp_polars._aggregates.base import Aggregate
 from dp_polars._plan.digest import public_digest
 
 UNIT_STEP = "unit"
-"""The kind of step that says how the unit of a table was said."""
+"""The kind of the step that records how the unit of a table was declared."""
 
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
@@ -21,7 +21,7 @@ Cap = int | Literal["auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A grouping key: its name in the result, its expression as canonical text, its type."""
+    """A grouping key: its name in the result, its expression as canonical text, and its type."""
 
     name: str
     expression: str
@@ -31,7 +31,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Spend:
-    """How a user said what a release may cost; exactly one way, or none."""
+    """What a release may cost, as the user said it. At most one of epsilon, share, rho and within is set."""
 
     epsilon: Fraction | None = None
     share: Fraction | None = None
@@ -44,40 +44,41 @@ class Spend:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A private question.
+    """A query over private rows.
 
     Attributes
     ----------
     aggregates
-        What is computed.
+        The aggregates to compute.
     unit
-        The unit columns; empty if every row is a unit.
+        The unit columns, or an empty tuple if every row is a unit.
     keys
         The grouping keys.
     domain
-        The public keys in the order of the result, with the names of `keys`; None if keys are discovered.
+        The public keys in the order of the result, with the names of `keys`, or None if keys are discovered.
     domain_rule
-        Where a public domain came from, in words.
+        Where the public keys came from, in words.
     max_groups, max_rows
-        Caps given in the call or by the session, with where they came from; "auto": to be estimated.
+        The caps given in the call or by the session, or "auto" if they are to be estimated. `max_groups_rule` and
+        `max_rows_rule` say where they came from.
     min_units
-        Groups with fewer units are suppressed when keys are discovered.
+        If keys are discovered, groups with fewer units are suppressed.
     interval
-        The confidence of the interval columns, if asked for.
+        The confidence of the interval columns, or None if none are wanted.
     nonnegative
         Whether answers below 0 are shown as 0.
     spend
-        What it may cost.
+        What the release may cost.
     steps
         The transformations before the aggregation, as canonical text.
     unchecked
         Whether the user vouched for a step that was not checked.
     integer_unit
-        Whether the unit is one column that is stored as integers, which are told apart exactly at no price.
+        Whether the unit is a single column that is stored as integers. Integers are compared exactly at no cost.
     rollup
         Whether totals over the last keys are released too.
     unfolded
-        Whether an answer of several numbers has columns and rows of its own; else it is one value, a list or a struct.
+        Whether an answer of several numbers gets columns and rows of its own. Otherwise it is one list or struct.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -110,13 +111,13 @@ class Query:
         return json.dumps(plain, sort_keys=True, default=str).encode()
 
     def engine_domain(self) -> pl.DataFrame | None:
-        """Return the public keys under the names that engines use; None where there are none."""
+        """Return the public keys under the names that engines use, or None if there are none."""
         if not self.keys or self.domain is None:
             return None
         return self.domain.rename({key.name: f"key{i}" for i, key in enumerate(self.keys)})
 
     def title(self) -> str:
-        """Return the question in a few words."""
+        """Return the query in a few words."""
         by = f" by {', '.join(key.name for key in self.keys)}" if self.keys else ""
         rolled = ", with totals" if self.rollup else ""
         return f"{', '.join(aggregate.title() for aggregate in self.aggregates)}{by}{rolled}"

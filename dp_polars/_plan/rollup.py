@@ -1,4 +1,4 @@
-"""Totals of a table over its last keys: every level gets noise of its own, and then all are made to agree."""
+"""Totals of a table over its last keys. Each level gets its own noise, and then all levels are made to agree."""
 
 from __future__ import annotations
 
@@ -10,50 +10,52 @@ import polars as pl
 from dp_polars._plan.contribution import Bounds
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import sensitivity_of_totals
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
 LEVEL = "level"
-"""The column that says how many keys a row is for."""
+"""The column that says how many of the keys a row is for."""
 
 
 def level_name(name: str, level: int, levels: int) -> str:
-    """Return the name of a piece's totals over all but the first `level` keys."""
+    """Return the name of a statistic's totals over all but the first `level` keys."""
     return name if level == levels else f"{name}@{level}"
 
 
-def with_totals(query: Query, bounds: Bounds, terms: Terms, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return pieces with their totals, each with its part of the spend: the same for every level."""
+def with_totals(query: Query, bounds: Bounds, terms: Terms, statistics: Sequence[Statistic]) -> tuple[Statistic, ...]:
+    """Return statistics with their totals. Every level gets the same share of the spend."""
     if not query.keys or query.domain is None:
         raise InvalidParameterError(
-            "rollup=True needs public keys: totals agree with their parts only if all parts are shown. Pass keys=, a "
-            "frame with a row for each combination, or use Enum and Boolean columns."
+            "rollup=True needs public keys, because totals agree with their groups only if all groups are shown. Pass "
+            "keys= with a row for each combination of keys, or group by Enum and Boolean columns."
         )
-    if any(piece.source not in ("sum", "basis") or piece.what == "units" for piece in pieces):
+    if any(statistic.source not in ("sum", "basis") or statistic.what == "units" for statistic in statistics):
         raise InvalidParameterError(
-            "rollup=True works for what adds up: count, sum, mean, var, std, cov, corr and linear_regression."
+            "rollup=True works for aggregates of sums: count, sum, mean, var, std, cov, corr and linear_regression."
         )
     if query.interval is not None:
-        raise InvalidParameterError("No interval is known for totals that were made to agree; ask without confidence=.")
+        raise InvalidParameterError("No interval is known for totals that are made to agree. Ask without confidence=.")
     if LEVEL in {key.name for key in query.keys} | {one.name for one in query.aggregates}:
-        raise InvalidParameterError(f"rollup=True adds a column {LEVEL}; rename yours.")
+        raise InvalidParameterError(f"rollup=True adds a column {LEVEL}, and the result has one already. Rename yours.")
     levels = len(query.keys)
     found = []
-    for piece in pieces:
-        if piece.sensitivity is None:
+    for statistic in statistics:
+        if statistic.sensitivity is None:
             raise ValueError("a choice has no totals")
         for level in range(levels + 1):
-            own = piece.sensitivity
+            own = statistic.sensitivity
             if level < levels:
                 own = sensitivity_of_totals(bounds, terms, own, _leaves(query.domain, level))
-            name = level_name(piece.name, level, levels)
-            found.append(replace(piece, name=name, weight=piece.weight / (levels + 1), sensitivity=own, level=level))
+            name = level_name(statistic.name, level, levels)
+            found.append(
+                replace(statistic, name=name, weight=statistic.weight / (levels + 1), sensitivity=own, level=level)
+            )
     return tuple(found)
 
 
 def _leaves(domain: pl.DataFrame, level: int) -> int:
-    """Return the most keys that share their first `level` columns."""
+    """Return the largest number of keys that share their first `level` columns."""
     if level == 0:
         return domain.height
     counts = domain.group_by(domain.columns[:level]).len()["len"]

@@ -1,10 +1,10 @@
-"""How far one unit can move the exact answers, in whole steps of their grid.
+"""Sensitivity: how far one unit can move the exact answers, in whole steps of their grid.
 
-What one unit can change: it adds to at most `max_groups` groups, in each at most c = rows * max(|low|, |high|) steps.
-Added or removed: max_groups sums move by c each. Replaced by another: the old one leaves its groups and the new one
-enters as many others; a sum that both touch moves by at most w = rows * (max(high, 0) - min(low, 0)), because a filter
-or a null may leave either out. With a public domain of K keys at least 2 * max_groups - K groups are touched by both.
-A group of t units moves t times as far.
+What one unit can change: a unit adds to at most `max_groups` groups, at most c = rows * max(|low|, |high|) steps in
+each. If a unit is added or removed, `max_groups` sums move by at most c each. If it is replaced, the old unit leaves
+its groups and the new one enters as many others. A sum that both of them touch moves by at most
+w = rows * (max(high, 0) - min(low, 0)), because a filter or a null may leave out either. With a public domain of K
+keys, both touch at least 2 * max_groups - K of the same groups. A group of t units moves the answers t times as far.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dp_polars._session.terms import Terms
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """The most that one protected change moves a vector of sums: in the first norm, the second squared, and each."""
+    """How far one protected change moves a vector: in the L1 norm, in the squared L2 norm, and in each entry."""
 
     l1: int
     l2_squared: int
@@ -26,7 +26,7 @@ class Sensitivity:
 
 
 def sensitivity_of(bounds: Bounds, terms: Terms, max_rows: int, low: int, high: int) -> Sensitivity:
-    """Return the sensitivity of sums of rows that lie in [low, high] steps (0 to 1 for counts)."""
+    """Return the sensitivity of sums to which each row adds between `low` and `high` steps (0 to 1 for counts)."""
     groups, times = bounds.max_groups, terms.group_size
     alone = max_rows * max(abs(low), abs(high))
     if terms.adjacency == "add_remove":
@@ -39,11 +39,11 @@ def sensitivity_of(bounds: Bounds, terms: Terms, max_rows: int, low: int, high: 
 
 
 def sensitivity_of_bins(bounds: Bounds, terms: Terms, max_rows: int) -> Sensitivity:
-    """Return the sensitivity of counts by (group, bin) of the at most `max_rows` rows that a unit has in a group.
+    """Return the sensitivity of counts by group and bin, where a unit has at most `max_rows` rows in a group.
 
-    They may all lie in one bin or in several: added or removed, that is at most `max_rows` in the first norm and, all
-    in one bin, in the second, for each of `max_groups` groups. Replaced, as many leave as enter, in other groups or
-    bins.
+    These rows may lie in one bin or in several. If a unit is added or removed, each of its `max_groups` groups moves by
+    at most `max_rows` in the L1 norm, and also in the L2 norm if all rows lie in one bin. If it is replaced, as many
+    rows leave as enter, in other groups or bins.
     """
     times, changes = terms.group_size, 1 if terms.adjacency == "add_remove" else 2
     return Sensitivity(
@@ -54,11 +54,11 @@ def sensitivity_of_bins(bounds: Bounds, terms: Terms, max_rows: int) -> Sensitiv
 
 
 def sensitivity_of_totals(bounds: Bounds, terms: Terms, own: Sensitivity, leaves: int) -> Sensitivity:
-    """Return the sensitivity of totals of a table over at most `leaves` of its groups each.
+    """Return the sensitivity of the totals of a table, each over at most `leaves` of its groups.
 
-    The totals of a table that moves by d in the first norm move by at most d in it. All that a unit changes in
-    `max_groups` groups may fall into one total, if it has so many groups: each moves by that many changes of a group,
-    and the squares sum to at most the largest total change times the sum of all.
+    If the table moves by d in the L1 norm, its totals move by at most d in that norm. Everything that a unit changes in
+    its groups may fall into the same total, if that total has enough groups. So a total moves by up to that many times
+    the change of one group. The squares sum to at most the largest change of a total times the sum of all changes.
     """
     together = min(bounds.max_groups * (1 if terms.adjacency == "add_remove" else 2), leaves)
     each = min(own.each * together, own.l1)
@@ -66,12 +66,13 @@ def sensitivity_of_totals(bounds: Bounds, terms: Terms, own: Sensitivity, leaves
 
 
 def choice_prices(bounds: Bounds, terms: Terms, replacement: Fraction) -> tuple[Fraction, Fraction]:
-    """Return what a choice in every group costs, by the epsilon of an addition in one: (pure, of its square).
+    """Return the multipliers of epsilon and epsilon**2 that give the price of one choice per group.
 
-    A choice by the exponential mechanism costs e if a unit's rows are added to or removed from its group, and
-    `replacement` * e (1 to 2) if others take their place. Added or removed: max_groups additions. Replaced: the unit
-    leaves its groups and enters as many others, or stays in the same ones; with a public domain of K keys at most
-    K - max_groups are new. t units together in the same groups cost t times as much, t * t squared.
+    A choice by the exponential mechanism costs epsilon if a unit's rows are added to or removed from its group, and
+    `replacement` * epsilon (between 1 and 2 times as much) if other rows take their place. A unit that is added or
+    removed changes max_groups groups. A unit that is replaced leaves its groups and enters as many others, or stays in
+    the same ones. With a public domain of K keys, at most K - max_groups of them are new. A group of t units in the
+    same groups costs t times as much, or t**2 times as much in terms of epsilon**2.
     """
     groups, times = Fraction(bounds.max_groups), Fraction(terms.group_size)
     if terms.adjacency == "add_remove":
@@ -79,5 +80,5 @@ def choice_prices(bounds: Bounds, terms: Terms, replacement: Fraction) -> tuple[
     fresh = groups if bounds.domain_size is None else min(groups, Fraction(bounds.domain_size) - groups)
     pure = 2 * fresh + (groups - fresh) * replacement
     squared = 2 * fresh + (groups - fresh) * replacement**2
-    # All groups the same may cost more than all new ones.
+    # Staying in the same groups may cost more than moving to new ones.
     return times * max(pure, groups * replacement), times**2 * max(squared, groups * replacement**2)

@@ -1,9 +1,9 @@
-"""Which noise a spend buys, and its price in the session.
+"""The noise that a spend buys, and its price in the session.
 
-A spend (epsilon, share, rho) is split by weight among what it pays for, in one of two measures: epsilons add up, and so
-do rhos. In terms of rho the whole is one release that is rho-concentrated, so its price is that of one Gaussian of the
-same spend, however many parts it has. The measure with less noise wins (nearly equal: the cheaper one); for `within=`
-the smaller price.
+A spend (epsilon, share or rho) is split by weight among the statistics that it pays for. It is split in one of two
+measures, epsilon or rho, and both add up. In terms of rho, the whole query is a single rho-concentrated release. So it
+costs the same as one Gaussian with this rho, however many statistics share it. The measure with less noise is used, or
+the cheaper one if both have nearly the same noise. For `within=`, the cheaper one is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dp_polars.theory import pure_to_zcdp
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """A calibrated noise, in steps: the Laplace scale or the Gaussian variance, and what it costs."""
+    """Calibrated noise: the Laplace scale or the Gaussian variance, in steps of a grid, and its cost."""
 
     mechanism: MechanismChoice
     parameter: Fraction
@@ -38,13 +38,13 @@ class Noise:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation (of the continuous noise of this parameter)."""
+        """The standard deviation of the continuous noise with this parameter."""
         if self.mechanism == "laplace":
             return math.sqrt(2) * float(self.parameter)
         return math.sqrt(self.parameter)
 
     def error(self, confidence: float) -> int:
-        """Return the steps within which one answer's noise stays with this confidence."""
+        """Return the number of steps that the noise of one answer stays within with this confidence."""
         miss = 1 - confidence
         if self.mechanism == "laplace":
             return laplace_steps(self.parameter, miss)
@@ -53,19 +53,20 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Something that a part of a spend pays for: noise on a vector, choices in groups, or a rule that shows groups.
+    """Something that a share of a spend pays for: noise on a vector, choices in groups, or a rule that shows groups.
 
     Attributes
     ----------
     weight
-        Its part of the whole.
+        Its share of the spend.
     sensitivity
-        Of a noisy vector.
+        The sensitivity of a noisy vector, or None for choices and rules.
     prices
-        Of choices: their price in all by the epsilon of one, pure and squared (`choice_prices`); (1, 1) for a rule.
+        The multipliers of epsilon and epsilon**2 that give the price of all choices (see `choice_prices`). They are
+        (1, 1) for a rule.
     ranged
-        Whether the loss of a choice has a bounded range, as that of the exponential mechanism; if not, its price in
-        concentrated terms is that of one pure release, so only the pure price counts.
+        Whether the privacy loss of a choice has a bounded range, as that of the exponential mechanism has. If not, its
+        rho is that of a pure release, and only the first multiplier counts.
     """
 
     weight: Fraction
@@ -76,7 +77,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Granted:
-    """What a part of a spend bought: a noise, or the epsilon of each choice; what it costs; and how coarse it is."""
+    """What a share of a spend bought: noise, or the epsilon of each choice, with its cost and a measure of error."""
 
     noise: Noise | None
     epsilon: Fraction
@@ -86,19 +87,19 @@ class Granted:
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """A spend in one measure: an epsilon that parts add up to, or a rho, whose whole has the price `cost`."""
+    """A spend in one measure, epsilon or rho, that can be split into shares. The whole of it has the price `cost`."""
 
     measure: Literal["pure", "concentrated"]
     amount: Fraction
     cost: Cost
 
     def part(self, part: Fraction) -> Allowance:
-        """Return a part of it. Its price is still that of the whole."""
+        """Return a fraction of the allowance. Its price is still that of the whole."""
         return replace(self, amount=self.amount * part)
 
 
 def allowances_of(terms: Terms, spend: Spend) -> list[Allowance]:
-    """Return the measures in which a spend can be split."""
+    """Return a spend in each measure in which it can be split."""
     found = []
     if spend.mechanism != "gaussian" or terms.measure == "pure":
         pure = spend.epsilon
@@ -126,9 +127,9 @@ def _concentrated(terms: Terms, spend: Spend) -> Cost | None:
 def allot(
     terms: Terms, spend: Spend, wanted: Sequence[Wanted], allowance: Allowance | None = None
 ) -> tuple[list[Granted], Cost]:
-    """Split a spend by weight, in the measure that buys less noise; return what each part bought and the whole price.
+    """Split a spend by weight, in the measure that buys less noise. Return what each share bought and the whole price.
 
-    With an `allowance` the measure and the price are fixed.
+    If an `allowance` is given, it fixes the measure and the price.
     """
     if spend.within is not None:
         return _within(terms, spend, wanted)
@@ -149,12 +150,12 @@ def allot(
 def _check_scale(noise: Noise | None) -> None:
     if noise is not None and noise.deviation > MAX_SCALE:
         raise InvalidParameterError(
-            "The noise would not fit 64-bit numbers: use tighter bounds, smaller caps or a larger spend."
+            "The noise would be too large for 64-bit numbers. Use tighter bounds, smaller caps or a larger spend."
         )
 
 
 def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
-    """Return the price of all parts: their sum, or that of the whole rho, if that is less or a part has no epsilon."""
+    """Return the price of all shares: their sum, or the price of the whole allowance if that has a smaller epsilon."""
     together = sum((part.cost for part in parts), NOTHING)
     return together if together.epsilon <= allowance.cost.epsilon else allowance.cost
 
@@ -162,7 +163,7 @@ def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
 def _least_noise(
     found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms
 ) -> tuple[list[Granted], Cost]:
-    """Return the least noise; of two that are nearly equal, the one that is clearly cheaper in the session."""
+    """Return the option with the least noise, or one with nearly as little noise that is clearly cheaper."""
     total = sum(one.weight for one in wanted)
 
     def size(option: tuple[list[Granted], Cost]) -> float:
@@ -176,7 +177,7 @@ def _least_noise(
 
 
 def _granted(allowance: Allowance, wanted: Wanted, mechanism: MechanismChoice | None) -> Granted | None:
-    """Return what an allowance buys, None if it is too small."""
+    """Return what an allowance buys, or None if it is too small."""
     if wanted.sensitivity is None:
         return _granted_choice(allowance, wanted)
     options = [
@@ -222,10 +223,10 @@ def _granted_choice(allowance: Allowance, wanted: Wanted) -> Granted | None:
 
 
 def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[Granted], Cost]:
-    """Return the cheapest noise on one vector that stays within a wanted error, in steps of its grid."""
+    """Return the cheapest noise on one vector that stays within the wanted error, which is in steps of its grid."""
     (one,) = wanted
     if one.sensitivity is None or spend.within is None:
-        raise ValueError("a wanted error needs a noisy vector")
+        raise ValueError("a wanted error needs a vector with noise")
     steps = math.floor(spend.within)
     options: list[Noise] = []
     if spend.mechanism in (None, "laplace"):
@@ -246,7 +247,7 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
 
 
 def epsilon_of_rho(rho: Fraction) -> Fraction | None:
-    """Return the largest epsilon whose pure release costs at most this rho; None if there is none."""
+    """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
     low, high = float(MIN_EPSILON), float(rho) + math.sqrt(2 * float(rho)) + 1
     if pure_to_zcdp(low) > rho:
         return None
@@ -257,7 +258,7 @@ def epsilon_of_rho(rho: Fraction) -> Fraction | None:
 
 
 def _least_laplace(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
-    """Return the least epsilon whose noise stays within `steps`, by bisection on the exact tail."""
+    """Return the smallest epsilon whose noise stays within `steps`, by bisection on the exact tail."""
     miss = 1 - confidence
     near = sensitivity.l1 * math.log(1 / miss) / (steps + 0.5)
     return _least(lambda epsilon: 2 * laplace_tail(sensitivity.l1 / epsilon, steps + 1) <= miss, near)
@@ -274,7 +275,7 @@ def _least_gaussian(sensitivity: Sensitivity, steps: int, confidence: float) -> 
 
 
 def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
-    """Return the least spend that is enough; it is looked for near a guess first."""
+    """Return the smallest spend that is enough. The search starts near a guess."""
     low, high = 1e-9, 1e5
     if not enough(high):
         return None
@@ -287,12 +288,12 @@ def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
 
 
 def no_option(terms: Terms, spend: Spend) -> InvalidParameterError:
-    """Return why no noise fits a spend."""
+    """Return the error that says why no noise fits a spend."""
     if terms.measure == "pure" and (spend.rho is not None or spend.mechanism == "gaussian"):
         return InvalidParameterError(
-            "A pure session (epsilon without delta) has Laplace noise only and is asked with epsilon=, share= or "
-            "within=. Open the session with a delta for rho= and Gaussian noise."
+            "A pure session (epsilon without delta) can add Laplace noise only. Say epsilon=, share= or within=, or "
+            "open the session with a delta to use rho= and Gaussian noise."
         )
     if spend.mechanism == "gaussian" and spend.epsilon is not None:
-        return InvalidParameterError("In a zCDP session Gaussian noise is asked with rho= or share=, not epsilon=.")
-    return InvalidParameterError("No noise fits this spend: it is too small, or the wanted error is.")
+        return InvalidParameterError("Gaussian noise in a zCDP session is paid for with rho= or share=, not epsilon=.")
+    return InvalidParameterError("No noise fits, because the spend or the wanted error is too small. Use a larger one.")

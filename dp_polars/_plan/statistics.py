@@ -1,8 +1,4 @@
-"""From aggregates to what an engine computes and what gets noise; shared pieces are there once.
-
-Aggregates of the same value share a lane: one sort gives its rows, sums, squares and values. A piece that several need
-(a mean and a count of the same values) gets the parts of the spend of all of them.
-"""
+"""What the compiler returns: the statistics that get noise, and the lanes in which an engine computes them."""
 
 from __future__ import annotations
 
@@ -19,44 +15,46 @@ from dp_polars._plan.sensitivity import Sensitivity
 
 Source = Literal["sum", "distinct", "bins", "basis", "choice", "scores"]
 Form = Literal["basis", "split"]
-"""How means and variances get their noise: on a basis of polynomials, or on centred sums and a count apart.
+"""How means and variances are measured: by a basis of polynomials, or by centred sums and a separate count.
 
-A row adds C(d, i) u**i v**(d - i) to the i-th sum of a basis, with u its steps from the lower bound and v those to the
-upper one: in all (u + v)**d, wherever its value lies. So all sums together have the sensitivity of one, and Laplace
-noise for the whole spend on each of them tells rows, sums and squares at once. Gaussian noise gains nothing by that.
+A row adds C(d, i) u**i v**(d - i) to the i-th sum of a basis of degree d, where u is the number of steps from the lower
+bound to its value and v the number of steps from there to the upper bound. This adds up to (u + v)**d, whatever the
+value is. So all sums together have the L1 sensitivity of a single sum, and each of them gets Laplace noise for the
+whole spend. Together they give the rows, the sums and the squares. Gaussian noise gains nothing from a basis.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """One thing that gets noise: a sum, a count of distinct values, counts by bin, a choice of values or by scores.
+class Statistic:
+    """A statistic that gets noise: a sum, a count of distinct values, counts by bin, or a choice.
 
     Attributes
     ----------
     name
-        Its column, or its cells, in the exact aggregates.
+        The name of its column or its cells in the exact aggregates.
     source
-        What is made of that.
+        How it is computed from them.
     what
-        In words: rows, units, sum, squares, ...
+        What it is, in words: rows, units, sum, squares, ...
     weight
-        Its part of the spend.
+        Its share of the spend.
     grid
-        What a step stands for.
+        The grid that it is counted on.
     max_rows
-        The most rows of one unit in a group.
+        The largest number of rows that one unit adds to a group.
     sensitivity
-        How far one unit moves it; None for a choice.
+        How far one unit can move it, or None for a choice.
     prices
-        Of a choice: what all choices cost by the price of one.
+        For a choice, the multipliers that give the price of all choices (see `choice_prices`).
     bins
-        How many bins there are.
+        The number of bins.
     columns, whole, slack
-        Of a basis: its sums, what those of one row add up to, and how much more rounding lets a unit add to a group.
+        For a basis, the names of its sums, what one row adds to all of them together, and how much more a unit can add
+        to a group because of rounding.
     targets
-        Of a choice: the quantiles, rising; 0 and 1 stand for the least and the largest.
+        For a choice of values, the quantiles in rising order. 0 and 1 stand for the smallest and the largest value.
     level
-        Of totals: over all but so many keys.
+        For totals, the number of keys that they are not summed over.
     """
 
     name: str
@@ -76,28 +74,28 @@ class Piece:
 
     @property
     def most(self) -> int:
-        """The most steps that one unit adds to the counts of a group."""
+        """The largest number of steps that one unit adds to a group."""
         return self.max_rows * self.whole + self.slack
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """An aggregate and the pieces that its answer is made of, by their role."""
+class CompiledAggregate:
+    """An aggregate, its cap on rows, and the names of the statistics that its answer is computed from, by role."""
 
     aggregate: Aggregate
     cap: RowCap
-    pieces: dict[str, str]
+    statistics: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pieces:
-    """All lanes and pieces of a query. `columns` are the values that lanes name by place."""
+class Compilation:
+    """All lanes and statistics of a query. Lanes refer to the values in `columns` by their place."""
 
     lanes: tuple[Lane, ...]
-    pieces: tuple[Piece, ...]
-    made: tuple[Made, ...]
+    statistics: tuple[Statistic, ...]
+    compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
     counted: str | None
-    """A piece that counts rows or units: its noise can decide which groups are shown."""
+    """The name of a statistic that counts rows or units, if there is one. It can decide which groups are shown."""
     units: str
-    """The exact number of units of each group, where groups are discovered."""
+    """The name of the column with the exact number of units in each group, or "" if no keys are discovered."""

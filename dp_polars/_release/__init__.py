@@ -1,8 +1,21 @@
-"""The only place that reserves, adds noise and commits.
+"""Releases: charge the price, read the rows, add noise, and commit the answer to the ledger.
 
-`charging` is the way from a charge to a release, for everything that is released at once: reserve the price, read, add
-noise, commit. `run` does a query in between: let the engine aggregate, `noise` the exact integers, `present` the rest.
-`source` says when two sources are the same; `deferred` makes a lazy frame of a release that happens once. `stream`
-opens what is charged once and asked again and again, over a `snapshot` of the rows. `rehearsal` notes how releases of a
-throwaway session are made, for `dp.audit` alone.
+This package and the release modules of the features are the only places that see exact numbers.
+
+- `charge`: the only way to private rows. It reserves the price first, guards the work, and commits the result.
+- `run`: the work for a query, from its plan to its release.
+- `auto`: estimates the caps and bounds that a plan leaves open, before the query itself runs.
+- `noise`: adds noise to exact aggregates and decides which discovered groups are shown.
+- `quantiles`: chooses values at quantiles by the exponential mechanism.
+- `rollup`: computes totals and makes noisy tables agree with them.
+- `noisy_numbers`: the noisy numbers that an aggregate makes its answer of. Only sees what is released.
+- `answers`: the frame that a user gets. Only sees what is released.
+- `lazy`: a lazy frame whose release happens once.
+- `rehearsal`: records how the releases of a throwaway session are made, for `dp.audit` alone.
+
+Features have release modules of their own: `_choices.release`, `_streams.release`, `_local.release`, and
+`_many.histogram`, `_many.online_release` and `_many.synthesis_release`. They charge through `charge`, too.
+
+May import: `_plan`, `_engines`, `_session`, `_aggregates`, `_sampling`, `mechanisms`, `errors`. Never: features, front
+ends or `_display`.
 """

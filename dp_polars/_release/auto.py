@@ -1,4 +1,4 @@
-"""Caps and bounds, estimated from one number of every unit."""
+"""Estimate caps and bounds from one number of each unit. `_plan.auto` explains why this is private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dp_polars.mechanisms.selection import choose_exponential
 
 
 def requests_for(plan: Plan) -> list[BoundedRequest]:
-    """Return what the engine has to look up: how many groups and rows units have, and one value of each."""
+    """Return what the engine has to look up: how many groups and rows each unit has, and one of its values."""
     query = plan.query
     hashed = plan.unit_delta > 0
     found = []
@@ -49,7 +49,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
 
 def _rung_lane(plan: Plan, estimate: Estimate) -> Lane:
     if estimate.value is None:
-        raise ValueError("an estimate of a value")
+        raise ValueError("this estimate is not about a value")
     place = [value.expression for value in plan.columns].index(estimate.value.expression)
     edges = _edges(estimate)
     column = ValueColumn(place=place, low=0, high=len(edges) - 2, kind="bin", edges=edges)
@@ -57,7 +57,7 @@ def _rung_lane(plan: Plan, estimate: Estimate) -> Lane:
 
 
 def _edges(estimate: Estimate) -> tuple[float, ...]:
-    """Return the edges that tell values below each candidate, and values above it, from the rest."""
+    """Return edges of bins that separate the values below, at and above each candidate."""
     if estimate.value is not None and estimate.value.dtype.is_float():
         floats = [float(candidate) for candidate in estimate.candidates]
         above = [math.nextafter(number, math.inf) for number in floats]
@@ -67,7 +67,7 @@ def _edges(estimate: Estimate) -> tuple[float, ...]:
 
 
 def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: BitSource) -> dict[Estimate, Fraction]:
-    """Return the estimates of a plan, each chosen by the exponential mechanism."""
+    """Estimate the caps and bounds that a plan leaves open, each by the exponential mechanism."""
     cells: dict[str, pl.DataFrame] = {}
     for request in requests_for(plan):
         cells |= look_up(request).cells
@@ -76,10 +76,10 @@ def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: Bi
     for estimate in plan.estimates:
         beyond, units = _beyond(estimate, cells), _units(estimate, cells)
         if plan.main is None:
-            raise ValueError("nothing is left for the answers")
+            raise ValueError("this plan has nothing to estimate")
         scores = scores_of(estimate, beyond, wanted_beyond(estimate, plan.query, plan.main, caps), units)
-        # One unit that is added or removed moves scores within a range of MOVES, a group of them by as many times that;
-        # replaced, one leaves and another comes.
+        # Adding or removing one unit moves all scores within a range of width MOVES. Replacing a unit removes one and
+        # adds another, and a group of units moves the scores as many times as far.
         added = plan.terms.adjacency == "add_remove"
         rate = estimate.epsilon / ((MOVES if added else 2 * MOVES) * plan.terms.group_size)
         chosen = estimate.candidates[choose_exponential(np.array(scores, np.int64), rate, source)]
@@ -90,7 +90,7 @@ def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: Bi
 
 
 def _units(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> int:
-    """Return how many units have a number at all."""
+    """Return how many units have a number for this estimate."""
     return int(cells[estimate.what if estimate.value is None else estimate.value.expression]["count"].sum())
 
 

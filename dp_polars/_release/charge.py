@@ -65,7 +65,7 @@ def release_once(
         note(session, make)
         frame, plan = guarded(make, signals)
         if name() != key:
-            reservation.fail(closes=False)  # that somebody touched the source is public
+            reservation.fail(closes=False)  # that somebody wrote to the source is public
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
                 "writes to the source, or query a copy of it."
@@ -114,12 +114,12 @@ class OpenQuestions:
         before = self._session._refuse_closed()
         if self.failed:
             raise InvalidParameterError(
-                "A query failed here on private rows, so it is closed for good. Open another one."
+                "An earlier query failed here on private rows, so no more queries are answered. Open another one."
             )
         if questions > self.left:
             raise InvalidParameterError(
-                f"At most {MOST_QUESTIONS:,} questions can be asked here, and {self.left:,} are left: even answers "
-                "that cost nothing reveal a little. Open another stream, which has a price of its own."
+                f"At most {MOST_QUESTIONS:,} queries are answered here, because even answers that cost nothing reveal "
+                f"a little, and {self.left:,} are left. Open another one, which has its own price."
             )
         with Deferred() as signals:
             self.left -= questions

@@ -36,5 +36,5 @@ class _Once:
                 finally:
                     self._release = None
         if self._result is None:
-            raise self._error or RuntimeError("no result")
+            raise self._error or RuntimeError("the release returned no frame")
         return self._result

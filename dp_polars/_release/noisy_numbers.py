@@ -1,7 +1,7 @@
-"""The noisy numbers of one aggregate, as its `estimate` sees them, whichever statistics they were measured by.
+"""The noisy numbers that the `estimate` method of an aggregate uses, in whichever form they were measured.
 
 Means and variances are measured in one of two forms: by the sums of a basis of polynomials, all with the same Laplace
-noise, or by a sum about the centre, a sum of squares and a count, each with its own noise. Both look alike here.
+noise, or by a centred sum, a sum of squares and a count, each with its own noise. An aggregate sees no difference.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.request import LIMIT
-from dp_polars._plan.plan import Part, Plan
-from dp_polars._plan.statistics import Made
+from dp_polars._plan.plan import Measurement, Plan
+from dp_polars._plan.statistics import CompiledAggregate
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NoisyNumbers:
-    """The noisy statistics of one aggregate; `shift` moves each of them by so many times its error.
+    """The noisy statistics of one aggregate. `shift` moves each of them by a multiple of its error.
 
-    What `dp_polars._aggregates.base.Noisy` promises. It holds nothing that isn't released.
+    This implements `dp_polars._aggregates.base.Noisy`. It holds nothing but what is released.
     """
 
     frame: pl.DataFrame
-    made: Made
+    compiled: CompiledAggregate
     plan: Plan
     shift: dict[str, int]
     confidence: float = 0.5
-    """With this confidence the noise of each statistic stays within the error that `shift` counts in."""
+    """The confidence of the error that `shift` multiplies."""
 
     @property
     def interval(self) -> float | None:
-        """The confidence of the interval that was asked for."""
+        """The confidence of the interval, or None if none is wanted."""
         return self.plan.query.interval
 
     @property
@@ -48,9 +48,9 @@ class NoisyNumbers:
         return self.plan.query.nonnegative
 
     def corners(self, confidence: float) -> list[NoisyNumbers]:
-        """Return the numbers with every noise at either end of its interval, all together with this confidence.
+        """Return the numbers for each combination of interval ends, so that all intervals hold with this confidence.
 
-        The noises are independent, so each stays within its own interval with the confidence's root.
+        The noise of each of k statistics is independent, so each interval gets the k-th root of the confidence.
         """
         names = self._statistics()
         each = confidence ** (1 / len(names))
@@ -60,24 +60,26 @@ class NoisyNumbers:
         ]
 
     def _statistics(self) -> list[str]:
-        if "basis" in self.made.pieces:
-            return [f"basis {place}" for place in range(len(self._part("basis").piece.columns))]
-        return list(self.made.pieces)
+        if "basis" in self.compiled.statistics:
+            return [f"basis {place}" for place in range(len(self._measurement("basis").statistic.columns))]
+        return list(self.compiled.statistics)
 
-    def _part(self, role: str) -> Part:
-        return self.plan.part(self.made.pieces[role])
+    def _measurement(self, role: str) -> Measurement:
+        return self.plan.measurement(self.compiled.statistics[role])
 
-    def _off(self, role: str, part: Part) -> int:
+    def _off(self, role: str, measurement: Measurement) -> int:
         sign = self.shift.get(role, 0)
-        return sign * part.error(self.confidence) if sign else 0
+        return sign * measurement.error(self.confidence) if sign else 0
 
     # ------------------------------------------------------------------ linear aggregates
 
     def number(self) -> pl.Series:
-        """Return the only statistic, in the type of the answer."""
-        (role,) = self.made.pieces
-        part = self._part(role)
-        return in_units(self.frame[part.name], part, self.made.aggregate.answer_type, self._off(role, part))
+        """Return the only statistic of the aggregate, in the type of the answer."""
+        (role,) = self.compiled.statistics
+        measurement = self._measurement(role)
+        return in_units(
+            self.frame[measurement.name], measurement, self.compiled.aggregate.answer_type, self._off(role, measurement)
+        )
 
     def count(self) -> pl.Series:
         """Return the number of rows."""
@@ -90,8 +92,8 @@ class NoisyNumbers:
         return pl.Series(self._sum("x") + self.centre("x") * self._rows(), dtype=pl.Float64)
 
     def _is_single(self) -> bool:
-        """Whether the answer is one noisy number, not a function of several."""
-        return len(self.made.pieces) == 1 and "basis" not in self.made.pieces
+        """Tell whether the answer is one noisy number instead of a function of several."""
+        return len(self.compiled.statistics) == 1 and "basis" not in self.compiled.statistics
 
     # ------------------------------------------------------------------ means and products
 
@@ -100,7 +102,7 @@ class NoisyNumbers:
         return pl.Series(np.maximum(self._rows(), 1), dtype=pl.Float64)
 
     def _rows(self) -> Floats:
-        if "basis" in self.made.pieces:
+        if "basis" in self.compiled.statistics:
             total: Floats = np.sum(self._basis(), axis=0)
             return total
         return self._floats("rows")
@@ -108,12 +110,12 @@ class NoisyNumbers:
     def average(self, product: str) -> pl.Series:
         """Return the noisy mean of a product of values, each measured from its centre, in stored units."""
         rows = np.maximum(self._rows(), 1)
-        if "basis" not in self.made.pieces:
+        if "basis" not in self.compiled.statistics:
             found = self._sum(product) / rows
             return pl.Series(found + self.centre(product) if len(product) > 1 else found, dtype=pl.Float64)
-        sums, grid = self._basis(), self._part("basis").grid
+        sums, grid = self._basis(), self._measurement("basis").grid
         step, width = float(grid.step), grid.high - grid.low
-        place = np.clip(self._first(sums) / rows, 0, 1)  # between the bounds, from 0 to 1
+        place = np.clip(self._first(sums) / rows, 0, 1)  # the place of the mean between the bounds, from 0 to 1
         if product == "x":
             return pl.Series((width * place + grid.low) * step, dtype=pl.Float64)
         squares = width**2 * (sums[2] / rows) + 2 * grid.low * width * place + grid.low**2
@@ -121,33 +123,35 @@ class NoisyNumbers:
 
     def centre(self, product: str) -> float:
         """Return the centre that a value, or a product of two values, is measured from, in stored units."""
-        role = "basis" if "basis" in self.made.pieces else product
-        return float(self._part(role).grid.offset)
+        role = "basis" if "basis" in self.compiled.statistics else product
+        return float(self._measurement(role).grid.offset)
 
     def _sum(self, product: str) -> Floats:
-        """Return a noisy sum about the centre."""
-        if "basis" not in self.made.pieces:
-            return self._floats(product) * float(self._part(product).grid.step)
-        sums, grid = self._basis(), self._part("basis").grid
+        """Return the noisy sum of a product of values, measured from its centre."""
+        if "basis" not in self.compiled.statistics:
+            return self._floats(product) * float(self._measurement(product).grid.step)
+        sums, grid = self._basis(), self._measurement("basis").grid
         width = grid.high - grid.low
         total: Floats = (width * self._first(sums) + grid.low * np.sum(sums, axis=0)) * float(grid.step)
         return total
 
     def _floats(self, role: str) -> Floats:
-        part = self._part(role)
-        return self.frame[part.name].to_numpy().astype(np.float64) + self._off(role, part)
+        measurement = self._measurement(role)
+        return self.frame[measurement.name].to_numpy().astype(np.float64) + self._off(role, measurement)
 
     def _basis(self) -> list[Floats]:
-        """Return the sums of C(d, i) t**i (1 - t)**(d - i), with t the place of a value between its bounds."""
-        part = self._part("basis")
-        shape = (self.frame.height, len(part.piece.columns))
-        table = self.frame[part.name].to_numpy().reshape(shape).astype(np.float64) / float(part.piece.whole)
-        whole = float(part.piece.whole)
-        return [one + self._off(f"basis {place}", part) / whole for place, one in enumerate(table.T)]
+        """Return the sums of C(d, i) t**i (1 - t)**(d - i), where t in [0, 1] is the place of a value in its bounds."""
+        measurement = self._measurement("basis")
+        shape = (self.frame.height, len(measurement.statistic.columns))
+        table = self.frame[measurement.name].to_numpy().reshape(shape).astype(np.float64) / float(
+            measurement.statistic.whole
+        )
+        whole = float(measurement.statistic.whole)
+        return [one + self._off(f"basis {place}", measurement) / whole for place, one in enumerate(table.T)]
 
     @staticmethod
     def _first(sums: list[Floats]) -> Floats:
-        """Return the sum of t."""
+        """Return the sum of all t, the places of the values in their bounds, from the sums of a basis."""
         degree = len(sums) - 1
         total: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
         return total
@@ -156,24 +160,24 @@ class NoisyNumbers:
 
     def chosen(self, quantile: Fraction) -> pl.Series:
         """Return the value that was chosen for a quantile."""
-        part = self._part("values")
-        steps = self.frame[part.name].list.get(part.piece.targets.index(quantile))
-        return in_units(steps, part, self.made.aggregate.values[0].answer_type)
+        measurement = self._measurement("values")
+        steps = self.frame[measurement.name].list.get(measurement.statistic.targets.index(quantile))
+        return in_units(steps, measurement, self.compiled.aggregate.values[0].answer_type)
 
     def bins(self) -> tuple[pl.Series, int]:
         """Return the noisy counts of all bins, group after group, and the error that each stays within."""
-        part = self._part("bins")
-        counts = self.frame[part.name]
-        error = 0 if self.interval is None else part.error(self.interval)
+        measurement = self._measurement("bins")
+        counts = self.frame[measurement.name]
+        error = 0 if self.interval is None else measurement.error(self.interval)
         return counts.explode(empty_as_null=False) if len(counts) else pl.Series([], dtype=pl.Int64), error
 
 
-def in_units(steps: pl.Series, part: Part, dtype: pl.DataType, off: int = 0) -> pl.Series:
-    """Return numbers of grid steps, each moved by `off`, as values of a type.
+def in_units(steps: pl.Series, measurement: Measurement, dtype: pl.DataType, off: int = 0) -> pl.Series:
+    """Convert numbers of grid steps, each moved by `off`, to values of a type.
 
-    Where steps are finer than integers, the answer is rounded; a moved one is rounded away from the middle.
+    If steps are finer than integers, the answer is rounded: to the nearest integer, or outwards if `off` moves it.
     """
-    grid = part.grid
+    grid = measurement.grid
     if dtype.is_float():
         return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
     parts = 1 << max(-grid.exponent, 0)
@@ -185,7 +189,7 @@ def in_units(steps: pl.Series, part: Part, dtype: pl.DataType, off: int = 0) -> 
 
 
 def as_answer(numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return stored numbers as values of a type, such as a time or a decimal."""
+    """Convert stored numbers to values of a type, such as a time or a decimal."""
     if numbers.dtype == dtype or dtype.is_float() or dtype.is_nested():
         return numbers
     if numbers.dtype.is_float():

@@ -1,15 +1,16 @@
-"""Values at quantiles, chosen by the exponential mechanism; several of them in one descent.
+"""Choose values at quantiles by the exponential mechanism. Several quantiles are chosen in one descent of a tree.
 
-What one unit can change: its rows are cells of its groups, at most `max_rows` in each. One quantile q of a group is
-chosen with scores -|(1 - q) below - q above|. Several are chosen in the order of a binary tree: the middle one first,
-then those below it among the values up to it, those above among the values from it on. On one level a row is in one
-part only (of equal values at the border each side gets a half, rounded so that one more row adds one to one side), so
-the scores of a level move by no more than those of one choice, and a level costs what one choice costs. Answers never
-cross.
+What one unit can change: it has at most `max_rows` rows in each of its groups. One quantile q of a group is chosen with
+the scores -|(1 - q) below - q above|, where `below` and `above` count the rows on either side of a candidate. Several
+quantiles are chosen in the order of a binary tree: the middle one first, then those below it among the values up to it,
+and those above it among the values from it on. On one level of the tree, a row belongs to one side only. Values equal
+to the border are split in halves, rounded so that one more row adds one to one side. So the scores of a whole level
+move no further than those of a single choice, and a level costs as much as one choice. The answers are always in rising
+order.
 
-The least value is aimed at a little inside: scores -|below - min(above, t)|, because every candidate below all values
-has the same rank, and most candidates may lie there. So t grows with their number: (2 max_rows / epsilon)(ln n + 5), 38
-rows at epsilon 1 for floats. The largest likewise.
+The smallest value is chosen with the scores -|below - min(above, t)|, which aim up to t rows inside. All candidates
+below all values have the same rank, and most candidates may lie there, so t grows with the number n of candidates:
+t = (2 max_rows / epsilon)(ln n + 5), which is 38 rows for floats at epsilon 1. The largest value is chosen likewise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._sampling import BitSource
 from dp_polars.mechanisms._quantiles import Target, choose_points
 
@@ -31,24 +32,29 @@ _FINEST = 10**6
 Numbers = NDArray[np.int64]
 
 
-def choose_values(cells: pl.DataFrame, rows: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> Any:
-    """Return a value for each of the groups named by `rows` and each target of a piece, as steps of its grid."""
+def choose_values(
+    cells: pl.DataFrame, rows: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
+) -> Any:
+    """Choose a value for each target in each of the groups `rows`, and return them in steps of the grid."""
     group = cells["group"].to_numpy()
-    # One more cell that belongs to nobody, so that there is one: whether anyone has a value must not be an error.
+    # An extra cell that belongs to no group keeps the arrays from being empty. Otherwise an error could reveal whether
+    # anyone has a value.
     values = np.append(cells["value"].to_numpy(), 0)
-    descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), piece, epsilon, source)
+    descent = _Descent(values, np.append(cells["count"].to_numpy(), 1), statistic, epsilon, source)
     begin = np.searchsorted(group, rows, side="left").astype(np.int64)
     end = np.searchsorted(group, rows, side="right").astype(np.int64)
-    low, high = np.full(len(rows), piece.grid.low, np.int64), np.full(len(rows), piece.grid.high, np.int64)
-    answers = np.zeros((len(rows), len(piece.targets)), np.int64)
-    descent.descend(answers, 0, len(piece.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
+    low, high = np.full(len(rows), statistic.grid.low, np.int64), np.full(len(rows), statistic.grid.high, np.int64)
+    answers = np.zeros((len(rows), len(statistic.targets)), np.int64)
+    descent.descend(answers, 0, len(statistic.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
     return answers
 
 
 class _Descent:
-    def __init__(self, values: Numbers, counts: Numbers, piece: Piece, epsilon: Fraction, source: BitSource) -> None:
+    def __init__(
+        self, values: Numbers, counts: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
+    ) -> None:
         self._values, self._counts = values, counts
-        self._piece, self._epsilon, self._source = piece, epsilon, source
+        self._statistic, self._epsilon, self._source = statistic, epsilon, source
 
     def descend(
         self,
@@ -59,11 +65,11 @@ class _Descent:
         interval: tuple[Numbers, Numbers],
         ranks: tuple[Fraction, Fraction],
     ) -> None:
-        """Choose the targets from `first` to before `last` among cells and within intervals whose ranks are known."""
+        """Choose the targets `first` to `last` - 1 among the given cells and intervals, whose ranks are known."""
         if first == last:
             return
         middle = (first + last) // 2
-        quantile = self._piece.targets[middle]
+        quantile = self._statistic.targets[middle]
         width = ranks[1] - ranks[0]
         relative = (quantile - ranks[0]) / width if width else Fraction(1, 2)
         begin, end = cells
@@ -73,7 +79,7 @@ class _Descent:
         answers[:, middle] = chosen
         if last - first == 1:
             return
-        border = begin + _below(self._values, begin, end, chosen)  # the first cell that is not below
+        border = begin + _below(self._values, begin, end, chosen)  # the first cell that is not below the chosen value
         shared = np.flatnonzero((border < end) & (self._values[border] == chosen))
         places = border[shared]
         whole = self._counts[places].copy()
@@ -82,18 +88,18 @@ class _Descent:
         self._counts[places] = whole - whole // 2
         self.descend(answers, first, middle, (begin, after), (low, chosen), (ranks[0], quantile))
         halves = whole // 2
-        self._counts[places] = np.maximum(halves, 1)  # a half of 0 is left out of the slice
+        self._counts[places] = np.maximum(halves, 1)  # a half of 0 rows is left out of the slice
         right = after.copy()
         right[shared[halves > 0]] -= 1
         self.descend(answers, middle + 1, last, (right, end), (chosen, high), (quantile, ranks[1]))
         self._counts[places] = whole
 
     def _target(self, quantile: Fraction) -> tuple[Target, Fraction]:
-        """Return what is aimed at, and how much a point of score counts in the exponent."""
-        rate = self._epsilon / (2 * self._piece.max_rows)
+        """Return the target of a choice, and the factor of the score in the exponent."""
+        rate = self._epsilon / (2 * self._statistic.max_rows)
         if quantile in (0, 1):
-            # All candidates outside together then weigh e**-5 times as much as one that is aimed at.
-            points = self._piece.grid.high - self._piece.grid.low + 1
+            # All candidates outside the values together then weigh e**-5 times as much as a single one at the target.
+            points = self._statistic.grid.high - self._statistic.grid.low + 1
             most = min(math.ceil((math.log(points) + 5) / rate), 1 << 50)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
             return target, rate
@@ -103,7 +109,7 @@ class _Descent:
 
 
 def _below(values: Numbers, begin: Numbers, end: Numbers, points: Numbers) -> Numbers:
-    """Return how many values of each slice, which rise, are below its point: by bisection of all slices at once."""
+    """Count the values below a point in each sorted slice, by bisecting all slices at once."""
     low, high = begin.copy(), end.copy()
     while True:
         open_ = np.flatnonzero(low < high)

@@ -1,8 +1,9 @@
-"""Noisy tables and their noisy totals, made to agree: the weighted least squares estimate of all from all.
+"""Compute totals, and make noisy tables agree with their noisy totals by weighted least squares.
 
-Post-processing of noisy numbers. A table with its totals over the last keys is a tree, so two passes give the estimate
-(Hay, Rastogi, Miklau, Suciu 2010, with the variances of the levels): upwards each total is averaged with the sum of its
-parts by their precision, downwards what is missing is spread over the parts by their variance.
+Making them agree is post-processing of noisy numbers. A table with its totals over the last keys is a tree, so two
+passes give the least squares estimate (Hay, Rastogi, Miklau and Suciu 2010, with a variance for each level). On the way
+up, each total is averaged with the sum of its children, weighted by precision. On the way down, the remaining
+difference is spread over the children in proportion to their variance.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ Numbers = NDArray[np.int64]
 
 
 def exact_totals(exact: Exact, name: str, parents: list[Numbers]) -> list[Numbers]:
-    """Return the exact sums of every level, from the whole to the table itself."""
+    """Return the exact sums of each level, from the grand total to the table itself."""
     levels = [exact.groups[name].to_numpy()]
     for parent in reversed(parents):
         size = int(parent.max(initial=-1)) + 1
         high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
         np.add.at(high, parent, levels[0] >> 32)
         np.add.at(low, parent, levels[0] & 0xFFFFFFFF)
-        levels.insert(0, joined(high, low))  # beyond 2**62 it is that limit: it never wraps
+        levels.insert(0, joined(high, low))  # sums are clipped at 2**62 and never wrap
     return levels
 
 
 def tree_of(keys: list[str], groups: pl.DataFrame) -> tuple[list[Numbers], pl.DataFrame]:
-    """Return for each level below the whole the place of its parent, and the keys of all rows, the table first."""
+    """Return the places of the parents for each level below the top, and the keys of all rows, the table first."""
     parents: list[Numbers] = []
     tables = [groups.select(keys)]
     for level in range(len(keys) - 1, -1, -1):
@@ -60,9 +61,9 @@ def tree_of(keys: list[str], groups: pl.DataFrame) -> tuple[list[Numbers], pl.Da
 
 
 def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers], of: int = 1) -> list[Numbers]:
-    """Return numbers near the least squares estimate of all levels: each total is the sum of its parts.
+    """Return integers close to the least squares estimate of all levels. Each total is the sum of its children.
 
-    They are multiples `of` a whole number.
+    All of them are multiples of the integer `of`.
     """
     shown: list[Floats] = [own / of for own in noisy]
     values: list[Floats] = [shown[-1]]
@@ -87,7 +88,7 @@ def _summed(numbers: Any, parent: Numbers, size: int) -> Floats:
 
 
 def _rounded(fitted: Floats, parent: Numbers, above: Numbers) -> Numbers:
-    """Return whole numbers that add up to the totals above: rounded down, and up where the rest is largest."""
+    """Round to integers that add up to the totals above: down, and up where the fractions are largest."""
     down = np.floor(fitted)
     order = np.lexsort((down - fitted, parent))
     whole = down.astype(np.int64)
@@ -101,7 +102,7 @@ def _rounded(fitted: Floats, parent: Numbers, above: Numbers) -> Numbers:
     return whole + each[parent] + (rank < rest[parent])
 
 
-def level_parts(plan: Plan, name: str) -> list[Any]:
-    """Return the parts of a piece, from the whole to the table itself."""
+def level_measurements(plan: Plan, name: str) -> list[Any]:
+    """Return the measurements of a statistic at each level, from the grand total to the table itself."""
     levels = len(plan.query.keys)
-    return [plan.part(level_name(name, level, levels)) for level in range(levels + 1)]
+    return [plan.measurement(level_name(name, level, levels)) for level in range(levels + 1)]

@@ -1,4 +1,4 @@
-"""From the plan of a query to its release: estimate what is left open, aggregate, add noise."""
+"""Run a planned query: estimate the caps and bounds that are open, aggregate, add noise, and release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 
 ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
-"""Returns the exact bounded aggregates of rows: `Engine.aggregate`, or what stands in for it."""
+"""A function that returns the exact bounded aggregates of rows: `Engine.aggregate`, or a stand-in for it."""
 
 
 def run_plan(
@@ -33,26 +33,26 @@ def run_plan(
     fresh: bool,
     engine: ExactAnswers | None = None,
 ) -> Release:
-    """Return the release of a planned question; `rows` has the columns that a bounded request names."""
+    """Return the release of a planned query. `rows` has the columns that a bounded request names."""
     make = QueryRun(plan, rows, engine or engine_for(rows).aggregate)
     return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
 
 
 @dataclass(frozen=True, repr=False)
 class QueryRun:
-    """What happens between the charge for a query and its release, in two halves: read exactly, then add noise."""
+    """The work between the charge for a query and its release: read exact numbers, then add noise."""
 
     plan: Plan
     rows: PrivateRows
     engine: ExactAnswers
 
     def __call__(self) -> tuple[pl.DataFrame, Plan]:
-        """Return what may be released, and the plan with what was estimated."""
+        """Return the frame to release, and the plan with the estimated caps and bounds."""
         exact, final = self.read()
         return present(noisy_aggregates(exact, final, SYSTEM_BITS), final), final
 
     def read(self) -> tuple[Exact, Plan]:
-        """Return the exact bounded aggregates, which are private, and the plan after what was left open is known."""
+        """Return the exact bounded aggregates, which are private, and the plan with the estimated caps and bounds."""
         look_up = partial(self.engine, self.rows)
         plan = self.plan
         final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
@@ -60,7 +60,7 @@ class QueryRun:
 
 
 def request_of(plan: Plan) -> BoundedRequest:
-    """Return what the engine has to do for a plan."""
+    """Return what the engine has to compute for a plan."""
     query, bounds = plan.query, plan.bounds
     return BoundedRequest(
         units=len(query.unit),

@@ -5,36 +5,42 @@ import math
 MISS = 1e-9
 
 
-def margin(part, unit=1.0):
+def margin(measurement, unit=1.0):
     """Noise on a sum: more steps than s log(2 / p) with probability p, more than 7 sigma with 3e-12.
 
     `unit` is what the number 1 stands for: of decimals the last digit.
     """
-    spread = float(part.noise.parameter)
-    steps = spread * math.log(2 / MISS) if part.noise.mechanism == "laplace" else 7 * math.sqrt(spread)
-    return math.floor(steps) * float(part.grid.step) * unit
+    spread = float(measurement.noise.parameter)
+    steps = spread * math.log(2 / MISS) if measurement.noise.mechanism == "laplace" else 7 * math.sqrt(spread)
+    return math.floor(steps) * float(measurement.grid.step) * unit
 
 
 class Margins:
     """The margins of one aggregate that is made of sums, by their role: x, xx, rows and so on."""
 
     def __init__(self, plan, unit=1.0):
-        (made,) = plan.made
-        parts = {role: plan.part(name) for role, name in made.pieces.items()}
-        if "basis" in parts:
-            self._of_basis(parts["basis"], unit, made.aggregate.values[0].integers)
+        (compiled,) = plan.compiled
+        measurements = {role: plan.measurement(name) for role, name in compiled.statistics.items()}
+        if "basis" in measurements:
+            self._of_basis(measurements["basis"], unit, compiled.aggregate.values[0].integers)
             return
-        self.sums = {role: margin(part, 1 if role == "rows" else unit ** len(role)) for role, part in parts.items()}
-        letters = [role for role in parts if len(role) == 1]
-        self.most = {one: parts[one].grid.largest * float(parts[one].grid.step) * unit for one in letters}
-        exact = all(value.integers for value in made.aggregate.values)
-        self.step = {one: 0 if exact else float(parts[one].grid.step) * unit for one in letters}
+        self.sums = {
+            role: margin(measurement, 1 if role == "rows" else unit ** len(role))
+            for role, measurement in measurements.items()
+        }
+        letters = [role for role in measurements if len(role) == 1]
+        self.most = {one: measurements[one].grid.largest * float(measurements[one].grid.step) * unit for one in letters}
+        exact = all(value.integers for value in compiled.aggregate.values)
+        self.step = {one: 0 if exact else float(measurements[one].grid.step) * unit for one in letters}
 
-    def _of_basis(self, part, unit, integers):
+    def _of_basis(self, measurement, unit, integers):
         """With t a value's place between the bounds: rows, t - 1/2 and (t - 1/2)**2 from k sums, each c rows off."""
-        k, grid = len(part.piece.columns), part.grid
+        k, grid = len(measurement.statistic.columns), measurement.grid
         step = float(grid.step) * unit
-        width, c = (grid.high - grid.low) * step, margin(part) / float(part.grid.step) / part.piece.whole
+        width, c = (
+            (grid.high - grid.low) * step,
+            margin(measurement) / float(measurement.grid.step) / measurement.statistic.whole,
+        )
         self.sums = {"rows": k * c, "x": 1.5 * k * c * width, "xx": (1 + 1.25 * k) * c * width**2}
         self.most, self.step = {"x": width / 2}, {"x": 0 if integers else step}
 
@@ -60,16 +66,16 @@ def slack(plan):
 
     The exponent is epsilon / (2 max_rows) for each row of rank; on each level of a descent again.
     """
-    (part,) = [part for part in plan.parts if part.noise is None]
-    rate = float(part.epsilon) / (2 * part.piece.max_rows)
-    points = part.grid.high - part.grid.low + 1
+    (measurement,) = [measurement for measurement in plan.measurements if measurement.noise is None]
+    rate = float(measurement.epsilon) / (2 * measurement.statistic.max_rows)
+    points = measurement.grid.high - measurement.grid.low + 1
     return math.log(points / MISS) / rate
 
 
 def step_of(plan):
     """Return the step of a choice's grid, to which values were rounded."""
-    (part,) = [part for part in plan.parts if part.noise is None]
-    return float(part.grid.step)
+    (measurement,) = [measurement for measurement in plan.measurements if measurement.noise is None]
+    return float(measurement.grid.step)
 
 
 def off(values, answer, quantile, step=0.0):

@@ -129,7 +129,9 @@ def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):
             words = {**words, "share": None, "epsilon": 1}
         plan = door.plan(kind, "x", **words)
         exactly = run_bounded(frame.lazy().select(unit0="who", value0="x"), request_of(plan))
-        noiseless = pl.DataFrame([pl.Series(part.name, _vector(exactly, part)) for part in plan.parts])
+        noiseless = pl.DataFrame(
+            [pl.Series(measurement.name, _vector(exactly, measurement)) for measurement in plan.measurements]
+        )
         found = float(present(noiseless, plan).item())
         slack = 0.5 if kind == "sum" and not frame.schema["x"].is_float() else 0
         assert found == pytest.approx(exact(kind, cap, most), rel=1e-4, abs=slack), (kind, cap)

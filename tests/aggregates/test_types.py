@@ -120,13 +120,13 @@ def test_a_mean_and_a_variance_of_decimals_and_booleans_are_floats(kind, column)
 @named(NUMBERS + SPAN)
 def test_a_sum_of_decimals_durations_and_booleans(kind, column):
     """Decimals stay exact to their last digit, durations are durations; a function answers with a float."""
-    (part,) = plan_of("sum", column).parts
+    (measurement,) = plan_of("sum", column).measurements
     (found,) = asked(kind, "sum", column)["answer"].to_list()
     expected = FRAME[column].sum()
     if column == "took":
-        assert abs(found - expected) <= in_time(margin(part), column)
+        assert abs(found - expected) <= in_time(margin(measurement), column)
         return
-    near = margin(part, 0.01 if column in ("price", "wide") else 1)
+    near = margin(measurement, 0.01 if column in ("price", "wide") else 1)
     assert float(found) == pytest.approx(float(expected), abs=near + 1e-9)
     if kind is not Functions:
         assert isinstance(found, {"price": Decimal, "wide": Decimal, "small": float}.get(column, int))

@@ -39,7 +39,7 @@ def paying():
 
 
 def weights(plan):
-    return {part.name: part.piece.weight for part in plan.parts}
+    return {measurement.name: measurement.statistic.weight for measurement in plan.measurements}
 
 
 # ---------------------------------------------------------------- answers
@@ -81,7 +81,7 @@ def test_one_aggregate_has_the_same_price_and_noise_as_asked_alone(paying):
     alone = frame.preview.sum("n", by="region", bounds=B, epsilon=0.5, session=paying)
     beside = frame.preview.group_by("region").agg(dp.sum("n", bounds=B), epsilon=0.5, session=paying)
     assert alone.cost == beside.cost
-    assert alone.parts == beside.parts
+    assert alone.measurements == beside.measurements
     found = frame.group_by("region").agg(dp.histogram("n", bounds=B, bins=3), epsilon=HUGE, session=paying)
     assert found.columns == ["region", "n"]
     assert found["n"].list.len().to_list() == [3] * 4
@@ -110,8 +110,8 @@ def test_the_spend_is_split_evenly_or_by_weight(paying):
         "c": dp.median("n", bounds=B, weight=1.5),
     }
     plan = ask(**words, epsilon=0.6, session=paying)
-    found = {part.piece.what: part for part in plan.parts}
-    assert {what: part.piece.weight for what, part in found.items()} == {
+    found = {measurement.statistic.what: measurement for measurement in plan.measurements}
+    assert {what: measurement.statistic.weight for what, measurement in found.items()} == {
         "units": Fraction(3, 5),
         "distinct values": Fraction(1, 10),
         "values": Fraction(3, 10),
@@ -119,32 +119,32 @@ def test_the_spend_is_split_evenly_or_by_weight(paying):
 
 
 def test_weights_buy_less_noise_in_a_pure_session():
-    """Each part has the scale L1 sensitivity / (epsilon * weight), and the epsilons add up to the spend."""
+    """Each measurement has the scale L1 sensitivity / (epsilon * weight), and the epsilons add up to the spend."""
     pure = session(epsilon=1, delta=None)
     asked = {"a": dp.count(weight=3), "b": dp.sum("n", bounds=(0, 20))}
     plan = FRAME.dp.preview.group_by().agg(**asked, epsilon=Fraction(1, 2), max_rows_per_group=2, session=pure)
     assert plan.cost.epsilon == Fraction(1, 2)
     assert sum(weights(plan).values()) == 1
-    for part in plan.parts:
-        assert part.noise.parameter == part.sensitivity.l1 / (part.piece.weight / 2)
+    for measurement in plan.measurements:
+        assert measurement.noise.parameter == measurement.sensitivity.l1 / (measurement.statistic.weight / 2)
 
 
 def test_a_mean_a_count_of_its_values_and_a_sum_share_what_they_are_made_of(paying):
-    """All three need only a sum and a count of the values, and each piece gets the shares of all that need it."""
+    """All three need only a sum and a count of the values, and each statistic gets the shares of all that need it."""
     ask = FRAME.dp.preview.group_by().agg
     shared = {"a": dp.mean("n", bounds=B), "b": dp.count("n"), "c": dp.sum("n", bounds=B)}
     plan = ask(**shared, epsilon=0.6, session=paying)
-    assert [part.piece.what for part in plan.parts] == ["rows and sums"]
-    mean, count, total = plan.made
-    assert mean.pieces == total.pieces == count.pieces
+    assert [measurement.statistic.what for measurement in plan.measurements] == ["rows and sums"]
+    mean, count, total = plan.compiled
+    assert mean.statistics == total.statistics == count.statistics
     plan = ask(**shared, epsilon=0.6, mechanism="gaussian", session=paying)
-    assert {part.piece.what for part in plan.parts} == {"sum", "rows"}
-    assert len(plan.parts) == 2
+    assert {measurement.statistic.what for measurement in plan.measurements} == {"sum", "rows"}
+    assert len(plan.measurements) == 2
     assert sum(weights(plan).values()) == 1
-    mean, count, total = plan.made
-    assert mean.pieces == total.pieces
-    assert count.pieces["rows"] == mean.pieces["rows"]
-    found = {part.piece.what: part.piece.weight for part in plan.parts}
+    mean, count, total = plan.compiled
+    assert mean.statistics == total.statistics
+    assert count.statistics["rows"] == mean.statistics["rows"]
+    found = {measurement.statistic.what: measurement.statistic.weight for measurement in plan.measurements}
     assert found["rows"] == (Fraction(2, 5) + 1 + Fraction(1, 2)) / 3
 
 
@@ -152,7 +152,7 @@ def test_a_sum_within_other_bounds_shares_nothing_and_is_a_sum_of_its_own(paying
     """It needs no count of its own, which would pay twice for the number of values."""
     ask = FRAME.dp.preview.group_by().agg
     plan = ask(a=dp.mean("n", bounds=B), b=dp.sum("n", bounds=(0, 5)), epsilon=0.6, session=paying)
-    assert [part.piece.what for part in plan.parts] == ["rows and sums", "sum"]
+    assert [measurement.statistic.what for measurement in plan.measurements] == ["rows and sums", "sum"]
 
 
 def test_shared_pieces_answer_as_they_would_alone(paying):
@@ -161,10 +161,12 @@ def test_shared_pieces_answer_as_they_would_alone(paying):
     (row,) = FRAME.dp.group_by().agg(**asked, epsilon=10, session=paying).to_dicts()
     assert row["c"] == pytest.approx(row["a"] * row["b"], abs=13)
     plan = FRAME.dp.preview.group_by().agg(**asked, epsilon=HUGE, session=paying)
-    (part,) = plan.parts
+    (measurement,) = plan.measurements
     (row,) = FRAME.dp.group_by().agg(**asked, epsilon=HUGE, session=paying).to_dicts()
     values = PLAIN["n"].drop_nulls().clip(*B)
-    rows = 3 * margin(part) / float(part.grid.step) / part.piece.whole  # the errors of three sums, in rows
+    rows = (
+        3 * margin(measurement) / float(measurement.grid.step) / measurement.statistic.whole
+    )  # the errors of three sums, in rows
     assert abs(row["b"] - values.len()) <= rows + 1
     assert abs(row["c"] - values.sum()) <= 25 * rows + 1
     assert row["d"] == pytest.approx(values.var(), abs=0.1)
@@ -197,7 +199,7 @@ def test_discovered_keys_are_decided_by_the_count(paying):
     asked = {"middle": dp.median("n", bounds=B), "n": dp.count(), "some": dp.n_unique("kind")}
     plan = frame.dp.preview.group_by("region").agg(**asked, epsilon=3, session=paying)
     assert plan.discovery.rule is None
-    assert plan.part(plan.discovery.counted).piece.what == "rows"
+    assert plan.measurement(plan.discovery.counted).statistic.what == "rows"
     assert sum(weights(plan).values()) == 1
     words = {"max_groups": 5, "max_rows_per_group": 50, "session": paying}
     found = frame.dp.group_by("region").agg(**asked, epsilon=HUGE, **words)
@@ -278,7 +280,7 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([], {"n": dp.count(), "n_low": dp.count_units(), "confidence": 0.9}, "n_low"),
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
-        ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "a wanted error of one answer"),
+        ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "the wanted error of one answer"),
         ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for median"),
         ([dp.count(), dp.median("n")], {}, "needs bounds for n"),
         ([dp.count(weight=0)], {}, "weight"),

@@ -117,7 +117,7 @@ def test_transformations_are_those_of_polars(session):
 def test_caps_that_bind_bound_every_unit(small):
     with small:
         plan = VISITS.dp.preview.count("region", epsilon=0.1)
-    assert (plan.bounds.max_groups, plan.made[0].cap.max_rows) == (2, 5)
+    assert (plan.bounds.max_groups, plan.compiled[0].cap.max_rows) == (2, 5)
 
 
 # ---------------------------------------------------------------- charged once, stored, lazy
@@ -250,7 +250,7 @@ def test_a_wanted_error_finds_the_spend(small):
         plan = VISITS.dp.preview.count("region", keys=REGIONS, within=60)
         assert plan.expected_error() <= 60
         cheaper = VISITS.dp.preview.count("region", keys=REGIONS, epsilon=float(plan.cost.epsilon) * 0.98)
-    assert cheaper.expected_error() > 60 or plan.parts[0].noise.mechanism == "gaussian"
+    assert cheaper.expected_error() > 60 or plan.measurements[0].noise.mechanism == "gaussian"
 
 
 @pytest.mark.slow
@@ -618,8 +618,8 @@ def test_of_nearly_equal_noises_the_cheaper_one_is_used():
     with session:
         chosen = VISITS.dp.preview.count("region", epsilon=0.3)
         laplace = VISITS.dp.preview.count("region", epsilon=0.3, mechanism="laplace")
-    assert chosen.parts[0].noise.mechanism == "gaussian"
-    assert chosen.parts[0].noise.deviation < 1.1 * laplace.parts[0].noise.deviation
+    assert chosen.measurements[0].noise.mechanism == "gaussian"
+    assert chosen.measurements[0].noise.deviation < 1.1 * laplace.measurements[0].noise.deviation
     assert chosen.cost.rho < laplace.cost.rho / 5
 
 

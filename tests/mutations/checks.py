@@ -110,14 +110,18 @@ def _compare_neighbours(name, asked, protected):
     columns = [*(["unit0"] if asked.unit else []), *(["key0"] if asked.keys else []), *values]
     tables = [exact_answers(plan, frame_of(CROWD + rows).select(columns)) for rows in (leaving, entering)]
     grouped = bool(asked.keys)
-    for part in plan.parts:
-        if part.noise is None:
-            cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+    for measurement in plan.measurements:
+        if measurement.noise is None:
+            cells = next(
+                compiled.statistics["cells"]
+                for compiled in plan.compiled
+                if compiled.statistics.get("values") == measurement.name
+            )
             moved = sum(moved_cells(*tables, cells, grouped))
-            most = (2 if swapped else 1) * size * part.piece.max_rows * plan.bounds.max_groups
+            most = (2 if swapped else 1) * size * measurement.statistic.max_rows * plan.bounds.max_groups
         else:
-            moved = np.abs(difference(*(named_vector(table, part, grouped) for table in tables))).sum()
-            most = part.sensitivity.l1
+            moved = np.abs(difference(*(named_vector(table, measurement, grouped) for table in tables))).sum()
+            most = measurement.sensitivity.l1
         require(moved <= most, f"one unit moves the {name} ({protected or 'added'}) by {moved} steps, not by {most}")
 
 
@@ -193,8 +197,8 @@ def sums_beyond_a_cap_lose_nothing():
     plan = plans.plan_of(query("sum", keys=(), bounds=(0, 1), max_rows=5), terms_of(1, 1e-6))
     rows = [(unit, int(n < 2)) for unit in range(1_000) for n in range(20)]
     exact = exact_answers(plan, pl.DataFrame(rows, schema=["unit0", "value0"], orient="row"))
-    (part,) = plan.parts
-    found = float(exact.groups[part.name][0] * part.grid.step)
+    (measurement,) = plan.measurements
+    found = float(exact.groups[measurement.name][0] * measurement.grid.step)
     require(abs(found - 500) <= 0.05, f"a sum of scaled rows is {found:g} instead of 500")
 
 
@@ -218,9 +222,9 @@ SCALES = {
 
 def noise_is_what_the_spend_buys():
     for name, (asked, protected, expected) in SCALES.items():
-        (part,) = plans.plan_of(asked, terms_of(1, 1e-6, **protected)).parts
-        step = part.grid.step ** (1 if part.noise.mechanism == "laplace" else 2)
-        require(part.noise.parameter * step == expected, f"the noise of the {name} is not {expected} wide")
+        (measurement,) = plans.plan_of(asked, terms_of(1, 1e-6, **protected)).measurements
+        step = measurement.grid.step ** (1 if measurement.noise.mechanism == "laplace" else 2)
+        require(measurement.noise.parameter * step == expected, f"the noise of the {name} is not {expected} wide")
 
 
 def prices_are_what_was_asked_for():
@@ -242,7 +246,7 @@ def _choice(kind="noisy_max"):
 
 def every_group_that_a_choice_touches_is_paid_for():
     plan = plans.plan_of(query("median", domain=DOMAIN, spend=HALF), terms_of(1))
-    each = plan.parts[0].epsilon
+    each = plan.measurements[0].epsilon
     require(plan.cost.epsilon == Fraction(1, 2), "a median does not cost what was asked for")
     require(2 * each <= plan.cost.epsilon, f"a median in 2 groups of each unit costs {each} in each of them")
     chosen = _choice()
@@ -255,18 +259,20 @@ def choices_of_values_stay_within_their_epsilon():
     """The law of every answer, enumerated on two neighbours."""
     for asked in (query("median", keys=(), bounds=(0, 10)), query("quantile", keys=(), bounds=(0, 10))):
         plan = plans.plan_of(asked, terms_of(1))
-        (part,) = plan.parts
-        target, rate = _Descent(None, None, part.piece, part.epsilon, None)._target(part.piece.targets[0])
+        (measurement,) = plan.measurements
+        target, rate = _Descent(None, None, measurement.statistic, measurement.epsilon, None)._target(
+            measurement.statistic.targets[0]
+        )
         cells = [(2, 3), (5, 2), (9, 4)]
-        low, high = part.grid.low, part.grid.high
+        low, high = measurement.grid.low, measurement.grid.high
         laws = [law_of(cells, low, high, target, rate)]
         for value in (0, 5, 10):
-            added = sorted([*cells, (low + value, part.piece.max_rows)])
+            added = sorted([*cells, (low + value, measurement.statistic.max_rows)])
             laws.append(law_of(_joined(added), low, high, target, rate))
         losses = [abs(math.log(laws[0][point] / other[point])) for other in laws[1:] for point in other]
         require(
-            max(losses) <= float(part.epsilon) * (1 + 1e-9),
-            f"a choice of epsilon {float(part.epsilon):g} loses {max(losses):.3g} by one unit's rows",
+            max(losses) <= float(measurement.epsilon) * (1 + 1e-9),
+            f"a choice of epsilon {float(measurement.epsilon):g} loses {max(losses):.3g} by one unit's rows",
         )
 
 
@@ -303,7 +309,9 @@ def _fits(numbers, noise):
 
 
 def _zeros(plan, groups):
-    names = [name for part in plan.parts for name in (part.piece.columns or (part.name,))]
+    names = [
+        name for measurement in plan.measurements for name in (measurement.statistic.columns or (measurement.name,))
+    ]
     columns = {name: np.zeros(groups, np.int64) for name in (*names, *([plan.units] if plan.units else []))}
     keys = {f"key{i}": [f"{n}" for n in range(groups)] for i in range(len(plan.query.keys))}
     return Exact(pl.DataFrame({**keys, **columns}), {})
@@ -320,27 +328,27 @@ def every_released_number_has_the_declared_noise():
     for name, asked in LAWS.items():
         plan = plans.plan_of(asked, terms_of(10, 1e-6))
         drawn = noises.noisy_aggregates(_zeros(plan, 60_000), plan, SeededBits(1))
-        for part in plan.parts:
-            numbers = drawn[part.name].to_numpy()
-            require(numbers.any(), f"the {part.piece.what} of a {name} are released without noise")
-            says = f"the noise on the {part.piece.what} of a {name} has another law than the plan says"
-            require(_fits(numbers, part.noise), says)
+        for measurement in plan.measurements:
+            numbers = drawn[measurement.name].to_numpy()
+            require(numbers.any(), f"the {measurement.statistic.what} of a {name} are released without noise")
+            says = f"the noise on the {measurement.statistic.what} of a {name} has another law than the plan says"
+            require(_fits(numbers, measurement.noise), says)
 
 
 def noise_of_groups_is_independent():
     plan = plans.plan_of(LAWS["count"], terms_of(10, 1e-6))
-    drawn = noises.noisy_aggregates(_zeros(plan, 40_000), plan, SeededBits(2))[plan.parts[0].name].to_numpy()
+    drawn = noises.noisy_aggregates(_zeros(plan, 40_000), plan, SeededBits(2))[plan.measurements[0].name].to_numpy()
     same = int((drawn[::2] == drawn[1::2]).sum())
-    chance = sum(p * p for p in _pmf(plan.parts[0].noise).values())
+    chance = sum(p * p for p in _pmf(plan.measurements[0].noise).values())
     require(binomial_fits(same, 20_000, chance), f"{same:,} of 20,000 pairs of groups have the same noise")
 
 
 def noise_is_exact_in_its_last_bit():
     """Where a sample has more bits than a float, its last ones are as likely 0 as 1."""
-    part = _NoisyPart(
+    measurement = _NoisyMeasurement(
         Noise(mechanism="laplace", parameter=Fraction(2**52), cost=Cost(epsilon=Fraction(1), rho=Fraction(1)))
     )
-    drawn = noises._noisy(np.zeros(4_000, np.int64), part, SeededBits(3))
+    drawn = noises._noisy(np.zeros(4_000, np.int64), measurement, SeededBits(3))
     large = drawn[np.abs(drawn) >= 2**53]
     odd = int((large & 1).sum())
     require(
@@ -348,7 +356,7 @@ def noise_is_exact_in_its_last_bit():
     )
 
 
-class _NoisyPart:
+class _NoisyMeasurement:
     def __init__(self, noise):
         self.noise = noise
 
@@ -364,7 +372,7 @@ def two_releases_have_noise_of_their_own():
 def an_interval_comes_from_the_noisy_value():
     frame = pl.DataFrame({"user": range(500)})
     private = dp.private(frame, dp.Session(epsilon=1.0, unit="user"))
-    error = private.preview.count_units(epsilon=0.01).parts[0].error(0.95)
+    error = private.preview.count_units(epsilon=0.01).measurements[0].error(0.95)
     for _ in range(5):
         answer, low, high = private.count_units(epsilon=0.01, confidence=0.95, fresh=True).row(0)
         require((answer - low, high - answer) == (error, error), "an interval is not that of the noisy value")
@@ -394,10 +402,10 @@ def a_stream_is_compared_with_one_noisy_threshold():
 
 def _lone_group(plan):
     """Return the most that a group of nobody else counts, and the chance that its noise shows it."""
-    (part,) = plan.parts
+    (measurement,) = plan.measurements
     together = plan.terms.group_size
-    missing = plan.discovery.threshold - together * part.piece.most
-    scale = float(part.noise.parameter)
+    missing = plan.discovery.threshold - together * measurement.statistic.most
+    scale = float(measurement.noise.parameter)
     chance = math.exp(-missing / scale) / (1 + math.exp(-1 / scale))  # P(noise >= missing), exactly
     touched = together * plan.bounds.max_groups * (2 if plan.terms.adjacency == "replace" else 1)
     return -math.expm1(touched * math.log1p(-chance))
@@ -429,7 +437,10 @@ def whether_a_group_is_shown_depends_on_its_noisy_count_alone():
     shown = []
     for units in (2, 50):
         exact = Exact(
-            pl.DataFrame({"key0": [f"{n}" for n in range(4_000)], plan.parts[0].name: counted, plan.units: units}), {}
+            pl.DataFrame(
+                {"key0": [f"{n}" for n in range(4_000)], plan.measurements[0].name: counted, plan.units: units}
+            ),
+            {},
         )
         shown.append(noisy_groups(exact, plan))
     require(shown[0] == shown[1], "groups are hidden by their exact number of units")

@@ -271,8 +271,8 @@ def rows_of_a_mean_are_public(patch: Patch) -> None:
     patch.setattr(
         noise,
         "_noisy",
-        lambda numbers, part, source: numbers if part.piece.what == "rows" and part.piece.weight < 1 else honest(
-            numbers, part, source),
+        lambda numbers, own, source: numbers if own.statistic.what == "rows" and own.statistic.weight < 1 else honest(
+            numbers, own, source),
     )  # fmt: skip
 
 
@@ -289,9 +289,9 @@ def interval_from_exact_values(patch: Patch) -> None:
     exact: dict[str, np.ndarray] = {}
     noisy, corners = noise._noisy, NoisyNumbers.corners
 
-    def remembering(numbers, part, source):
-        exact[part.piece.name] = numbers.copy()
-        return noisy(numbers, part, source)
+    def remembering(numbers, measurement, source):
+        exact[measurement.statistic.name] = numbers.copy()
+        return noisy(numbers, measurement, source)
 
     def wrong(self, confidence):
         known = [pl.Series(name, numbers) for name, numbers in exact.items() if name in self.frame.columns]

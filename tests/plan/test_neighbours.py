@@ -107,23 +107,27 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
             ]
             tables.append(run_bounded(frame.lazy().select(columns), request_of(plan)))
     changes = 2 if adjacency == "replace" else 1
-    for part in plan.parts:
-        if part.noise is None:
-            cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+    for measurement in plan.measurements:
+        if measurement.noise is None:
+            cells = next(
+                compiled.statistics["cells"]
+                for compiled in plan.compiled
+                if compiled.statistics.get("values") == measurement.name
+            )
             moved = moved_cells(*tables, cells, grouped)
-            assert max(moved, default=0) <= changes * size * part.piece.max_rows
-            assert sum(moved) <= changes * size * part.piece.max_rows * plan.bounds.max_groups
+            assert max(moved, default=0) <= changes * size * measurement.statistic.max_rows
+            assert sum(moved) <= changes * size * measurement.statistic.max_rows * plan.bounds.max_groups
             assert sum(rows > 0 for rows in moved) <= changes * size * plan.bounds.max_groups
             continue
-        moved = difference(*(named_vector(table, part, grouped) for table in tables))
-        assert np.abs(moved).sum() <= part.sensitivity.l1
-        assert (moved.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
-        assert np.abs(moved).max(initial=0) <= part.sensitivity.each
+        moved = difference(*(named_vector(table, measurement, grouped) for table in tables))
+        assert np.abs(moved).sum() <= measurement.sensitivity.l1
+        assert (moved.astype(object) ** 2).sum() <= measurement.sensitivity.l2_squared
+        assert np.abs(moved).max(initial=0) <= measurement.sensitivity.each
 
 
-def named_vector(table, part, grouped):
-    """Return the exact numbers of a part by group and place."""
-    numbers = _vector(table, part)
+def named_vector(table, measurement, grouped):
+    """Return the exact numbers of a measurement by group and place."""
+    numbers = _vector(table, measurement)
     numbers = numbers if numbers.ndim == 2 else numbers[:, None]
     keys = table.groups["key0"].to_list() if grouped else [None]
     return {(key, place): n for key, row in zip(keys, numbers.tolist(), strict=True) for place, n in enumerate(row)}
@@ -164,7 +168,9 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
     for cap in (1, 2, 3, 4):
         asked = query(kind, bounds=(low, high), max_groups=1, max_rows=cap, spend=spend)
         plan = plan_of(asked, terms_of(1, 1e-6))
-        assert any(part.piece.source == "basis" for part in plan.parts) == (form == "basis" and kind != "sum")
+        assert any(measurement.statistic.source == "basis" for measurement in plan.measurements) == (
+            form == "basis" and kind != "sum"
+        )
         common, joined = [], []
         for place, (other, own) in enumerate(product(others, joins)):
             common += [(2 * place, f"k{place}", value) for value in other]
@@ -175,12 +181,12 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
             for rows in (common + joined, common)
         ]
         assert tables[0].groups["key0"].equals(tables[1].groups["key0"])
-        for part in plan.parts:
-            vectors = [_vector(table, part).reshape(len(others) * len(joins), -1) for table in tables]
+        for measurement in plan.measurements:
+            vectors = [_vector(table, measurement).reshape(len(others) * len(joins), -1) for table in tables]
             moved = np.abs(vectors[0] - vectors[1])
-            assert moved.sum(axis=1).max() <= part.sensitivity.l1
-            assert (moved**2).sum(axis=1).max() <= part.sensitivity.l2_squared
-            assert moved.max() <= part.sensitivity.each
+            assert moved.sum(axis=1).max() <= measurement.sensitivity.l1
+            assert (moved**2).sum(axis=1).max() <= measurement.sensitivity.l2_squared
+            assert moved.max() <= measurement.sensitivity.each
 
 
 @pytest.mark.slow
@@ -196,7 +202,7 @@ def test_the_sensitivity_is_reached(adjacency, lower, upper):
     right = [(2, key, extreme) for key in "cd" for _ in range(3)] if adjacency == "replace" else []
     columns = ["unit0", "key0", "value0"]
     tables = [run_bounded(frame_of(rows, True).lazy().select(columns), request_of(plan)) for rows in (left, right)]
-    moved = difference(*(named_vector(table, plan.parts[0], True) for table in tables))
-    assert np.abs(moved).sum() == plan.parts[0].sensitivity.l1
+    moved = difference(*(named_vector(table, plan.measurements[0], True) for table in tables))
+    assert np.abs(moved).sum() == plan.measurements[0].sensitivity.l1
     if lower * upper >= 0 or adjacency == "add_remove":
-        assert (moved**2).sum() == plan.parts[0].sensitivity.l2_squared
+        assert (moved**2).sum() == plan.measurements[0].sensitivity.l2_squared

@@ -33,14 +33,14 @@ def test_the_noise_of_a_sum_has_the_scale_of_the_closed_form():
         plan = plan_of(
             query("sum", keys=(), bounds=(0, 1000), integers=False, max_rows=1, spend=spend(epsilon=epsilon)), TERMS
         )
-        part = plan.parts[0]
-        assert part.noise.mechanism == "laplace"
-        assert part.noise.parameter * part.grid.step == Fraction(1000) / Fraction(repr(epsilon))
+        measurement = plan.measurements[0]
+        assert measurement.noise.mechanism == "laplace"
+        assert measurement.noise.parameter * measurement.grid.step == Fraction(1000) / Fraction(repr(epsilon))
         from dp_polars._release.noise import noisy_aggregates
         from tests.bits import SeededBits
 
-        exact = Exact(pl.DataFrame({part.name: [0] * 100_000}))
-        drawn = noisy_aggregates(exact, plan, SeededBits(1))[part.name].to_numpy() * float(part.grid.step)
+        exact = Exact(pl.DataFrame({measurement.name: [0] * 100_000}))
+        drawn = noisy_aggregates(exact, plan, SeededBits(1))[measurement.name].to_numpy() * float(measurement.grid.step)
         # The mean absolute value of 1e5 Laplace draws is its scale to 1 / sqrt(1e5); six deviations are 2 %.
         assert np.abs(drawn).mean() == pytest.approx(1000 / epsilon, rel=0.02)
 
@@ -58,13 +58,15 @@ def test_a_mean_errs_by_at_most_seven_tenths_of_sum_over_count_at_an_even_split(
                 query("mean", keys=(), bounds=(0, 1000), integers=False, max_rows=1, spend=spend(epsilon=epsilon)),
                 TERMS,
             )
-            (part,) = plan.parts
-            grid = part.grid
+            (measurement,) = plan.measurements
+            grid = measurement.grid
             steps = np.round((x - float(grid.offset)) / float(grid.step)).astype(int)
-            finer = part.piece.whole // (grid.high - grid.low)
+            finer = measurement.statistic.whole // (grid.high - grid.low)
             down, up = ((int(steps.sum()) - n * grid.low) * finer, (n * grid.high - int(steps.sum())) * finer)
             exact = Exact(
-                pl.DataFrame({name: [v] * releases for name, v in zip(part.piece.columns, (up, down), strict=True)})
+                pl.DataFrame(
+                    {name: [v] * releases for name, v in zip(measurement.statistic.columns, (up, down), strict=True)}
+                )
             )
             ours = present(noisy_aggregates(exact, plan, SeededBits(2)), plan)["v"].to_numpy()
             generator = np.random.default_rng(3)
@@ -76,13 +78,13 @@ def test_a_mean_errs_by_at_most_seven_tenths_of_sum_over_count_at_an_even_split(
 
 def test_without_a_mechanism_the_smaller_noise_is_taken():
     few = plan_of(query("count", domain=FOUR, max_groups=2), TERMS)
-    assert few.parts[0].noise.mechanism == "laplace"
+    assert few.measurements[0].noise.mechanism == "laplace"
     domain = pl.DataFrame({"k": [str(i) for i in range(100)]})
     many = plan_of(query("count", domain=domain, max_groups=50), TERMS)
-    assert many.parts[0].noise.mechanism == "gaussian"
+    assert many.measurements[0].noise.mechanism == "gaussian"
     for mechanism in ("laplace", "gaussian"):
         forced = query("count", domain=domain, max_groups=50, spend=spend(epsilon=0.5, mechanism=mechanism))
-        assert plan_of(forced, TERMS).parts[0].noise.deviation >= many.parts[0].noise.deviation
+        assert plan_of(forced, TERMS).measurements[0].noise.deviation >= many.measurements[0].noise.deviation
 
 
 @pytest.mark.parametrize("terms", [terms_of(1), terms_of(1, 1e-6), terms_of(rho=0.02, delta=1e-6)], ids=str)
@@ -106,12 +108,18 @@ def test_ten_releases_with_discovered_keys_fit_into_the_session(aggregate, spend
 def test_a_release_costs_what_its_noise_gives_away():
     for aggregate in ("count", "sum", "mean"):
         plan = plan_of(query(aggregate, domain=FOUR, spend=spend(epsilon=0.5, mechanism="gaussian")), TERMS)
-        rho = sum(part.sensitivity.l2_squared / (2 * part.noise.parameter) for part in plan.parts)
+        rho = sum(
+            measurement.sensitivity.l2_squared / (2 * measurement.noise.parameter) for measurement in plan.measurements
+        )
         assert rho == plan.cost.rho
         assert plan.cost.epsilon == Fraction(1, 2)
-        assert zcdp_to_delta(max(part.noise.cost.rho for part in plan.parts), 0.5) <= float(TERMS.gaussian_delta)
+        assert zcdp_to_delta(max(measurement.noise.cost.rho for measurement in plan.measurements), 0.5) <= float(
+            TERMS.gaussian_delta
+        )
         plan = plan_of(query(aggregate, domain=FOUR, spend=spend(epsilon=0.5, mechanism="laplace")), TERMS)
-        assert sum(part.sensitivity.l1 / part.noise.parameter for part in plan.parts) == Fraction(1, 2)
+        assert sum(
+            measurement.sensitivity.l1 / measurement.noise.parameter for measurement in plan.measurements
+        ) == Fraction(1, 2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -122,8 +130,8 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
     terms = terms_of(1, 1e-3, group_size=size, adjacency=adjacency)
     for least in (1, 5):
         plan = plan_of(query("count", min_units=least, spend=spend(epsilon=0.5, mechanism=mechanism)), terms)
-        noise, threshold = plan.parts[0].noise, plan.discovery.threshold
-        count = size * plan.made[0].cap.max_rows
+        noise, threshold = plan.measurements[0].noise, plan.discovery.threshold
+        count = size * plan.compiled[0].cap.max_rows
         reach = 60 * int(noise.deviation + 1)
         x = np.arange(-reach, reach + 1)
         if mechanism == "laplace":
@@ -149,16 +157,18 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basi
     monkeypatch.setattr(grid_of_values, "_MOST_FINE", 2)
     terms = terms_of(1, 1e-3, group_size=size)
     plan = plan_of(query(kind, bounds=(0, 4), max_groups=1, max_rows=1, spend=spend(epsilon=0.5)), terms)
-    (part,) = plan.parts
-    assert part.piece.source == "basis"
-    scale = float(part.noise.parameter)
+    (measurement,) = plan.measurements
+    assert measurement.statistic.source == "basis"
+    scale = float(measurement.noise.parameter)
     x = np.arange(-int(60 * scale), int(60 * scale) + 1)
     law = one = np.exp(-np.abs(x) / scale) / np.exp(-np.abs(x) / scale).sum()
-    for _ in part.piece.columns[1:]:
+    for _ in measurement.statistic.columns[1:]:
         law = np.convolve(law, one)
     middle = len(law) // 2
-    assert part.piece.whole == 4 * 4 ** (len(part.piece.columns) - 1)
-    count = size * (part.piece.max_rows * part.piece.whole + len(part.piece.columns) - 1)
+    assert measurement.statistic.whole == 4 * 4 ** (len(measurement.statistic.columns) - 1)
+    count = size * (
+        measurement.statistic.max_rows * measurement.statistic.whole + len(measurement.statistic.columns) - 1
+    )
     above = law[middle + plan.discovery.threshold - count :].sum()
     assert -math.expm1(size * plan.bounds.max_groups * math.log1p(-above)) <= float(plan.discovery.delta)
 
@@ -170,7 +180,7 @@ def test_units_together_discover_keys_of_sums_by_group_privacy():
     rule, groups = plan.discovery.rule, plan.bounds.max_groups
     assert rule.strategy == "optimal"
     chance = np.concatenate([[0.0], rule.table / 2.0**64, np.ones(3)])
-    epsilon = float(plan.cost.epsilon - plan.parts[0].noise.cost.epsilon)
+    epsilon = float(plan.cost.epsilon - plan.measurements[0].noise.cost.epsilon)
     each = math.exp(epsilon / groups)
     for before, after in ((chance[:-3], chance[3:]), (1 - chance[3:], 1 - chance[:-3])):
         assert groups * np.maximum(after - each * before, 0).max() <= 1e-4 * (1 + 1e-9)
@@ -181,7 +191,7 @@ def test_a_wanted_error_is_met_at_the_least_price():
         asked = query(aggregate, domain=FOUR, spend=Spend(within=Fraction(200), confidence=0.95))
         plan = plan_of(asked, TERMS)
         assert plan.expected_error(0.95) <= 200
-        noise = plan.parts[0].noise
+        noise = plan.measurements[0].noise
         weaker = replace(noise, parameter=noise.parameter * Fraction(102, 100))
         assert weaker.error(0.95) * step > 200
 

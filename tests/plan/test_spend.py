@@ -1,4 +1,4 @@
-"""A spend split among several parts: in epsilon or in rho, never more than was said, and the less noisy way."""
+"""A spend split among several statistics: in epsilon or in rho, never more than was said, and the less noisy way."""
 
 import math
 from fractions import Fraction
@@ -20,29 +20,29 @@ KINDS = ["count", "count_units", "n_unique", "sum", "mean", "var", "median", "ma
 
 
 def rho_of(plan):
-    """Return the rho that the parts of a plan really have: of each mechanism by its own formula, exactly."""
+    """Return the rho that the measurements of a plan really have: of each mechanism by its own formula, exactly."""
     total = Fraction(0)
-    for part in plan.parts:
-        if part.noise is None:
-            total += part.epsilon**2 / 8 * part.piece.prices[1]
-        elif part.noise.mechanism == "gaussian":
-            total += part.sensitivity.l2_squared / (2 * part.noise.parameter)
+    for measurement in plan.measurements:
+        if measurement.noise is None:
+            total += measurement.epsilon**2 / 8 * measurement.statistic.prices[1]
+        elif measurement.noise.mechanism == "gaussian":
+            total += measurement.sensitivity.l2_squared / (2 * measurement.noise.parameter)
         else:
-            epsilon = part.sensitivity.l1 / part.noise.parameter
+            epsilon = measurement.sensitivity.l1 / measurement.noise.parameter
             total += Fraction(float(epsilon) * math.tanh(float(epsilon) / 2)) * (1 - Fraction(1, 10**12))
     return total
 
 
 def epsilon_of(plan):
-    """Return the pure epsilon of the parts, infinite if one is Gaussian."""
+    """Return the pure epsilon of the measurements, infinite if one is Gaussian."""
     total = Fraction(0)
-    for part in plan.parts:
-        if part.noise is None:
-            total += part.epsilon * part.piece.prices[0]
-        elif part.noise.mechanism == "gaussian":
+    for measurement in plan.measurements:
+        if measurement.noise is None:
+            total += measurement.epsilon * measurement.statistic.prices[0]
+        elif measurement.noise.mechanism == "gaussian":
             return math.inf
         else:
-            total += part.sensitivity.l1 / part.noise.parameter
+            total += measurement.sensitivity.l1 / measurement.noise.parameter
     return total
 
 
@@ -65,7 +65,7 @@ def test_the_price_covers_all_parts_and_is_what_was_said(data):
     domain = draw(st.sampled_from([*DOMAINS, *([None] if measure != "pure" else [])]))
     plan = plan_of(query(aggregates=aggregates, domain=domain, spend=spend), terms)
     rule = plan.discovery is not None and plan.discovery.rule is not None
-    assert sum(part.piece.weight for part in plan.parts) == 1
+    assert sum(measurement.statistic.weight for measurement in plan.measurements) == 1
     if plan.cost.gaussian_delta == 0 and not rule:
         assert epsilon_of(plan) <= plan.cost.epsilon
     if measure != "pure":
@@ -85,9 +85,9 @@ def test_several_gaussian_parts_share_one_rho_not_one_epsilon():
     def deviation(n):
         columns = tuple(aggregate("sum", bounds=(0, 1 + i), name=f"s{i}") for i in range(n))
         plan = plan_of(query(aggregates=columns, domain=domain, max_groups=60), TERMS["approximate"])
-        part = plan.parts[0]
-        assert part.noise.mechanism == "gaussian"
-        return part.noise.deviation / float(part.sensitivity.l2_squared) ** 0.5
+        measurement = plan.measurements[0]
+        assert measurement.noise.mechanism == "gaussian"
+        return measurement.noise.deviation / float(measurement.sensitivity.l2_squared) ** 0.5
 
     assert deviation(10) / deviation(1) == pytest.approx(math.sqrt(10), rel=0.01)
 
@@ -98,17 +98,17 @@ def test_shared_pieces_are_paid_once():
     together = plan_of(
         query(aggregates=tuple(aggregate(kind, name=kind) for kind in kinds), domain=DOMAINS[1]), TERMS["approximate"]
     )
-    assert [part.piece.what for part in alone.parts] == ["rows and sums"]
-    assert [part.piece.what for part in together.parts] == ["rows, sums and squares"]
+    assert [measurement.statistic.what for measurement in alone.measurements] == ["rows and sums"]
+    assert [measurement.statistic.what for measurement in together.measurements] == ["rows, sums and squares"]
     spend = Spend(epsilon=Fraction(1, 2), mechanism="gaussian")
     aggregates = tuple(aggregate(kind, name=kind) for kind in kinds)
     together = plan_of(query(aggregates=aggregates, domain=DOMAINS[1], spend=spend), TERMS["approximate"])
-    assert [part.name for part in together.parts] == ["total", "rows", "xx"]
-    assert sum(part.piece.weight for part in together.parts) == 1
+    assert [measurement.name for measurement in together.measurements] == ["total", "rows", "xx"]
+    assert sum(measurement.statistic.weight for measurement in together.measurements) == 1
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_a_named_mechanism_is_used_for_all_parts(mechanism):
     spend = Spend(epsilon=Fraction(1, 2), mechanism=mechanism)
     plan = plan_of(query("var", domain=DOMAINS[1], spend=spend), TERMS["approximate"])
-    assert {part.noise.mechanism for part in plan.parts} == {mechanism}
+    assert {measurement.noise.mechanism for measurement in plan.measurements} == {mechanism}

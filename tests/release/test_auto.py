@@ -40,7 +40,7 @@ def test_the_price_is_the_same_whatever_is_found(terms, kind, domain):
         return
     plan = plan_of(auto(kind, domain=domain, spend=Spend(share=Fraction(1, 10))), terms)
     assert plan.estimates
-    assert not plan.parts
+    assert not plan.measurements
     generator = np.random.default_rng(1)
     for _ in range(20):
         found = {one: one.candidates[generator.integers(0, len(one.candidates))] for one in plan.estimates}
@@ -48,13 +48,21 @@ def test_the_price_is_the_same_whatever_is_found(terms, kind, domain):
         assert after.cost == plan.cost
         spent = sum(one.epsilon for one in plan.estimates)
         if terms.measure == "pure":
-            parts = [part.noise.cost.epsilon if part.noise else 0 for part in after.parts]
-            choices = [part.epsilon * part.piece.prices[0] for part in after.parts if not part.noise]
+            parts = [measurement.noise.cost.epsilon if measurement.noise else 0 for measurement in after.measurements]
+            choices = [
+                measurement.epsilon * measurement.statistic.prices[0]
+                for measurement in after.measurements
+                if not measurement.noise
+            ]
             assert spent + sum(parts) + sum(choices) <= plan.cost.epsilon
         else:
             rho = sum(one.epsilon**2 / 8 for one in plan.estimates)
-            rho += sum(part.noise.cost.rho for part in after.parts if part.noise)
-            rho += sum(part.epsilon**2 / 8 * part.piece.prices[1] for part in after.parts if not part.noise)
+            rho += sum(measurement.noise.cost.rho for measurement in after.measurements if measurement.noise)
+            rho += sum(
+                measurement.epsilon**2 / 8 * measurement.statistic.prices[1]
+                for measurement in after.measurements
+                if not measurement.noise
+            )
             assert rho <= plan.cost.rho
 
 
@@ -131,10 +139,10 @@ def test_a_preview_says_what_is_unknown_and_the_price_of_it_all():
 
 def mean_error(exact, plan, truth, seed):
     """Return the mean error of a count or sum over groups and 40 draws of its noise."""
-    (part,) = plan.parts
-    vector, step = _vector(exact, part), float(part.grid.step)
+    (measurement,) = plan.measurements
+    vector, step = _vector(exact, measurement), float(measurement.grid.step)
     source = SeededBits(seed)
-    errors = [np.abs(_noisy(vector, part, source) * step - truth).mean() for _ in range(40)]
+    errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(40)]
     return float(np.mean(errors))
 
 
@@ -223,14 +231,17 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
     found = {one: Fraction(one.what == "upper") for one in plan.estimates}
     after = settled(plan, found)
     assert [value.name for value in after.columns] == [value.name for value in plan.columns]
-    assert [part.piece.what for part in after.parts] == ["rows, sums and squares", "rows and sums"]
+    assert [measurement.statistic.what for measurement in after.measurements] == [
+        "rows, sums and squares",
+        "rows and sums",
+    ]
     frames = []
     for n in (11, 10):
         frame = pl.DataFrame({"unit0": range(n), "value0": [1.0] * n, "value1": [90.0] * n})
         frames.append(run_bounded(frame.lazy(), request_of(after)))
-    for part in after.parts:
-        moved = _vector(frames[0], part) - _vector(frames[1], part)
-        assert np.abs(moved).sum() == part.sensitivity.l1 - part.piece.slack
+    for measurement in after.measurements:
+        moved = _vector(frames[0], measurement) - _vector(frames[1], measurement)
+        assert np.abs(moved).sum() == measurement.sensitivity.l1 - measurement.statistic.slack
 
 
 @pytest.mark.parametrize("scale", [2, 8, 20])

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.statistics import Piece
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release.quantiles import _Descent, choose_values
 from tests.bits import SeededBits
 from tests.mechanisms.test_quantiles import law_of
@@ -17,9 +17,9 @@ from tests.mechanisms.test_quantiles import law_of
 QUARTILES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 
 
-def piece_of(targets, low, high, max_rows=1):
+def statistic_of(targets, low, high, max_rows=1):
     grid = Grid(exponent=0, offset=Fraction(0), low=low, high=high)
-    return Piece(
+    return Statistic(
         name="v", source="choice", what="values", weight=Fraction(1), grid=grid, max_rows=max_rows, targets=targets
     )
 
@@ -29,8 +29,8 @@ def cells_of(groups):
     return pl.DataFrame(rows, schema={"group": pl.Int64, "value": pl.Int64, "count": pl.Int64}, orient="row")
 
 
-def drawn(groups, piece, epsilon, seed=1):
-    return choose_values(cells_of(groups), np.arange(len(groups)), piece, Fraction(epsilon), SeededBits(seed))
+def drawn(groups, statistic, epsilon, seed=1):
+    return choose_values(cells_of(groups), np.arange(len(groups)), statistic, Fraction(epsilon), SeededBits(seed))
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_the_rank_is_within_what_the_mechanism_promises(quantile):
         values = np.sort(np.clip(generator.lognormal(9, 1, n), 0, high).astype(int))
         ordered.append(values)
         groups.append(list(zip(*(array.tolist() for array in np.unique(values, return_counts=True)), strict=True)))
-    answers = drawn(groups, piece_of((quantile,), 0, high), Fraction(1, 2))[:, 0]
+    answers = drawn(groups, statistic_of((quantile,), 0, high), Fraction(1, 2))[:, 0]
     worst = max(quantile, 1 - quantile)
     promised = 2 * float(worst) / epsilon * (math.log(high + 1) + 21)
     for values, answer in zip(ordered, answers, strict=True):
@@ -61,7 +61,7 @@ def test_several_never_cross_and_stay_within_the_bounds():
         groups += [list(zip(*(a.tolist() for a in np.unique(values, return_counts=True)), strict=True))] * 200
     targets = tuple(Fraction(i, 10) for i in range(11))
     for epsilon in (Fraction(1, 100), Fraction(1), Fraction(100)):
-        answers = drawn(groups, piece_of(targets, -5, 5), epsilon)
+        answers = drawn(groups, statistic_of(targets, -5, 5), epsilon)
         assert (np.diff(answers, axis=1) >= 0).all()
         assert answers.min() >= -5
         assert answers.max() <= 5
@@ -70,7 +70,7 @@ def test_several_never_cross_and_stay_within_the_bounds():
 def test_constant_columns_and_ties_are_found():
     """A column of one value: all quantiles are it, although most candidates lie elsewhere (chance of others: 1e-30)."""
     groups = [[(7, 500)], [(0, 10), (3, 980), (9, 10)]]
-    answers = drawn(groups, piece_of(QUARTILES, 0, 1000), Fraction(2))
+    answers = drawn(groups, statistic_of(QUARTILES, 0, 1000), Fraction(2))
     assert answers.tolist() == [[7, 7, 7], [3, 3, 3]]
 
 
@@ -79,7 +79,7 @@ def test_the_ends_are_a_little_inside():
     """2 (ln n + 5) rows, so that all candidates beyond weigh e**-5 at most: of 300 draws 2 on average, not 20."""
     groups = [[(value, 1) for value in range(100, 900)]] * 300
     for target, side in ((Fraction(0), 100), (Fraction(1), 899)):
-        answers = drawn(groups, piece_of((target,), 0, 999), Fraction(1))[:, 0]
+        answers = drawn(groups, statistic_of((target,), 0, 999), Fraction(1))[:, 0]
         assert np.abs(np.median(answers) - side) == pytest.approx(2 * (math.log(1000) + 5), abs=4)
         assert ((answers < 100) | (answers > 899)).sum() < 20
 
@@ -87,15 +87,15 @@ def test_the_ends_are_a_little_inside():
 # ---------------------------------------------------------------- the price of several
 
 
-def law_of_several(cells, low, high, piece, epsilon):
+def law_of_several(cells, low, high, statistic, epsilon):
     """Return the probability of each answer, by walking the descent with all outcomes instead of one."""
-    descent = _Descent(None, None, piece, epsilon, None)
+    descent = _Descent(None, None, statistic, epsilon, None)
 
     def walk(first, last, cells, low, high, ranks):
         if first == last:
             return {(): 1.0}
         middle = (first + last) // 2
-        quantile = piece.targets[middle]
+        quantile = statistic.targets[middle]
         target, rate = descent._target((quantile - ranks[0]) / (ranks[1] - ranks[0]))
         found = {}
         for point, chance in law_of(cells, low, high, target, rate).items():
@@ -109,7 +109,7 @@ def law_of_several(cells, low, high, piece, epsilon):
                 found[answer] = found.get(answer, 0) + chance * p * q
         return found
 
-    return walk(0, len(piece.targets), cells, low, high, (Fraction(0), Fraction(1)))
+    return walk(0, len(statistic.targets), cells, low, high, (Fraction(0), Fraction(1)))
 
 
 CROWDS = [[], [(0, 1)], [(2, 3)], [(0, 2), (1, 1), (4, 5)], [(1, 4), (3, 4)]]
@@ -119,22 +119,22 @@ CROWDS = [[], [(0, 1)], [(2, 3)], [(0, 2), (1, 1), (4, 5)], [(1, 4), (3, 4)]]
 def test_one_unit_changes_several_answers_by_at_most_two_levels(crowd):
     """Exactly, over all answers: three quantiles are two levels, each costs one choice, whatever rows a unit adds."""
     epsilon = Fraction(1)
-    piece = piece_of(QUARTILES, 0, 4, max_rows=2)
-    here = law_of_several(crowd, 0, 4, piece, epsilon)
+    statistic = statistic_of(QUARTILES, 0, 4, max_rows=2)
+    here = law_of_several(crowd, 0, 4, statistic, epsilon)
     assert sum(here.values()) == pytest.approx(1)
     for rows in itertools.combinations_with_replacement(range(5), 2):
         counts = dict(crowd)
         for value in rows:
             counts[value] = counts.get(value, 0) + 1
-        there = law_of_several(sorted(counts.items()), 0, 4, piece, epsilon)
+        there = law_of_several(sorted(counts.items()), 0, 4, statistic, epsilon)
         assert max(abs(math.log(here[answer] / there[answer])) for answer in here) <= 2 * float(epsilon) + 1e-9
 
 
 def test_the_descent_draws_from_that_law():
     cells, draws = [(0, 2), (1, 1), (4, 5)], 40_000
-    piece = piece_of(QUARTILES, 0, 4)
-    law = law_of_several(cells, 0, 4, piece, Fraction(2))
-    answers = drawn([cells] * draws, piece, Fraction(2))
+    statistic = statistic_of(QUARTILES, 0, 4)
+    law = law_of_several(cells, 0, 4, statistic, Fraction(2))
+    answers = drawn([cells] * draws, statistic, Fraction(2))
     seen = dict(zip(*np.unique(answers @ [100, 10, 1], return_counts=True), strict=True))
     statistic = degrees = 0
     for answer, chance in law.items():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import dp_polars as dp
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._plan.plan import plan_of
-from dp_polars._release.rollup import agreeing, exact_totals, level_parts, tree_of
+from dp_polars._release.rollup import agreeing, exact_totals, level_measurements, tree_of
 from dp_polars._release.run import request_of
 from tests.plan.queries import query
 from tests.session.test_filter_by_enumeration import terms_of
@@ -74,14 +74,14 @@ def test_totals_of_neighbours_differ_by_at_most_the_sensitivity(data):
             patch.setattr(engine.secrets, "randbits", lambda _: salt)
             tables.append(run_bounded(frame.lazy() if plan.columns else frame.lazy().drop("value0"), request_of(plan)))
     parents, _ = tree_of(["key0", "key1"], tables[0].groups)
-    for name in {made for one in plan.made for made in one.pieces.values()}:
-        names = plan.part(name).piece.columns or (name,)
+    for name in {name for one in plan.compiled for name in one.statistics.values()}:
+        names = plan.measurement(name).statistic.columns or (name,)
         levels = [[exact_totals(table, own, parents) for own in names] for table in tables]
-        for level, part in enumerate(level_parts(plan, name)):
+        for level, measurement in enumerate(level_measurements(plan, name)):
             moved = np.abs([a[level] - b[level] for a, b in zip(*levels, strict=True)])
-            assert moved.sum() <= part.sensitivity.l1
-            assert (moved.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
-            assert moved.max() <= part.sensitivity.each
+            assert moved.sum() <= measurement.sensitivity.l1
+            assert (moved.astype(object) ** 2).sum() <= measurement.sensitivity.l2_squared
+            assert moved.max() <= measurement.sensitivity.each
 
 
 ROWS = pl.DataFrame(
@@ -132,8 +132,11 @@ def test_means_come_from_sums_that_agree(session):
     [
         (lambda f: f.count(["k", "l"], rollup=True, epsilon=1), "needs public keys"),
         (lambda f: f.count(rollup=True, epsilon=1), "needs public keys"),
-        (lambda f: f.count_units(["k", "l"], keys=DOMAIN, rollup=True, epsilon=1), "adds up"),
-        (lambda f: f.median("v", ["k", "l"], keys=DOMAIN, bounds=(0, 5), rollup=True, epsilon=1), "adds up"),
+        (lambda f: f.count_units(["k", "l"], keys=DOMAIN, rollup=True, epsilon=1), "works for aggregates of sums"),
+        (
+            lambda f: f.median("v", ["k", "l"], keys=DOMAIN, bounds=(0, 5), rollup=True, epsilon=1),
+            "works for aggregates of sums",
+        ),
         (lambda f: f.count(["k", "l"], keys=DOMAIN, rollup=True, confidence=0.9, epsilon=1), "without confidence"),
         (lambda f: f.group_by("k", "l").agg(level=dp.count(), keys=DOMAIN, rollup=True, epsilon=1), "column level"),
     ],
@@ -155,7 +158,7 @@ def test_it_is_cheaper_than_asking_twice():
     table = plan_of(query(keys=("k", "l"), domain=domain, max_groups=1, max_rows=1), terms)
     generator = np.random.default_rng(5)
     parents = [np.zeros(8, np.int64), np.repeat(np.arange(8), 6)]
-    variances = [part.noise.deviation**2 for part in level_parts(rolled, "rows")]
+    variances = [measurement.noise.deviation**2 for measurement in level_measurements(rolled, "rows")]
     errors = []
     for _ in range(2000):
         noisy = [
@@ -163,7 +166,7 @@ def test_it_is_cheaper_than_asking_twice():
         ]
         errors.append([np.mean(level.astype(float) ** 2) for level in agreeing(noisy, variances, parents)])
     whole, by_key, leaves = np.mean(errors, axis=0)
-    third = 9 * table.parts[0].noise.deviation ** 2  # three questions, each with a third of the spend
+    third = 9 * table.measurements[0].noise.deviation ** 2  # three questions, each with a third of the spend
     assert whole < third
     assert by_key < third
     assert leaves < third

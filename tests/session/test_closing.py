@@ -363,10 +363,10 @@ def test_streams_and_online_queries_have_a_last_question(monkeypatch):
     with pytest.raises(dp.InvalidParameterError, match="1 are left"):
         stream.ask_many([pl.col("flag")] * 2)
     assert stream.ask(pl.col("flag")) is False
-    with pytest.raises(dp.InvalidParameterError, match="At most 3 questions"):
+    with pytest.raises(dp.InvalidParameterError, match="At most 3 queries"):
         stream.ask(pl.col("flag"))
     online = private(session).online_queries(DOMAIN, alpha=0.4, max_updates=50, epsilon=0.5)
     for _ in range(3):
         online.ask(pl.col("flag"))
-    with pytest.raises(dp.InvalidParameterError, match="At most 3 questions"):
+    with pytest.raises(dp.InvalidParameterError, match="At most 3 queries"):
         online.ask(pl.col("flag"))

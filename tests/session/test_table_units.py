@@ -113,7 +113,7 @@ def test_a_coarser_unit_is_protected_two_at_a_time():
     session = dp.Session(epsilon=5.0, unit=["user", "day"], max_rows_per_group=1, max_groups=1)
     coarse = dp.private(FRAME, session, unit="user").preview.count("n", keys=[1, 2, 3], epsilon=1.0)
     own = dp.private(FRAME, session).preview.count("n", keys=[1, 2, 3], epsilon=1.0)
-    assert coarse.parts[0].sensitivity.l1 == 2 * own.parts[0].sensitivity.l1
+    assert coarse.measurements[0].sensitivity.l1 == 2 * own.measurements[0].sensitivity.l1
     assert "2 at a time" in str(coarse)
     assert coarse.cost == own.cost
     assert table_terms(session.terms, table_unit(PAIR, {"user": "u", "day": "d"})).group_size == 1
@@ -143,12 +143,12 @@ def test_sql_has_the_same_rule():
     with pytest.raises(dp.InvalidParameterError, match="may protect less"):
         con.private("visits", unit="n")
     query = "SELECT dp_count(*, epsilon := 1.0) FROM visits"
-    own = con.preview(query).parts[0].sensitivity.l1
-    assert con.private("visits", unit="user").preview(query).parts[0].sensitivity.l1 == 2 * own
+    own = con.preview(query).measurements[0].sensitivity.l1
+    assert con.private("visits", unit="user").preview(query).measurements[0].sensitivity.l1 == 2 * own
     assert "coarser than user, day" in str(con.preview(query))
     weaker = con.private("visits", unit="n", weaker_unit=True).preview(query)
     assert "allowed by the owner" in str(weaker)
-    assert weaker.parts[0].sensitivity.l1 == own
+    assert weaker.measurements[0].sensitivity.l1 == own
     # In another session, the same unit means something else.
     other = con._paid_by(dp.Session(epsilon=5.0, unit="n", max_rows_per_group=1))
     assert "allowed by the owner" not in str(other.preview(query))

@@ -215,7 +215,7 @@ def test_a_preview_spends_nothing_and_is_the_plan_of_polars(con, session):
     plan = con.preview("SELECT region, dp_count(*, epsilon := 0.5) AS n FROM visits GROUP BY region")
     with session:
         twin = VISITS.dp.preview.count("region", epsilon=0.5)
-    assert plan.parts == twin.parts
+    assert plan.measurements == twin.measurements
     assert plan.cost == twin.cost
     assert plan.bounds == twin.bounds
     assert plan.discovery == twin.discovery

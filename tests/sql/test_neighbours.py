@@ -79,15 +79,19 @@ def test_one_unit_moves_the_answers_no_further_than_the_plan_says(statement, par
     grouped = bool(plan.query.keys)
     for gone in (7, 0, 13, 39):
         other, _ = exact(database(gone), statement, parts)
-        for part in plan.parts:
-            if part.noise is None:
-                cells = next(made.pieces["cells"] for made in plan.made if made.pieces.get("values") == part.name)
+        for measurement in plan.measurements:
+            if measurement.noise is None:
+                cells = next(
+                    compiled.statistics["cells"]
+                    for compiled in plan.compiled
+                    if compiled.statistics.get("values") == measurement.name
+                )
                 moved = np.array(moved_cells(table, other, cells, grouped))
-                assert max(moved, default=0) <= part.piece.max_rows
+                assert max(moved, default=0) <= measurement.statistic.max_rows
             else:
-                moved = difference(*(named_vector(one, part, grouped) for one in (table, other)))
-                assert np.abs(moved).sum() <= part.sensitivity.l1
-                assert (moved.astype(object) ** 2).sum() <= part.sensitivity.l2_squared
-                assert np.abs(moved).max(initial=0) <= part.sensitivity.each
-            several = max(len(part.piece.columns), part.piece.bins, 1)
+                moved = difference(*(named_vector(one, measurement, grouped) for one in (table, other)))
+                assert np.abs(moved).sum() <= measurement.sensitivity.l1
+                assert (moved.astype(object) ** 2).sum() <= measurement.sensitivity.l2_squared
+                assert np.abs(moved).max(initial=0) <= measurement.sensitivity.each
+            several = max(len(measurement.statistic.columns), measurement.statistic.bins, 1)
             assert (moved != 0).sum() <= plan.bounds.max_groups * several

@@ -20,7 +20,7 @@ from dp_polars._display.charts.base import BLUE, RED, WIDTH, Row, altair, inline
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.synthesis_plan import SynthesisPlan
-from dp_polars._plan.plan import Part, Plan
+from dp_polars._plan.plan import Measurement, Plan
 from dp_polars._session.cost import Cost
 from dp_polars._session.releases import Release
 from dp_polars._streams.plan import StreamPlan
@@ -174,13 +174,13 @@ def _of_plan(plan: Plan) -> WorstCaseLoss:
             "What 'auto' chooses, and with it the privacy loss, is not known before the release. Draw it afterwards: "
             "dp.plot.privacy_loss(session.releases[-1])."
         )
-    losses = [_of_part(part, len(plan.parts)) for part in plan.parts]
+    losses = [_of_measurement(measurement, len(plan.measurements)) for measurement in plan.measurements]
     if not losses:
         raise InvalidParameterError("This plan adds no noise to any number, so there is no privacy loss to draw.")
     whole = reduce(PrivacyLoss.compose, losses)
     exact = whole.losses[-1] <= (1 + 1e-9) * sum(loss.losses[-1] for loss in losses)
-    bounded = any(part.noise is None for part in plan.parts)
-    notes = [f"{len(plan.parts)} parts composed"] if len(plan.parts) > 1 else []
+    bounded = any(measurement.noise is None for measurement in plan.measurements)
+    notes = [f"{len(plan.measurements)} parts composed"] if len(plan.measurements) > 1 else []
     if bounded:
         notes.append("choices bounded by the worst mechanism with their epsilon")
     if plan.discovery is not None and plan.discovery.rule is not None:
@@ -194,16 +194,16 @@ def _of_plan(plan: Plan) -> WorstCaseLoss:
     return WorstCaseLoss(whole, plan.cost, plan.label(), tuple(notes), exact=bool(exact))
 
 
-def _of_part(part: Part, parts: int) -> PrivacyLoss:
-    if part.noise is None:
-        return PrivacyLoss.randomized_response(part.epsilon * part.piece.prices[0])
-    moved = part.sensitivity
-    if part.noise.mechanism == "gaussian":
-        return PrivacyLoss.gaussian(math.sqrt(part.noise.parameter), math.sqrt(moved.l2_squared))
+def _of_measurement(measurement: Measurement, parts: int) -> PrivacyLoss:
+    if measurement.noise is None:
+        return PrivacyLoss.randomized_response(measurement.epsilon * measurement.statistic.prices[0])
+    moved = measurement.sensitivity
+    if measurement.noise.mechanism == "gaussian":
+        return PrivacyLoss.gaussian(math.sqrt(measurement.noise.parameter), math.sqrt(moved.l2_squared))
     # As few answers as possible move as far as possible. The noise is calibrated to the L1 norm, which limits them.
     answers, rest = divmod(moved.l1, moved.each)
     # The number of sums over several parts is the product of their numbers of atoms.
-    scale, atoms = part.noise.parameter, max(1, min(_EACH, int(min(_MOST, _FINE ** (1 / parts))) // answers))
+    scale, atoms = measurement.noise.parameter, max(1, min(_EACH, int(min(_MOST, _FINE ** (1 / parts))) // answers))
     loss = _laplace(scale, moved.each, atoms)
     loss = loss.self_compose(answers) if answers > 1 else loss
     return loss.compose(_laplace(scale, rest, atoms)) if rest else loss
