@@ -165,4 +165,4 @@ def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low(tmp_pa
     """The claim of 0.8 lies twenty deviations below the bound. Right claims are not looked at: 1 % is refuted."""
     printed = run_example("auditing.py", tmp_path)
     assert "\nviolation: at least epsilon" in printed
-    assert "can refute a guarantee, never prove it" in printed
+    assert "can refute a guarantee, but never prove it" in printed

@@ -130,7 +130,7 @@ def test_two_names_of_a_private_file_are_refused_so_that_it_has_one_unit(tmp_pat
 @pytest.fixture
 def shop(tmp_path):
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as database:
-        database.execute("CREATE TABLE orders AS SELECT i AS user_id, i % 3 AS customer FROM range(300) t(i)")
+        database.execute("CREATE TABLE orders AS SELECT i AS number, i % 3 AS customer FROM range(300) t(i)")
     return str(tmp_path / "shop.duckdb")
 
 
