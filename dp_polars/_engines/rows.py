@@ -185,7 +185,9 @@ class PrivateRows:
                     else "this join, which compares no columns for equality, would match all of them."
                 )
             )
-        step = Lookup(public, tuple(on), how, tuple(columns.items()), are_unique, nulls_equal)
+        # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
+        added = tuple(columns.items()) if how in ("inner", "left") else ()
+        step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal)
         return replace(self, steps=(*self.steps, step))
 
     def describe(self, digest: Callable[[pl.DataFrame], str]) -> list[Any]:

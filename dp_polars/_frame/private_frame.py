@@ -82,7 +82,8 @@ class PrivateFrame(
             raise InvalidParameterError(
                 "This frame scans a text file, and its lines decide the types of the columns: one person's value could "
                 "change a type, which a free preview shows. Declare the types with pl.scan_csv(path, schema={...}), "
-                "read all columns as text with infer_schema=False, or scan a Parquet file.",
+                "read all columns as text with infer_schema=False, or scan a Parquet file. Joins with frames in memory "
+                "and Python functions come after .dp, because they hide whether the types are declared.",
                 code="column-types-missing",
             )
         self._origin: pl.DataFrame | pl.LazyFrame = frame
@@ -181,6 +182,14 @@ class PrivateFrame(
         if not isinstance(public, pl.DataFrame) or not set(names) <= set(public.columns):
             raise InvalidParameterError("join takes a public DataFrame that has the columns of on=.")
         added = {n: n if n not in self._rows.schema else n + suffix for n in public.columns if n not in names}
+        if how in ("semi", "anti"):
+            added = {}
+        taken = sorted(set(added.values()) & set(self._rows.schema))
+        if taken or len(set(added.values())) < len(added):
+            raise InvalidParameterError(
+                f"The join would add {', '.join(taken) or 'a column twice'}, but the frame has such a column already. "
+                "Choose another suffix=, or rename the column of the public frame."
+            )
         self._keep_unit(set(added.values()), "replace")
         public = public.with_columns(pl.col(pl.Categorical).cast(pl.String))
         schema = self._rows.schema

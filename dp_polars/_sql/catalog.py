@@ -198,6 +198,9 @@ class Catalog:
     def _names(self) -> dict[tuple[str, ...], tuple[TableKey, tuple[str, ...], bool]]:
         """The tables and views of the database by their full names, folded as DuckDB compares them."""
         found = {}
+        # Only DuckDB's own storage: statistics of other formats, such as Parquet's, leave NaN out.
+        databases = self._run("SELECT database_oid::VARCHAR FROM system.main.duckdb_databases() WHERE type = 'duckdb'")
+        native = {number for (number,) in databases}
         for kind in ("table", "view"):
             rows = self._run(
                 f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name, "  # noqa: S608 - own words
@@ -207,7 +210,7 @@ class Catalog:
                 lower = tuple(fold(part) for part in path)
                 key = ("table", number, *lower[1:])
                 found[lower] = (key, tuple(path), kind == "view")
-                if kind == "table" and "generated" not in fold(text):
+                if kind == "table" and number in native and "generated" not in fold(text):
                     self._stored.add(key)
         return found
 

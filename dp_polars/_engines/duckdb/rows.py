@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
 _BATCH = 1 << 20
+_PATIENCE = 60.0  # seconds; passes over a table come one after another
 _DAY = 86_400_000_000_000  # in nanoseconds; DuckDB has the time 24:00, Polars does not
 
 Cursor = Any
@@ -45,9 +47,19 @@ class ReadTransaction:
         self._open, self._lock = open_cursor, threading.Lock()
         self._cursor: Cursor = None
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Use the cursor alone. Fail rather than wait for ever for a pass that stopped before its end."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise RuntimeError("another pass over the table has not ended")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     def rows(self, sql: str) -> Iterator[pl.DataFrame]:
         """Yield the rows of a query in batches."""
-        with self._lock:
+        with self._alone():
             reader = self._begun().sql(sql).to_arrow_reader(_BATCH)
             try:
                 for batch in reader:
@@ -59,7 +71,7 @@ class ReadTransaction:
 
     def count(self, table: str) -> int:
         """Return the number of rows of a table, counted in another way than by reading them."""
-        with self._lock:
+        with self._alone():
             # The full name is needed because a macro of the database may be called count.
             found = self._begun().execute(f"SELECT system.main.count(*) FROM {table}").fetchall()  # noqa: S608 - quoted
             return int(found[0][0])
@@ -145,9 +157,9 @@ _TYPES: dict[type[pl.DataType], str] = {
 def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str | None:
     """Return a plain condition as SQL, or a weaker condition; None if neither is possible.
 
-    All comparisons of integers and floats are translated, since NaN is the largest number to both engines. For texts,
-    only equality is: a collation makes more texts equal, and may sort them differently. No function is called, so no
-    macro of the database is either.
+    All comparisons of integers and floats are translated, since NaN is the largest number in Polars and in DuckDB's own
+    tables. For texts, only equality is: a collation makes more texts equal, and may sort them differently. No function
+    is called, so no macro of the database is either.
     """
     if not isinstance(condition, Apply):
         return None

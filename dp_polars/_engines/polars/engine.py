@@ -28,7 +28,7 @@ from dp_polars._engines.polars.codes import (
 )
 from dp_polars._engines.polars.identity import plan_over_files
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.program import Program
+from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
     PolarsSource,
@@ -160,6 +160,9 @@ def _first_look(
     if not names:
         return look(frame)
     narrow = _in_one_form(scan_rows(wider_rows(source, names), names).frame)
+    seen, schema = narrow.collect_schema(), frame.collect_schema()
+    if any(seen[name] != schema[name] for name in names):  # a look at other columns than those that will be read
+        raise RowCountError
     after, found = look(narrow)
     return (frame, found) if after is narrow else look(frame)
 

@@ -29,12 +29,16 @@ def plan_over_files(frame: pl.LazyFrame) -> bytes | None:
 
 
 def infers_types(frame: pl.LazyFrame) -> bool:
-    """Return whether a plan scans a text file whose lines decide the types of its columns."""
+    """Return whether a plan scans a text file whose lines decide, or may decide, the types of its columns.
+
+    A plan with Python functions or frames in memory can't be read; then the lines may decide.
+    """
     try:
         texts = any(sign in frame.explain(optimized=False) for sign in ("Csv SCAN", "NDJson SCAN"))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return False
-    return texts and _infers(_plan_of(frame))
+    plan = _plan_of(frame) if texts else None
+    return texts and (plan is None or _infers(plan))
 
 
 def _infers(node: Any) -> bool:

@@ -235,19 +235,21 @@ def _native_first(read: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step
     """Split the steps into those that Polars may apply by itself, up to the last such lookup, and the rest.
 
     A lookup by unique keys of the same type gives each row at most one public row. Polars' streaming join does this in
-    a third of the time that it takes batch by batch. Plain filters and bare columns before such a lookup are included.
+    a third of the time that it takes batch by batch. Plain filters before the first lookup and bare columns are
+    included. Filters after a lookup are not: Polars may apply them to the public rows first, and if none is left, or
+    there is none to begin with, it stops reading the private side early.
     """
     columns, last = set(read), 0
     for place, step in enumerate(steps):
         if isinstance(step, Lookup):
             names = {name for _, name in step.columns}
             nested = any(step.public.schema[own].is_nested() for own, _ in step.columns)
-            if not step.unique or not step.on or nested or names & columns:
+            if not step.unique or not step.on or nested or names & columns or not step.public.height:
                 break
             columns |= names
             last = place + 1
         elif isinstance(step, Filter):
-            if not all(map(is_plain, step.conditions)):
+            if last or not all(map(is_plain, step.conditions)):
                 break
             columns = columns if step.columns is None else set(step.columns)
         else:
