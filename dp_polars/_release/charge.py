@@ -114,7 +114,7 @@ class OpenQuestions:
         before = self._session._refuse_closed()
         if self.failed:
             raise InvalidParameterError(
-                "An earlier query failed here on private rows, so no more queries are answered. Open another one."
+                "An earlier query failed here on private rows, so this is closed for good. Open another one."
             )
         if questions > self.left:
             raise InvalidParameterError(
