@@ -129,7 +129,7 @@ def test_every_public_member_has_an_example_or_its_class_shows_it(kind):
         documentation = inspect.getdoc(member) or ""
         if name.startswith("_") or name in NEEDS_NO_EXAMPLE.get(kind.__name__, ()):
             continue
-        refers = re.search(r"(Arguments are those of|another name for) `\w+`", documentation)
+        refers = re.search(r"([Aa]rguments are those of|another name for) `\w+`", documentation)
         assert documentation, name
         assert examples_in(member) or refers or re.search(rf"\.{name}\b", shown), name
 

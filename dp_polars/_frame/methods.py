@@ -139,6 +139,13 @@ class Questions(FrameMethods, Generic[Answer]):
         """Compute the geometric mean of a column whose values are clipped to positive `bounds`.
 
         The arguments are those of `mean`, but bounds can't be estimated.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 8] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.geometric_mean("km", bounds=(1, 10), epsilon=0.5).item(), 1)
+        4.0
         """
         return self._ask(aggregates.geometric_mean(column, bounds=bounds), by, options)
 
