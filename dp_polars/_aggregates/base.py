@@ -8,6 +8,7 @@ aggregates in the registry.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -119,7 +120,7 @@ REGISTRY: dict[str, type[Aggregate]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aggregate:
+class Aggregate(ABC):
     """One aggregate of a query: checked, with its values and options.
 
     Attributes
@@ -140,6 +141,8 @@ class Aggregate:
     """Its names in SQL; `dp_` and `kind` by default."""
     columns: ClassVar[tuple[str, ...]] = ("column",)
     """The names of the arguments that are columns."""
+    columns_optional: ClassVar[bool] = False
+    """Whether the columns may be left out."""
     bounded: ClassVar[bool] = True
     """Whether its values are clipped to bounds."""
     options: ClassVar[Mapping[str, Any]] = {}
@@ -192,7 +195,13 @@ class Aggregate:
     @classmethod
     def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
         """Return the aggregate that a call means, with its options checked."""
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"))
+        own = cls.checked_options(call, values)
+        return cls(name=name, values=values, weight=positive(call.weight, "weight"), **own)
+
+    @classmethod
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options, or explain what an option takes."""
+        return {}
 
     @classmethod
     def prepared(cls, checked: CheckedExpression, bounds: Bounds) -> CheckedExpression:
@@ -241,9 +250,9 @@ class Aggregate:
         """What happens to the rows of a unit beyond the cap, with the options of this aggregate."""
         return self.rows_beyond_the_cap
 
+    @abstractmethod
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group, with the share of its spend for each need."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ the answer
 

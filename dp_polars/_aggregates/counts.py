@@ -35,6 +35,7 @@ class Count(_Counting):
     kind: ClassVar = "count"
     summary: ClassVar = "number of rows, or of the values of a column that are not null"
     sql_usage: ClassVar = "dp_count(*) or dp_count(x)"
+    columns_optional: ClassVar = True
 
     @classmethod
     def default_name(cls, columns: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike,
 from dp_polars._aggregates.needs import Bins, Need
 from dp_polars._aggregates.values import Bounds, Value, stored_number
 from dp_polars._expressions.check import CheckedExpression
-from dp_polars._numbers import Number, count_of, positive
+from dp_polars._numbers import Number, count_of
 from dp_polars.errors import InvalidParameterError
 
 BIN = ("bin_low", "bin_high")
@@ -43,9 +43,9 @@ class Histogram(Aggregate):
     edges: tuple[Fraction, ...] = ()
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means, with its options checked."""
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), edges=_edges_of(call, values[0]))
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options."""
+        return {"edges": _edges_of(call, values[0])}
 
     @classmethod
     def value(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, Shape
 from dp_polars._aggregates.needs import Need, Power, Rows
 from dp_polars._aggregates.values import Bounds, Value
-from dp_polars._numbers import Number, positive
+from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
 _MICROSECONDS_PER_DAY = 86_400_000_000
@@ -70,9 +70,9 @@ class Var(Aggregate):
     ddof: int = 1
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means, with its options checked."""
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), ddof=ddof_of(call.options["ddof"]))
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options."""
+        return {"ddof": ddof_of(call.options["ddof"])}
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -13,7 +13,7 @@ from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike,
 from dp_polars._aggregates.moments import clipped_mean, covariance, ddof_of
 from dp_polars._aggregates.needs import Need, Power, Product, Rows
 from dp_polars._aggregates.values import Bounds, Value
-from dp_polars._numbers import Number, positive
+from dp_polars._numbers import Number
 
 REGRESSION = ("slope", "intercept")
 """The columns of a linear regression."""
@@ -48,9 +48,9 @@ class Cov(_Pair):
     ddof: int = 1
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means, with its options checked."""
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), ddof=ddof_of(call.options["ddof"]))
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options."""
+        return {"ddof": ddof_of(call.options["ddof"])}
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the covariance of each group."""

@@ -6,14 +6,14 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule, Shape
 from dp_polars._aggregates.needs import Need, Quantiles
 from dp_polars._aggregates.values import Bounds, Value
-from dp_polars._numbers import Number, exact, positive
+from dp_polars._numbers import Number, exact
 from dp_polars.errors import InvalidParameterError
 
 _MOST_QUANTILES = 100
@@ -38,16 +38,10 @@ class Quantile(Aggregate):
     """Whether the answer is a list."""
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means, with its options checked."""
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options."""
         quantiles, several = _quantiles_of(call.options["quantile"])
-        return cls(
-            name=name,
-            values=values,
-            weight=positive(call.weight, "weight"),
-            quantiles=quantiles,
-            several=several,
-        )
+        return {"quantiles": quantiles, "several": several}
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""
@@ -79,9 +73,9 @@ class _FixedQuantile(Quantile):
     quantiles: tuple[Fraction, ...] = ()
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means."""
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), quantiles=(cls.at,))
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the quantile that the name stands for."""
+        return {"quantiles": (cls.at,)}
 
 
 @dataclass(frozen=True, kw_only=True)

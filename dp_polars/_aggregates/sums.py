@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule
 from dp_polars._aggregates.needs import Need, Total, UnitTotal
 from dp_polars._aggregates.values import Bounds, Value
-from dp_polars._numbers import Number, positive
+from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
 
@@ -28,12 +28,12 @@ class Sum(Aggregate):
     per: Literal["row", "unit"] = "row"
 
     @classmethod
-    def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
-        """Return the aggregate that a call means, with its options checked."""
+    def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the fields that follow from the aggregate's own options."""
         per = call.options["per"]
         if per not in ("row", "unit"):
             raise InvalidParameterError(f"per= must be 'row' or 'unit', got {per!r}.")
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), per=per)
+        return {"per": per}
 
     @classmethod
     def check_type(cls, name: str, dtype: pl.DataType) -> None:

@@ -18,6 +18,7 @@ from dp_polars._choices.release import OWN, RANK, SLOTS, Scores, choice_schema, 
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
+from dp_polars._frame.aggregate_question import aggregate_of, check_unit, engine_rows, is_integer, keys_of, unit_columns
 from dp_polars._frame.options import (
     By,
     ChoiceOptions,
@@ -29,7 +30,6 @@ from dp_polars._frame.options import (
     fresh_of,
     spend_of,
 )
-from dp_polars._frame.queries import aggregate_of, check_unit, engine_rows, is_integer, keys_of, unit_columns
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.query import Key, Query

@@ -27,7 +27,7 @@ from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
 from dp_polars._release.charge import release_once
-from dp_polars._release.run import ExactAnswers
+from dp_polars._release.run import ExactAnswers, bounded_request
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -86,16 +86,8 @@ def score_request(plan: ChoicePlan) -> BoundedRequest:
 
     A unit keeps its rows for all candidates of the groups that it keeps.
     """
-    query, bounds = plan.query, plan.bounds
-    return BoundedRequest(
-        units=len(query.unit),
-        keys=len(query.keys),
-        max_groups=bounds.max_groups if bounds.enforce_groups else None,
-        domain=query.engine_domain(),
-        lanes=plan.lanes,
-        hashed_units=plan.unit_delta > 0,
-        capped_keys=len(query.keys) - 1,
-    )
+    groups = len(plan.query.keys) - 1
+    return bounded_request(plan.query, plan.bounds, plan.lanes, plan.unit_delta, capped_keys=groups)
 
 
 # ---------------------------------------------------------------- the choice

@@ -4,9 +4,9 @@
 - `preview`: `Preview`, with the same methods, which return plans.
 - `methods`: the aggregates as methods. The other methods come from `_choices`, `_streams`, `_many` and `_local`.
 - `question`: what a question is: its view of a frame, its plan, its answer.
-- `queries`: from the arguments of aggregates to a planned question.
+- `aggregate_question`: from the arguments of aggregates to a planned question.
 - `options`: the options of all methods, and how they become a spend, caps and public keys.
 
 May import: everything but `_sql`, `_cli`, `_audit` and `_display.charts`. Only `private_frame` and `preview` import the
-feature folders; these import `options`, `question` and `queries` in turn.
+feature folders; these import `options`, `question` and `aggregate_question` in turn.
 """

@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 from dp_polars import _aggregates as aggregates
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._aggregates.values import Bounds
+from dp_polars._frame.aggregate_question import question_of
 from dp_polars._frame.options import By, ExpressionLike, Options
-from dp_polars._frame.queries import question_of
 from dp_polars._frame.question import FrameMethods
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError

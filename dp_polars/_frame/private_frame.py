@@ -12,7 +12,7 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
-from dp_polars._engines.polars.identity import infers_types
+from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, apply

@@ -11,8 +11,8 @@ import polars as pl
 
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
+from dp_polars._frame.aggregate_question import check_unit, unit_columns
 from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, spend_of
-from dp_polars._frame.queries import check_unit, unit_columns
 from dp_polars._frame.question import FrameMethods, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses

@@ -8,5 +8,5 @@
 - `methods`: the methods of a private frame.
 
 May import: `_plan`, `_release`, `_engines`, `_expressions`, `_aggregates`, `_frame.options`, `_frame.question` and
-`_frame.queries`. Never: `_frame.private_frame`, `_sql`, `_display.charts`.
+`_frame.aggregate_question`. Never: `_frame.private_frame`, `_sql`, `_display.charts`.
 """

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
+from dp_polars._frame.aggregate_question import check_unit
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import check_unit
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan

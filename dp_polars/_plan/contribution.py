@@ -83,7 +83,7 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
         f"How many rows may one unit add to a group of this {aggregate.kind}? The noise depends on it. Say "
         "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a part of "
         "the spend. You can also count units instead of rows (count_units, or score='units' for a choice)"
-        + (", or clip each unit's total with per='unit'." if aggregate.kind == "sum" else "."),
+        + (", or clip each unit's total with per='unit'." if "per" in aggregate.options else "."),
         code="row-cap-missing",
     )
 

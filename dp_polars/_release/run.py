@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 import polars as pl
 
 from dp_polars._engines.registry import engine_for
-from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._plan.contribution import Bounds
 from dp_polars._plan.plan import Plan, settled
+from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
 from dp_polars._release.charge import release_once
@@ -61,12 +64,22 @@ class QueryRun:
 
 def request_of(plan: Plan) -> BoundedRequest:
     """Return what the engine has to compute for a plan."""
-    query, bounds = plan.query, plan.bounds
+    return bounded_request(plan.query, plan.bounds, plan.lanes, plan.unit_delta)
+
+
+def bounded_request(
+    query: Query, bounds: Bounds, lanes: tuple[Lane, ...], unit_delta: Fraction, *, capped_keys: int | None = None
+) -> BoundedRequest:
+    """Return a request for the lanes of a query. Units are told apart by a hash if a delta was paid for that.
+
+    `capped_keys` is the number of first keys that the cap on groups is about; None means all of them.
+    """
     return BoundedRequest(
         units=len(query.unit),
         keys=len(query.keys),
         max_groups=bounds.max_groups if bounds.enforce_groups else None,
         domain=query.engine_domain(),
-        lanes=plan.lanes,
-        hashed_units=plan.unit_delta > 0,
+        lanes=lanes,
+        hashed_units=unit_delta > 0,
+        capped_keys=capped_keys,
     )

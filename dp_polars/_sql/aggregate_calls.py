@@ -186,7 +186,7 @@ def _values(
     name: str, what: type[Aggregate] | ChoiceKind, positional: list[Node], refuse: Refuse, node: Node
 ) -> tuple[tuple[Node, ...], list[Node]]:
     """Return the expressions that a call reads, and its other positional arguments."""
-    counts = not isinstance(what, str) and what.kind in ("count", "count_units")
+    counts = not isinstance(what, str) and (what.columns_optional or not what.columns)
     if counts and (not positional or positional[0]["class"] == "STAR"):
         if positional and any(positional[0].get(part) for part in _STARRED):
             raise refuse(node, f"{name}(*) counts rows. * with a table, COLUMNS, EXCLUDE or REPLACE is not supported.")

@@ -90,7 +90,7 @@ class _Function:
 
 def _shape_of(aggregate: type[Aggregate]) -> _Shape:
     """Return an aggregate as a table function: columns and bounds by position, options by name."""
-    if not aggregate.bounded and aggregate.sql_usage is not None:  # a count, whose column may be left out
+    if aggregate.columns_optional:
         return _Shape(aggregate.sql_type, options=aggregate.columns)
     bounds = _BOUNDS[len(aggregate.columns) - 1] if aggregate.bounded else ()
     named = tuple(option for option in aggregate.options if option not in aggregate.sql_positional)

@@ -17,8 +17,8 @@ from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._frame.aggregate_question import AggregateQuestion, question_of
 from dp_polars._frame.options import ChoiceOptions, Options
-from dp_polars._frame.queries import AggregateQuestion, question_of
 from dp_polars._frame.question import View
 from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan

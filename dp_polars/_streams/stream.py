@@ -10,8 +10,8 @@ import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
+from dp_polars._frame.aggregate_question import check_unit
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
-from dp_polars._frame.queries import check_unit
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS

@@ -549,6 +549,15 @@ def test_no_line_of_a_scanned_text_file_decides_a_type(tmp_path, amount):
         for asked in (frame, frame.filter(pl.col("user") > 0)):
             with pytest.raises(dp.InvalidParameterError, match="Declare the types"):
                 asked.dp  # noqa: B018
+    other = pl.DataFrame({"user": [1, 2]})
+    hidden = [
+        pl.scan_csv(csv).join(other.lazy(), on="user"),
+        pl.concat([pl.scan_csv(csv).select("user"), other.clear().lazy()]),
+        pl.scan_csv(csv).map_batches(lambda batch: batch, validate_output_schema=False),
+    ]
+    for frame in hidden:  # a plan that can't be read may hide a scan that infers types
+        with pytest.raises(dp.InvalidParameterError, match=r"come after \.dp"):
+            frame.dp  # noqa: B018
     declared = {"user": pl.Int64, "amount": pl.String}
     for frame in (pl.scan_csv(csv, schema=declared), pl.scan_csv(csv, infer_schema=False)):
         assert frame.dp.preview is not None

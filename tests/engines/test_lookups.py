@@ -6,7 +6,9 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._engines.polars import scan as scans
 from dp_polars._engines.polars.evaluation import Evaluation
+from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import _native_first, _natively, lazy_rows, polars_rows, scan_rows, wider_rows
 from dp_polars._engines.rows import Lookup
 from dp_polars._expressions import Column, Constant, apply
@@ -157,3 +159,16 @@ def test_a_join_that_would_replace_a_column_is_refused():
     with pytest.raises(dp.InvalidParameterError, match="suffix"):
         private.join(pl.DataFrame({"k": [1], "c": [2]}), on="k")
     assert "c_public" in str(private.join(pl.DataFrame({"k": [1], "c": [2]}), on="k", suffix="_public"))
+
+
+def test_rows_that_a_join_multiplies_are_noticed(monkeypatch):
+    """The keys are unique, so a join that returns more rows than it read is wrong, and nothing is released."""
+    monkeypatch.setattr(scans, "_natively", lambda frame, step: pl.concat([frame, frame]))
+    rows = polars_rows(pl.LazyFrame({"x": range(10)}))
+    rows = rows.lookup(pl.DataFrame({"k": range(10)}), on=[("x", "k")], how="semi", columns={})
+    scan = scan_rows(rows)
+    scan.begin()
+    found = scan.frame.collect(engine="streaming")
+    assert found.height == 20
+    with pytest.raises(RowCountError):
+        scan.check(found.height)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._engines.polars.identity import plan_over_files
+from dp_polars._engines.polars.file_plans import plan_over_files
 from dp_polars._engines.registry import source_identity
 
 

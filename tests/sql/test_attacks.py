@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql.catalog import Catalog
 from tests.sql.test_accepted import VISITS
 
 
@@ -369,3 +370,18 @@ def test_every_thread_with_a_cursor_of_its_own_gets_its_answer():
     for thread in threads:
         thread.join()
     assert len(answers) == 8
+
+
+def test_only_tables_of_duckdb_itself_are_narrowed_by_its_statistics(monkeypatch):
+    """Statistics of other formats leave NaN out: whether NaN is above 5 would depend on the other rows of a group."""
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE t AS SELECT 1 AS user_id, 2.0::DOUBLE AS x")
+    guard, session = dp.connect(raw, dp.Session(epsilon=1.0, unit="user_id")), dp.Session(epsilon=1.0, unit="user_id")
+    known = Catalog(guard._database, session)
+    assert known.table(("t",)).key in known._stored
+    run = Catalog._run
+    monkeypatch.setattr(Catalog, "_run", lambda self, sql: [] if "duckdb_databases" in sql else run(self, sql))
+    foreign = Catalog(guard._database, session)
+    assert foreign.table(("t",)).key not in foreign._stored
+    assert foreign.rows(foreign.table(("t",))).source.narrowed is None
+    assert known.rows(known.table(("t",))).source.narrowed is not None

@@ -17,7 +17,7 @@ From rows to exact bounded aggregates:
 - `row_units`: the aggregation when every row is a unit of its own;
 - `kept_rows`: a random choice of the rows that each unit keeps;
 - `stream_answers`: exact answers to the queries of a stream;
-- `identity`: when two Polars plans read the same files.
+- `file_plans`: when two Polars plans read the same files, and whether lines of a file decide types.
 
 May import: what `_engines` may import, and `_engines.base`, `_engines.bounding`. Never: `registry`, `duckdb`.
 """

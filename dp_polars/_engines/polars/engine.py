@@ -26,7 +26,7 @@ from dp_polars._engines.polars.codes import (
     hashed,
     mixed,
 )
-from dp_polars._engines.polars.identity import plan_over_files
+from dp_polars._engines.polars.file_plans import plan_over_files
 from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.row_units import every_row_a_unit

@@ -76,6 +76,8 @@ class Scan:
     frame: pl.LazyFrame
     evaluation: Evaluation
     height: Callable[[], int]
+    multiplies: bool
+    """Whether a row may become several rows: only if it may match several public rows."""
 
     def begin(self, among: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
         """Reset the counts before a pass that returns the rows picked by `among`. Passes must not overlap."""
@@ -90,9 +92,11 @@ class Scan:
     def check(self, received: int) -> None:
         """Fail unless the pass has read every row of the source, and everything that it returned was received.
 
-        A pass that picks some of the rows has read all of them too: it picks after reading.
+        A pass that picks some of the rows has read all of them too: it picks after reading. It never returns more
+        rows than it read, unless rows may match several public rows.
         """
-        if self.evaluation.given != received or self.evaluation.read != self.height():
+        read, given = self.evaluation.read, self.evaluation.given
+        if given != received or read != self.height() or (given > read and not self.multiplies):
             raise RowCountError
 
 
@@ -121,7 +125,8 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
         frame = _by_batch(frame, evaluation, schema)
     else:  # nothing is computed, so a pass can leave out columns that it does not need
         frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
-    return Scan(frame, evaluation, narrowed.count_rows)
+    multiplies = any(isinstance(step, Lookup) and not step.unique for step in rows.steps)
+    return Scan(frame, evaluation, narrowed.count_rows, multiplies)
 
 
 def lazy_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> pl.LazyFrame:
@@ -270,7 +275,7 @@ def _natively(frame: pl.LazyFrame, step: Step) -> pl.LazyFrame:
             made = [pl.col(one.name).alias(name) for name, one in step.columns if isinstance(one, Column)]
             return frame.with_columns(made) if step.keep else frame.select(made)
     keys = [f"{OWN}key {place}" for place in range(len(step.on))]
-    added = [] if step.how in ("semi", "anti") else [step.public[own].alias(name) for own, name in step.columns]
+    added = [step.public[own].alias(name) for own, name in step.columns]
     public = pl.DataFrame([*(step.public[own].alias(key) for key, (_, own) in zip(keys, step.on, strict=True)), *added])
     return frame.join(
         public.lazy(),

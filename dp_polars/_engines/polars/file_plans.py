@@ -1,4 +1,4 @@
-"""When two Polars plans read the same files.
+"""Polars plans over files: when two of them read the same files, and whether lines of a file decide types.
 
 A plan identifies its source only if every part of it is understood here. A plan with Python functions, plugins,
 patterns for several files or an unknown kind of step does not; such a frame is the same only as the same object.
