@@ -20,7 +20,7 @@ Columns = tuple[Any, ...]
 ORDER_BITS = 16
 """Bits of the order hash. They are fixed, so that the way of sorting never decides which groups are kept."""
 
-_BLOCK = 1 << 18  # rows per block, so that the arrays made from them stay in the cache
+_BLOCK = 1 << 15  # rows per block: the arrays made from them stay in the cache, and malloc keeps their memory
 
 
 @dataclass(frozen=True)
