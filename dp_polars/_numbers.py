@@ -30,7 +30,7 @@ MAX_EPSILON = 10**6
 MIN_EPSILON = Fraction(1, 10**9)
 MIN_DELTA = Fraction(1, 10**100)
 MAX_MAGNITUDE = 10**18
-_MOST_BITS = 4096
+MOST_BITS = 4096
 
 
 def exact(value: Number, name: str) -> Fraction:
@@ -49,7 +49,7 @@ def exact(value: Number, name: str) -> Fraction:
         isinstance(value, float | Decimal) and not math.isfinite(value)
     ):
         raise InvalidParameterError(f"{name} must be finite, got {value}.")
-    if isinstance(value, int | Fraction) and max(_bits(value)) > _MOST_BITS:
+    if isinstance(value, int | Fraction) and max(_bits(value)) > MOST_BITS:
         raise InvalidParameterError(f"{name} has thousands of digits. Check its unit.")
     return Fraction(float.__repr__(value)) if isinstance(value, float) else Fraction(value)
 

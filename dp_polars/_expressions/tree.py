@@ -7,7 +7,6 @@ private rows is such a tree.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -21,11 +20,11 @@ class Column:
 
     name: str
     dtype: pl.DataType
+    columns: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The columns that the expression reads."""
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that the expression reads."""
-        return frozenset({self.name})
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", frozenset({self.name}))
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,11 @@ def _decimal(whole: int, scale: int) -> Decimal:
     return Decimal((int(whole < 0), tuple(map(int, str(abs(whole)))), -scale))
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and all its parts, arguments before operations."""
-    if isinstance(expression, Apply):
-        for argument in expression.arguments:
-            yield from walk(argument)
-    yield expression
+def walk(expression: Expression) -> tuple[Expression, ...]:
+    """Return an expression and all its parts, arguments before operations."""
+    if not isinstance(expression, Apply):
+        return (expression,)
+    return (*(part for argument in expression.arguments for part in walk(argument)), expression)
 
 
 def canonical(expression: Expression) -> str:

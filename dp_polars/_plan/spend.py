@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
 
-from dp_polars._numbers import MIN_EPSILON, rounded_down
+from dp_polars._numbers import MIN_EPSILON, boundary, rounded_down
 from dp_polars._plan.query import MechanismChoice, Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._sampling.noise import MAX_SCALE
@@ -246,15 +247,18 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
     return [Granted(noise=best, epsilon=Fraction(0), cost=best.cost, size=best.deviation)], best.cost
 
 
+@lru_cache(maxsize=256)
 def epsilon_of_rho(rho: Fraction) -> Fraction | None:
     """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
-    low, high = float(MIN_EPSILON), float(rho) + math.sqrt(2 * float(rho)) + 1
-    if pure_to_zcdp(low) > rho:
+
+    def fits(epsilon: float) -> bool:
+        return Fraction(pure_to_zcdp(epsilon)) <= rho
+
+    least = float(MIN_EPSILON)
+    if not fits(least):
         return None
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if Fraction(pure_to_zcdp(middle)) <= rho else (low, middle)
-    return Fraction(repr(low))
+    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
+    return Fraction(repr(boundary(fits, inside=least, outside=beyond, tolerance=1e-12)))
 
 
 def _least_laplace(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:
@@ -276,15 +280,12 @@ def _least_gaussian(sensitivity: Sensitivity, steps: int, confidence: float) -> 
 
 def _least(enough: Callable[[float], bool], near: float) -> Fraction | None:
     """Return the smallest spend that is enough. The search starts near a guess."""
-    low, high = 1e-9, 1e5
-    if not enough(high):
+    least, most = 1e-9, 1e5
+    if not enough(most):
         return None
-    if low < near / 1.01 and near * 1.01 < high and enough(near * 1.01) and not enough(near / 1.01):
-        low, high = near / 1.01, near * 1.01
-    while high > low * (1 + 1e-9):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return Fraction(repr(high))
+    if least < near / 1.01 and near * 1.01 < most and enough(near * 1.01) and not enough(near / 1.01):
+        least, most = near / 1.01, near * 1.01
+    return Fraction(repr(boundary(enough, inside=most, outside=least, tolerance=1e-9, geometric=True)))
 
 
 def no_option(terms: Terms, spend: Spend) -> InvalidParameterError:

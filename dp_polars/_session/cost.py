@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dp_polars._numbers import exact
+from dp_polars._numbers import MOST_BITS, exact
 from dp_polars.errors import InvalidParameterError
 
 Amount = Fraction | float
@@ -58,7 +58,8 @@ class Cost:
                     raise InvalidParameterError(
                         f"{field.name} of a cost must be a plain number, got {type(amount).__name__}."
                     )
-                amount = exact(amount, field.name)
+                if type(amount) is not Fraction or max(amount.numerator, amount.denominator) >> MOST_BITS:
+                    amount = exact(amount, field.name)
                 if amount < 0:
                     raise InvalidParameterError(f"{field.name} of a cost must be at least 0, got {float(amount):g}.")
                 object.__setattr__(self, field.name, amount)
@@ -66,11 +67,11 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         if type(self) is not Cost or type(other) is not Cost:  # a subclass could add up differently
             return NotImplemented
-        return Cost(
-            epsilon=self.epsilon + other.epsilon,
-            rho=self.rho + other.rho,
-            delta=self.delta + other.delta,
-            gaussian_delta=self.gaussian_delta + other.gaussian_delta,
+        return _sum(
+            self.epsilon + other.epsilon,
+            self.rho + other.rho,
+            self.delta + other.delta,
+            self.gaussian_delta + other.gaussian_delta,
         )
 
     def __mul__(self, times: int) -> Cost:
@@ -87,6 +88,14 @@ class Cost:
 
     def __repr__(self) -> str:
         return f"<dp.Cost {self}>"
+
+
+def _sum(*amounts: Amount) -> Cost:
+    """Return a cost of amounts that need no check, because they are sums of amounts that were checked."""
+    cost = object.__new__(Cost)
+    for field, amount in zip(fields(Cost), amounts, strict=True):
+        object.__setattr__(cost, field.name, amount)
+    return cost
 
 
 NOTHING = Cost(epsilon=Fraction(0), rho=Fraction(0))

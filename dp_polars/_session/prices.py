@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Protocol
 
 from dp_polars._numbers import MIN_EPSILON, Number, boundary, delta_of, epsilon_of, positive
@@ -60,7 +61,12 @@ def pure_cost(epsilon: Number, *, delta: Number = _NO_DELTA) -> Cost:
     <dp.Cost epsilon 0.1, rho 0.00499584>
     """
     loss = epsilon_of(epsilon)
-    return Cost(epsilon=loss, rho=Fraction(pure_to_zcdp(loss)), delta=delta_of(delta, zero=True))
+    return Cost(epsilon=loss, rho=_rho_of_pure(loss), delta=delta_of(delta, zero=True))
+
+
+@lru_cache(maxsize=256)
+def _rho_of_pure(epsilon: Fraction) -> Fraction:
+    return Fraction(pure_to_zcdp(epsilon))
 
 
 def exponential_cost(epsilon: Number) -> Cost:

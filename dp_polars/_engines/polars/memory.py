@@ -17,7 +17,9 @@ from dp_polars._expressions.types import MOST_INSERTED, MOST_TEXT
 
 def makes_texts(expression: Expression) -> bool:
     """Return whether an expression computes texts, rather than only naming a column or a constant."""
-    return any(isinstance(one, Apply) and _is_text(one.dtype) for one in walk(expression))
+    return isinstance(expression, Apply) and any(
+        _is_text(one.dtype) for one in walk(expression) if isinstance(one, Apply)
+    )
 
 
 _CHOOSE = frozenset({"case", "coalesce", "map_values", "least", "greatest"})
@@ -26,8 +28,8 @@ _CHOOSE = frozenset({"case", "coalesce", "map_values", "least", "greatest"})
 
 def cuts_texts(expression: Expression) -> bool:
     """Return whether an expression makes new texts, which may be slices of longer ones."""
-    return any(
-        isinstance(one, Apply) and _is_text(one.dtype) and one.operation not in _CHOOSE for one in walk(expression)
+    return isinstance(expression, Apply) and any(
+        _is_text(one.dtype) and one.operation not in _CHOOSE for one in walk(expression) if isinstance(one, Apply)
     )
 
 

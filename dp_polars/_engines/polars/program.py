@@ -39,12 +39,13 @@ class Program:
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         self._expressions = tuple(expressions)
-        found = dict.fromkeys(one for own in expressions for one in walk(own) if isinstance(one, Constant))
+        computed = [one for own in expressions if not isinstance(own, Column) for one in walk(own)]
+        found = dict.fromkeys(one for one in computed if isinstance(one, Constant))
         self._constants = {one: f"{OWN}constant{place}" for place, one in enumerate(found)}
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._chains = [Chain(one, place, self._constants) for place, one in enumerate(expressions)]
         self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        self._nodes = sum(1 for own in expressions for _ in walk(own))
+        self._nodes = len(computed) + sum(isinstance(own, Column) for own in expressions)
         self._grows = any(makes_texts(own) for own in expressions)
         self._cuts = [cuts_texts(own) for own in expressions]
 
