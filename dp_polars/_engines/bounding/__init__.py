@@ -31,6 +31,6 @@ May import: `_engines.request`. Never: any other part of the package; it works o
 
 from dp_polars._engines.bounding.blocks import ORDER_BITS, GroupCap
 from dp_polars._engines.bounding.lane import LaneBounding, LaneResult
-from dp_polars._engines.bounding.sorters import Rows
+from dp_polars._engines.bounding.sorters import CodedRows
 
-__all__ = ["ORDER_BITS", "GroupCap", "LaneBounding", "LaneResult", "Rows"]
+__all__ = ["ORDER_BITS", "CodedRows", "GroupCap", "LaneBounding", "LaneResult"]

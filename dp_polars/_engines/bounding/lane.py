@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
-from dp_polars._engines.bounding.sorters import Rows, Shape, sorter_for
+from dp_polars._engines.bounding.sorters import CodedRows, RowShape, sorter_for
 from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
 from dp_polars._engines.request import Lane
 
@@ -43,7 +43,7 @@ class LaneBounding:
             bits = (self._values[1] - lane.everyone).bit_length()
             self._cells = CellCounts(lane.cells, groups, bits, cap, salt)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
-        self._shape = Shape(
+        self._shape = RowShape(
             unit_bits=unit_bits,
             groups=groups,
             values=self._values,
@@ -59,7 +59,7 @@ class LaneBounding:
         for profile in self._profiles.values():
             profile.collect(block)
 
-    def add(self, rows: Rows, values: Sequence[Numbers]) -> None:
+    def add(self, rows: CodedRows, values: Sequence[Numbers]) -> None:
         """Add rows with the values of the lane's columns."""
         packed = packed_values(self._lane.columns, values, everyone=self._lane.everyone)
         keep = rows.keep

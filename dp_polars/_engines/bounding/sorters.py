@@ -18,7 +18,7 @@ _FEW_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class RowShape:
     """What all rows have in common.
 
     Attributes
@@ -56,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CodedRows:
     """Some rows: unit (in one or two words), order of the group (below 2**ORDER_BITS), group and value."""
 
     unit: Words
@@ -68,7 +68,7 @@ class Rows:
     keep: NDArray[np.bool_] | None = None
     """Mask of the rows that count; None means all."""
 
-    def where(self, mask: NDArray[np.bool_] | None) -> Rows:
+    def where(self, mask: NDArray[np.bool_] | None) -> CodedRows:
         """Return the rows that a mask selects."""
 
         def picked(column: Any) -> Any:
@@ -76,13 +76,15 @@ class Rows:
 
         if mask is None:
             return self
-        return Rows(picked(self.unit), picked(self.more), picked(self.order), picked(self.group), picked(self.value))
+        return CodedRows(
+            picked(self.unit), picked(self.more), picked(self.order), picked(self.group), picked(self.value)
+        )
 
 
 class Sorter(Protocol):
     """Take rows batch by batch, and pass all of them on in blocks at the end."""
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CodedRows) -> None:
         """Add some rows."""
         ...
 
@@ -91,7 +93,7 @@ class Sorter(Protocol):
         ...
 
 
-def sorter_for(shape: Shape, collect: Collect) -> Sorter:
+def sorter_for(shape: RowShape, collect: Collect) -> Sorter:
     """Return the sorter for rows of this shape."""
     return _sorter_for(shape.layout, collect)
 
@@ -114,7 +116,7 @@ class _Packed:
         self._dtype = np.uint32 if layout.bits < 32 else np.uint64
         self._pages = Pages(self._dtype)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CodedRows) -> None:
         words = _kept(_words(rows.unit, rows, self._layout), rows)
         self._pages.add(words.astype(self._dtype, copy=False))
 
@@ -131,7 +133,7 @@ class _PackedInParts:
         self._whole = np.uint64((1 << layout.unit_bits) - 1)
         self._parts = Parts()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CodedRows) -> None:
         mixed = (rows.unit * np.uint64(MIXER)) & self._whole  # one to one, and spreads the units over the parts
         part = (mixed >> np.uint64(self._own.unit_bits)).astype(np.uint8)
         words = _words(mixed & self._lower, rows, self._own)
@@ -147,11 +149,11 @@ class _BySlot:
 
     def __init__(self, layout: Layout, collect: Collect) -> None:
         self._layout, self._collect = layout, collect
-        self._first: list[Rows] | None = []
+        self._first: list[CodedRows] | None = []
         self._waiting = 0
         self._others = _Wide(layout, collect)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CodedRows) -> None:
         if self._first is None:
             self._claim(rows)
             return
@@ -164,7 +166,7 @@ class _BySlot:
             for held in first:
                 self._claim(held)
 
-    def _claim(self, whole: Rows) -> None:
+    def _claim(self, whole: CodedRows) -> None:
         rows = whole.where(whole.keep)
         slot, own = self._slots.claim(rows.unit * np.uint64(MIXER), rows.more)
         if not own.all():
@@ -189,7 +191,7 @@ class _Wide:
         self._dtype = np.uint32 if self._below.bits <= 32 else np.uint64
         self._parts = Parts()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CodedRows) -> None:
         rows = rows.where(rows.keep)
         if not len(rows.unit):
             return
@@ -203,7 +205,7 @@ class _Wide:
             add_wide(columns, self._layout, self._collect)
 
 
-def _kept(column: NDArray[Any], rows: Rows) -> NDArray[Any]:
+def _kept(column: NDArray[Any], rows: CodedRows) -> NDArray[Any]:
     return column if rows.keep is None else column[rows.keep]
 
 
@@ -211,7 +213,7 @@ def _without_part(layout: Layout) -> Layout:
     return replace(layout, unit_bits=layout.unit_bits - min(PART_BITS, layout.unit_bits))
 
 
-def _words(unit: Words, rows: Rows, layout: Layout) -> Words:
+def _words(unit: Words, rows: CodedRows, layout: Layout) -> Words:
     """Return each row as one word."""
     words = unit << np.uint64(layout.order_bits + layout.group_bits) if layout.unit_bits else np.zeros_like(unit)
     if rows.order is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from dp_polars._engines.base import Snapshot
-from dp_polars._engines.bounding import ORDER_BITS, GroupCap, LaneBounding, LaneResult, Rows
+from dp_polars._engines.bounding import ORDER_BITS, CodedRows, GroupCap, LaneBounding, LaneResult
 from dp_polars._engines.bounding.blocks import Numbers
 from dp_polars._engines.bounding.lane import needs_order
 from dp_polars._engines.polars.codes import (
@@ -40,7 +40,7 @@ from dp_polars._engines.polars.scan import (
     scan_rows,
     wider_rows,
 )
-from dp_polars._engines.polars.units import MIXER, Units, combined, part_of_units, units_of
+from dp_polars._engines.polars.units import MIXER, UnitCoder, combined, part_of_units, units_of
 from dp_polars._engines.polars.value_codes import one_form, value_codes
 from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import PrivateRows, Source
@@ -239,12 +239,12 @@ def _rows(
     unit_names: Sequence[str],
     key_names: Sequence[str],
     leading: Sequence[str],
-    units: Units,
+    units: UnitCoder,
     codes: Sequence[Codes],
     salts: Salts,
     values: int,
     ordered: bool,
-) -> Iterator[tuple[Rows, list[Numbers]]]:
+) -> Iterator[tuple[CodedRows, list[Numbers]]]:
     """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
 
     If only a part of the units is wanted, `among` picks their rows from each batch. The `leading` keys determine the
@@ -272,7 +272,7 @@ def _rows(
             valid = told_apart if valid is None else valid & told_apart
         order = order_of(batch, unit_hashes, key_hashes) if ordered else None
         yield (
-            Rows(unit, more, order, group, None, valid),
+            CodedRows(unit, more, order, group, None, valid),
             [batch[number_name(place)].to_numpy() for place in range(values)],
         )
     scan.check(received)

@@ -29,7 +29,7 @@ from dp_polars._engines.polars.scan import collect
 MIXER = np.uint64(_MIXER)
 
 
-class Units(Protocol):
+class UnitCoder(Protocol):
     """How units are told apart, and in how many bits. More than 64 bits take two words."""
 
     bits: int
@@ -116,7 +116,7 @@ class HashedUnits:
 
 def units_of(
     frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, by_hash: bool, joined: bool
-) -> tuple[pl.LazyFrame, Units]:
+) -> tuple[pl.LazyFrame, UnitCoder]:
     """Return how the units of a frame are told apart, and the frame with the columns that this needs."""
     schema = frame.collect_schema()
     if len(names) == 1 and integer_form(pl.col(names[0]), schema[names[0]]) is not None:
