@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Shape
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
@@ -20,8 +20,10 @@ from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
+from dp_polars._release.expected_error import plan_within, with_group_size
 from dp_polars._release.run import ExactAnswers, run_plan
 from dp_polars._session.releases import Release
+from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
 
@@ -82,9 +84,20 @@ def question_of(
         rollup=flag_of(options.get("rollup", False), "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
-    plan = plan_of(query, view.terms)
+    plan = _planned(query, view.terms, options.get("if_rows"))
     rows = engine_rows(view, key_columns, expressions, plan.columns)
     return AggregateQuestion(plan, rows, session, fresh_of(options))
+
+
+def _planned(query: Query, terms: Terms, if_rows: int | None) -> Plan:
+    """Return the plan of a query. With `if_rows`, it knows the error of every answer in a group of that size."""
+    if if_rows is None:
+        return plan_of(query, terms)
+    rows = count_of(if_rows, "if_rows")
+    depends_on_data = any(one.shape is not Shape.LINEAR for one in query.aggregates)
+    if query.spend.within is not None and depends_on_data:
+        return plan_within(query, terms, rows)
+    return with_group_size(plan_of(query, terms), rows)
 
 
 def engine_rows(

@@ -44,6 +44,10 @@ class Options(TypedDict, total=False):
     confidence
         Adds the columns `_low` and `_high` with the interval of the privacy noise. The interval does not include what
         caps and bounds cut off, and it is not a sampling interval.
+    if_rows
+        The size of a group for which the expected error is computed if it depends on the data, as that of a mean, a
+        variance, a correlation or a median does: a group of this many rows of different units, spread evenly between
+        the bounds. Use it in a preview, or with `within`.
     nonnegative
         Shows answers below 0 as 0.
     rollup
@@ -74,6 +78,7 @@ class Options(TypedDict, total=False):
     max_rows_per_group: Cap | None
     min_units: int
     confidence: float | None
+    if_rows: int | None
     nonnegative: bool
     rollup: bool
     fresh: bool

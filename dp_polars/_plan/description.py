@@ -54,11 +54,16 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("price", price_text(terms, plan.cost)))
     for compiled in plan.compiled:
         rows += _vague_error(compiled, plan, several)
-        error = plan.expected_error_of(compiled)
-        if error is not None:
-            name = f" of {compiled.aggregate.name}" if several else ""
-            noise = "privacy noise, not what caps and bounds cut off"
-            rows.append((f"expected error{name}", f"within {error:.6g} for 95 % of answers ({noise})"))
+    in_group = {name for name, _ in plan.errors_if_rows}
+    errors = plan.expected_errors()
+    for name, error in errors.items():
+        whose = f" of {name}" if several or len(errors) > 1 else ""
+        noise = "privacy noise, not what caps and bounds cut off"
+        size = f", in a group of {plan.if_rows:,} rows spread evenly between the bounds" if name in in_group else ""
+        text = f"within {error:.6g} for 95 % of answers{size} ({noise})"
+        if math.isinf(error):
+            text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
+        rows.append((f"expected error{whose}", text))
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows
@@ -74,6 +79,8 @@ def _in_rows(plan: Plan) -> int:
 
 def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:
     """Return what is known about an error that depends on the rows of a group, as a rank or divided by their number."""
+    if plan.if_rows is not None:
+        return []
     name = f"expected error of {compiled.aggregate.name}" if several else "expected error"
     if "values" in compiled.statistics and plan.measurements:
         measurement = plan.measurement(compiled.statistics["values"])

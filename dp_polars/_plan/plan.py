@@ -124,6 +124,10 @@ class Plan(BasePlan):
     """The caps and bounds that were estimated, with the values that were chosen."""
     main: Allowance | None = None
     """What is left of the spend for the answers if something is estimated first."""
+    if_rows: int | None = None
+    """The number of rows in a group for which the errors of all answers were computed."""
+    errors_if_rows: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """For such a group: errors at evenly spread points of their distribution, in rising order, by answer."""
 
     def subject(self) -> Query:
         """Return whose rows the question is about."""
@@ -144,19 +148,27 @@ class Plan(BasePlan):
     def expected_error(self, confidence: float = 0.95) -> float | None:
         """Return the error that the only answer stays within.
 
-        It is None if there are several answers, or if the error depends on the data, as that of a mean does.
+        It is None if there are several answers, or if the error depends on the data, as that of a mean does. Preview
+        the query with `if_rows=1000` to learn the error in a group of 1,000 rows.
         """
         if len(self.compiled) != 1:
             return None
         return self.expected_error_of(self.compiled[0], confidence)
 
     def expected_errors(self, confidence: float = 0.95) -> dict[str, float]:
-        """Return the expected errors of all answers whose error does not depend on the data, by name."""
+        """Return the expected errors of all answers by name, as far as they are known.
+
+        An error that depends on the data is known if the query was previewed with `if_rows=`.
+        """
         found = {compiled.aggregate.name: self.expected_error_of(compiled, confidence) for compiled in self.compiled}
-        return {name: error for name, error in found.items() if error is not None}
+        known = {name: error for name, error in found.items() if error is not None}
+        return {**{name: _quantile(errors, confidence) for name, errors in self.errors_if_rows}, **known}
 
     def expected_error_of(self, compiled: CompiledAggregate, confidence: float = 0.95) -> float | None:
-        """Return the expected error of one aggregate, or None if it depends on the data."""
+        """Return the expected error of one aggregate, or None if it depends on data of which nothing was said."""
+        for name, errors in self.errors_if_rows:
+            if name == compiled.aggregate.name:
+                return _quantile(errors, confidence)
         if len(compiled.statistics) != 1 or not self.measurements or self.query.rollup:
             return None
         measurement = self.measurement(next(iter(compiled.statistics.values())))
@@ -170,6 +182,11 @@ class Plan(BasePlan):
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""
         return plan_rows(self)
+
+
+def _quantile(errors: tuple[float, ...], confidence: float) -> float:
+    """Return the least of these errors that this part of them does not exceed."""
+    return errors[min(len(errors) - 1, math.ceil(confidence * len(errors)) - 1)]
 
 
 def plan_of(query: Query, terms: Terms) -> Plan:
@@ -350,8 +367,8 @@ def _check_wanted_error(query: Query, compilation: Compilation, discovers: bool)
     kind = query.aggregates[0].kind
     if len(compilation.statistics) > 1 or compilation.statistics[0].source in ("choice", "basis"):
         raise InvalidParameterError(
-            "within= works only if the error does not depend on the data (count, count_units, n_unique, sum and "
-            f"histogram). The error of a {kind} depends on how many rows there are. Say epsilon= or share= instead."
+            f"The error of a {kind} depends on how many rows a group has. Add the size of a typical group, for example "
+            "if_rows=1000, or say epsilon= or share= instead of within=."
         )
     if discovers and compilation.counted is None:
         raise InvalidParameterError(

@@ -10,6 +10,7 @@ This package and the release modules of the features are the only places that se
 - `rollup`: computes totals and makes noisy tables agree with them.
 - `noisy_numbers`: the noisy numbers that an aggregate makes its answer of. Only sees what is released.
 - `answers`: the frame that a user gets. Only sees what is released.
+- `expected_error`: the error of answers in a made-up group of a given size. Reads no private rows.
 - `lazy`: a lazy frame whose release happens once.
 - `rehearsal`: records how the releases of a throwaway session are made, for `dp.audit` alone.
 
