@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dp_polars import _aggregates, mechanisms, theory
 from dp_polars._aggregates import *  # noqa: F403 - exactly its __all__: a new aggregate needs no line here
 from dp_polars._choices.plan import ChoicePlan
+from dp_polars._frame.dashboard import Dashboard
 from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ResponseOptions
 from dp_polars._frame.private_frame import PrivateFrame, private, register_namespace
 from dp_polars._many.domain import Bins, bins
@@ -64,6 +65,7 @@ __all__ = [
     "Cost",
     "DPError",
     "DPWarning",
+    "Dashboard",
     "EngineError",
     "ExpressionNotAllowed",
     "Fact",

@@ -146,7 +146,7 @@ def _score_query(
         min_units=1,
         interval=None,
         nonnegative=False,
-        spend=spend_of(options, view.session),
+        spend=spend_of(options, view.session, instead=view.spend),
         steps=view.steps,
         unchecked=view.unchecked,
         integer_unit=is_integer(view.unit, view.rows.schema),

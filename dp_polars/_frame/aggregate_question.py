@@ -77,7 +77,7 @@ def question_of(
         min_units=count_of(options.get("min_units", 1), "min_units"),
         interval=interval,
         nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
-        spend=spend_of(options, session, with_error=True),
+        spend=spend_of(options, session, with_error=True, instead=view.spend),
         steps=view.steps,
         unchecked=view.unchecked,
         integer_unit=is_integer(unit, schema),

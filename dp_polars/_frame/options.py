@@ -197,9 +197,20 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options, als
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
 
 
-def spend_of(given_options: AnyOptions, session: Session, *, with_error: bool = False) -> Spend:
-    """Return the spend, which must be given in one way only, or the session's default."""
+def spend_of(
+    given_options: AnyOptions,
+    session: Session,
+    *,
+    with_error: bool = False,
+    instead: Mapping[str, Number] | None = None,
+) -> Spend:
+    """Return the spend, which must be given in one way only, or the session's default.
+
+    `instead` is a spend that replaces the one of the options.
+    """
     options: dict[str, Any] = dict(given_options)
+    if instead:
+        options |= {**dict.fromkeys(("epsilon", "share", "rho", "within")), **instead}
     epsilon, share, rho, within = (
         options.get("epsilon"),
         options.get("share"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import polars as pl
@@ -26,7 +26,7 @@ from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
 from dp_polars._many.synthesis import Synthesis
-from dp_polars._numbers import flag_of
+from dp_polars._numbers import Number, flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.session import Session, current_session
@@ -212,11 +212,18 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        return question(self._view(options)).answer(Origin(self._origin, self._name, self._data_version))
+        return question(self._view(options)).answer(self._source())
+
+    def _source(self) -> Origin:
+        """Return the frame as its owner named it, by which stored releases are found."""
+        return Origin(self._origin, self._name, self._data_version)
 
     @no_panics
-    def _view(self, options: AnyOptions) -> View:
-        """Return what a question sees of this frame, or raise an error that says why it can't be asked."""
+    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None) -> View:
+        """Return what a question sees of this frame, or raise an error that says why it can't be asked.
+
+        `spend` replaces the spend of the call.
+        """
         session = self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
@@ -232,7 +239,7 @@ class PrivateFrame(
             raise InvalidParameterError(
                 "Column names that begin with a null character are reserved for dp_polars; rename yours."
             )
-        return View(self._rows, self._steps, self._unchecked, unit, session, table)
+        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend)
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ import polars as pl
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._frame.options import AnyOptions
+from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.lazy import deferred
@@ -38,6 +39,8 @@ class View:
     session: Session
     table: TableUnit | None = None
     """The unit of this table, if it has one of its own."""
+    spend: Mapping[str, Number] | None = None
+    """The spend that a dashboard gives the question, instead of the one of the call."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question

@@ -1,0 +1,209 @@
+"""`dp.Dashboard`: several questions that are planned as a whole before any of them is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
+
+from dp_polars._choices.methods import Choices
+from dp_polars._display.completion import PublicNames
+from dp_polars._display.fact_table import AsTable
+from dp_polars._expressions.panics import no_panics
+from dp_polars._frame.methods import Questions
+from dp_polars._frame.options import AnyOptions
+from dp_polars._frame.private_frame import PrivateFrame
+from dp_polars._frame.question import Question, View
+from dp_polars._numbers import Number, boundary, exact, positive
+from dp_polars._plan.base import BasePlan
+from dp_polars._session.cost import NOTHING, Cost
+from dp_polars._session.filters import share_of
+from dp_polars._session.session import Session
+from dp_polars.errors import InvalidParameterError
+
+Allotted = Mapping[str, Number]
+"""A spend in one of its ways: `{"share": 0.1}`."""
+
+_SPENDS = ("epsilon", "share", "rho", "within")
+_SMALLEST = Fraction(1, 1000)  # the least factor by which a suggestion scales all spends
+_FINE = Fraction(1, 1000)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """A question of the dashboard, how it is planned, and the spend that it names itself, if any."""
+
+    frame: PrivateFrame[Any]
+    options: AnyOptions
+    question: Callable[[View], Question[BasePlan]]
+
+    @property
+    def own(self) -> Allotted | None:
+        """The spend that the question names itself."""
+        options: dict[str, Any] = dict(self.options)
+        return {name: options[name] for name in _SPENDS if options.get(name) is not None} or None
+
+
+class DashboardQuestions(Questions[None], Choices[None], PublicNames):
+    """The aggregates and choices of a private frame. Each call adds its question to a dashboard.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = dp.private(pl.DataFrame({"km": [2, 4]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+    >>> board = dp.Dashboard(epsilon=0.5)
+    >>> board.on(visits).count()
+    >>> len(board.plans)
+    1
+    """
+
+    def __init__(self, frame: PrivateFrame[Any], entries: list[_Entry]) -> None:
+        self._frame, self._entries = frame, entries
+
+    @no_panics
+    def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
+        self._entries.append(_Entry(self._frame, options, question))
+
+
+class Dashboard(AsTable):
+    """Questions that are planned as a whole: what they cost together, whether that fits, and a split that does.
+
+    Nothing is read or spent until `run`. A question that names no spend gets an equal part of the dashboard's spend.
+
+    Parameters
+    ----------
+    epsilon, share, rho
+        The spend of all questions that name none themselves, in one of these ways.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> visits = pl.DataFrame({"user": range(9_000), "region": ["north", "south"] * 4_500, "spent": [1, 2, 3] * 3_000})
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
+    >>> board = dp.Dashboard(share=0.4)
+    >>> ask = board.on(dp.private(visits, session))
+    >>> ask.count("region", keys=["north", "south"])
+    >>> ask.mean("spent", "region", bounds=(0, 10), keys=["north", "south"])
+    >>> board.cost, board.fits
+    (<dp.Cost epsilon 0.4, rho 0.0398672>, True)
+    >>> counts, means = board.run()
+    >>> means.columns, session.spent.epsilon
+    (['region', 'spent'], 0.4)
+    """
+
+    def __init__(
+        self, *, epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None
+    ) -> None:
+        given = {"epsilon": epsilon, "share": share, "rho": rho}
+        said = {name: positive(amount, name) for name, amount in given.items() if amount is not None}
+        if len(said) > 1:
+            raise InvalidParameterError(f"Give the spend in one way, not as {' and '.join(said)}.")
+        self._total: dict[str, Fraction] = said
+        self._entries: list[_Entry] = []
+        self._factor = Fraction(1)
+
+    def on(self, frame: PrivateFrame[Any]) -> DashboardQuestions:
+        """Return the methods of a private frame. Each call adds its question to the dashboard."""
+        if not isinstance(frame, PrivateFrame):
+            raise InvalidParameterError("A dashboard asks private frames: board.on(df.dp) or board.on(dp.private(df)).")
+        return DashboardQuestions(frame, self._entries)
+
+    # ------------------------------------------------------------------ planning
+
+    @property
+    def plans(self) -> list[BasePlan]:
+        """The plans of all questions, in order."""
+        return [question.plan for question in self._questions(self._factor)]
+
+    @property
+    def cost(self) -> Cost:
+        """The price of all questions together."""
+        return sum((plan.cost for plan in self.plans), NOTHING)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the session would accept all questions now."""
+        return self._fits(self._factor)
+
+    def fitted(self) -> Dashboard:
+        """Return this dashboard if it fits, or one whose spends are all scaled by the largest factor that fits.
+
+        An error that a question wants with `within=` is kept, so its spend isn't scaled.
+        """
+        if self.fits:
+            return self
+        if not self._fits(_SMALLEST):
+            raise InvalidParameterError(
+                "The session has not enough left for these questions, however small their spends are. Leave some of "
+                "them out."
+            )
+        factor = boundary(self._fits, inside=_SMALLEST, outside=self._factor, tolerance=float(_FINE))
+        found = Dashboard()
+        found._total, found._entries, found._factor = self._total, list(self._entries), factor
+        return found
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the table of the dashboard: each question with its price, then the sum."""
+        questions = self._questions(self._factor)
+        if not questions:
+            return [("questions", "none yet: board.on(df.dp).count(...)")]
+        session, facts = questions[0].session, []
+        for place, question in enumerate(questions, 1):
+            plan = question.plan
+            facts.append((f"question {place}", f"{plan.title()}: {_part(session, plan.cost)}{_errors(plan)}"))
+        whole = sum((question.plan.cost for question in questions), NOTHING)
+        left = f"{session.remaining.share:.1%} is left"
+        facts.append(("together", f"{_part(session, whole)}; {left}, so they {'fit' if self.fits else 'do not fit'}"))
+        if not self.fits:
+            facts.append(("suggestion", "board.fitted() scales all spends so that they fit"))
+        return facts
+
+    def _questions(self, factor: Fraction) -> list[Question[BasePlan]]:
+        """Return all questions, planned with their spends times a factor."""
+        without = sum(entry.own is None for entry in self._entries)
+        found = []
+        for entry in self._entries:
+            spend = entry.own or {name: amount / without for name, amount in self._total.items()}
+            scaled = {
+                name: amount if name == "within" or factor == 1 else exact(amount, name) * factor
+                for name, amount in spend.items()
+            }
+            found.append(entry.question(entry.frame._view(entry.options, scaled)))
+        sessions = {id(question.session) for question in found}
+        if len(sessions) > 1:
+            raise InvalidParameterError("All questions of a dashboard are paid by one session, but these have several.")
+        return found
+
+    def _fits(self, factor: Fraction) -> bool:
+        questions = self._questions(factor)
+        cost = sum((question.plan.cost for question in questions), NOTHING)
+        return not questions or questions[0].session.can_afford(cost)
+
+    # ------------------------------------------------------------------ running
+
+    def run(self) -> list[pl.DataFrame | pl.LazyFrame]:
+        """Ask all questions and return their answers, in order. If they don't all fit, none is asked."""
+        questions = self._questions(self._factor)
+        if not questions:
+            return []
+        questions[0].session.check(sum((question.plan.cost for question in questions), NOTHING))
+        return [
+            question.answer(entry.frame._source()) for entry, question in zip(self._entries, questions, strict=True)
+        ]
+
+
+def _part(session: Session, cost: Cost) -> str:
+    return f"{share_of(session.terms, cost):.1%} of the session"
+
+
+def _errors(plan: BasePlan) -> str:
+    """Return the expected errors of a plan in words, as far as they are known."""
+    found: dict[str, float] = getattr(plan, "expected_errors", dict)()
+    if not found:
+        return ""
+    several = len(found) > 1
+    texts = [f"{error:.3g}" + (f" ({name})" if several else "") for name, error in found.items()]
+    return f", error within {', '.join(texts)}"
