@@ -15,7 +15,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol, Self
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dp_polars._aggregates.needs import Need
 from dp_polars._aggregates.values import Bounds, Value, auto_bounds, is_number, stored_bounds
@@ -24,6 +26,9 @@ from dp_polars._numbers import Number, positive
 from dp_polars.errors import InvalidParameterError
 
 ExpressionLike = pl.Expr | str
+Ends = tuple[pl.Series, pl.Series]
+"""The lower and the upper end of an interval in each group."""
+Floats = NDArray[np.float64]
 
 
 class RowRule(Enum):
@@ -39,8 +44,8 @@ class Shape(Enum):
     """How the answer depends on the noisy numbers. It decides which interval and which expected error are known."""
 
     LINEAR = "the answer is one noisy number"
-    RATIO = "the answer rises or falls with each noisy number, so its extremes lie at the extremes of the noise"
-    SMOOTH = "the answer is another function of several noisy numbers"
+    RATIO = "the answer is a noisy sum divided by a noisy count"
+    SMOOTH = "the answer is another function of several noisy sums and a noisy count"
     RANK = "the answer is a value that the exponential mechanism chose"
 
 
@@ -87,6 +92,37 @@ class Noisy(Protocol):
 
     def bins(self) -> tuple[pl.Series, int]:
         """Return the noisy counts of all bins, group after group, and the error that each stays within."""
+        ...
+
+
+class Limits(Protocol):
+    """Confidence limits for the noisy numbers of one aggregate, with one entry per group. Values are in stored units.
+
+    They are limits for exact numbers after caps and bounds, and hold with the confidence that was asked for.
+    """
+
+    def number(self) -> Ends:
+        """Return the limits of the only number, in the type of the answer."""
+        ...
+
+    def count(self) -> Ends:
+        """Return the limits of the number of rows."""
+        ...
+
+    def total(self) -> Ends:
+        """Return the limits of the sum of the value."""
+        ...
+
+    def mean(self) -> Ends:
+        """Return the limits of the mean of the value, within its bounds."""
+        ...
+
+    def centre(self, letter: str) -> float:
+        """Return the centre that a value is measured from."""
+        ...
+
+    def sums(self, *products: str) -> dict[str, tuple[Floats, Floats]]:
+        """Return limits of the rows ("rows") and of sums of products, from the centres, that hold together."""
         ...
 
 
@@ -269,7 +305,7 @@ class Aggregate(ABC):
     @classmethod
     def has_interval(cls) -> bool:
         """Whether an interval of the privacy noise is known."""
-        return cls.shape in (Shape.LINEAR, Shape.RATIO)
+        return cls.shape is not Shape.RANK
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it stands beside other answers."""
@@ -285,6 +321,10 @@ class Aggregate(ABC):
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the answer of each group, computed from noisy numbers only."""
         return noisy.number()
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval in each group."""
+        return limits.number()
 
     def error_per_row(self, error: float) -> str | None:
         """Describe the expected error in a group of n rows, given the expected error of its sum."""

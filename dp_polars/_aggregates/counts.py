@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, RowRule
 from dp_polars._aggregates.needs import Distinct, Need, Rows, Units
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._expressions.check import CheckedExpression
@@ -49,6 +49,10 @@ class Count(_Counting):
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the number of rows of each group."""
         return noisy.count()
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's number of rows."""
+        return limits.count()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import AggregateCall, ExpressionLike, Noisy
+from dp_polars._aggregates.base import AggregateCall, Ends, ExpressionLike, Limits, Noisy
 from dp_polars._aggregates.moments import Mean
 from dp_polars._aggregates.values import Bounds, Value, stored_bounds
 from dp_polars._expressions import Constant, apply
@@ -48,6 +48,11 @@ class GeometricMean(Mean):
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the geometric mean of each group, within the bounds."""
         return super().estimate(noisy).exp()
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's geometric mean, within the bounds."""
+        low, high = super().ends(limits)
+        return low.exp(), high.exp()
 
     def error_per_row(self, error: float) -> str | None:
         """Describe the expected error, which is a factor, in a group of n rows."""

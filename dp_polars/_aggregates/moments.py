@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, Shape
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, Shape
+from dp_polars._aggregates.moment_ranges import covariance_range
 from dp_polars._aggregates.needs import Need, Power, Rows
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._numbers import Number
@@ -49,7 +50,15 @@ class Mean(Aggregate):
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the mean of each group, within the bounds."""
-        mean = clipped_mean(noisy, self.values[0], "x") * float(self.values[0].unit)
+        return self._in_own_unit(clipped_mean(noisy, self.values[0], "x"))
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's mean, within the bounds."""
+        low, high = limits.mean()
+        return self._in_own_unit(low), self._in_own_unit(high)
+
+    def _in_own_unit(self, mean: pl.Series) -> pl.Series:
+        mean = mean * float(self.values[0].unit)
         return mean * _MICROSECONDS_PER_DAY if self.values[0].dtype == pl.Date else mean
 
     def error_per_row(self, error: float) -> str | None:
@@ -91,6 +100,10 @@ class Var(Aggregate):
         """Return the variance of each group."""
         return covariance(noisy, self.values, "xx", self.ddof)
 
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's variance: its range over limits of the sums."""
+        return covariance_range(limits.sums("xx", "x"), self.values, "xx", self.ddof)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Std(Var):
@@ -103,6 +116,11 @@ class Std(Var):
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the standard deviation of each group."""
         return super().estimate(noisy).sqrt()
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's standard deviation."""
+        low, high = super().ends(limits)
+        return low.sqrt(), high.sqrt()
 
 
 def ddof_of(given: Any) -> int:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, Shape
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, Shape
+from dp_polars._aggregates.moment_ranges import correlation_range, covariance_range, regression_range
 from dp_polars._aggregates.moments import clipped_mean, covariance, ddof_of
 from dp_polars._aggregates.needs import Need, Power, Product, Rows
 from dp_polars._aggregates.values import Bounds, Value
@@ -56,6 +57,10 @@ class Cov(_Pair):
         """Return the covariance of each group."""
         return covariance(noisy, self.values, "xy", self.ddof)
 
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's covariance: its range over limits of the sums."""
+        return covariance_range(limits.sums("xy", "x", "y"), self.values, "xy", self.ddof)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Spreads(_Pair):
@@ -79,6 +84,10 @@ class Corr(_Spreads):
         scale = (first * second).sqrt()
         return pl.select(pl.when(scale > 0).then((together / scale).clip(-1, 1))).to_series()
 
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's correlation: its range over limits of the sums."""
+        return correlation_range(limits.sums(*self.shares))
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRegression(_Spreads):
@@ -96,7 +105,12 @@ class LinearRegression(_Spreads):
 
     def unfolded_schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it is asked for alone."""
-        return dict.fromkeys(REGRESSION, pl.Float64())
+        ends = ("", "_low", "_high") if interval else ("",)
+        return {f"{name}{end}": pl.Float64() for name in REGRESSION for end in ends}
+
+    def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
+        """Return the columns of the answer when it stands beside other answers: one struct per group."""
+        return {self.name: pl.Struct(self.unfolded_schema(interval=interval))}
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the slope and the intercept of each group, or null where x doesn't vary."""
@@ -108,6 +122,16 @@ class LinearRegression(_Spreads):
         ]
         columns = dict(zip(REGRESSION, (slope, means[1] - slope * means[0]), strict=True))
         return pl.DataFrame(columns).to_struct(self.name)
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the intervals of slope and intercept, as structs."""
+        centres = (limits.centre("x"), limits.centre("y"))
+        slope, intercept = regression_range(limits.sums(*self.shares), self.values, centres)
+        low, high = (
+            pl.DataFrame(dict(zip(REGRESSION, (slope[end], intercept[end]), strict=True))).to_struct(self.name)
+            for end in (0, 1)
+        )
+        return low, high
 
 
 def cov(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, RowRule
 from dp_polars._aggregates.needs import Need, Total, UnitTotal
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._numbers import Number
@@ -76,6 +76,10 @@ class Sum(Aggregate):
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the sum of each group."""
         return noisy.total()
+
+    def ends(self, limits: Limits) -> Ends:
+        """Return the ends of the interval of each group's sum."""
+        return limits.total()
 
 
 def sum(

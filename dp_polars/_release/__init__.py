@@ -9,6 +9,7 @@ This package and the release modules of the features are the only places that se
 - `quantiles`: chooses values at quantiles by the exponential mechanism.
 - `rollup`: computes totals and makes noisy tables agree with them.
 - `noisy_numbers`: the noisy numbers that an aggregate makes its answer of. Only sees what is released.
+- `intervals`: the confidence limits that the ends of an interval are made of. Only sees what is released.
 - `answers`: the frame that a user gets. Only sees what is released.
 - `expected_error`: the error of answers in a made-up group of a given size. Reads no private rows.
 - `lazy`: a lazy frame whose release happens once.

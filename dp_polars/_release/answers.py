@@ -7,6 +7,7 @@ import polars as pl
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._plan.statistics import CompiledAggregate
+from dp_polars._release.intervals import Limits
 from dp_polars._release.noisy_numbers import NoisyNumbers, as_answer
 
 
@@ -45,12 +46,34 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
     """Return the answer of an aggregate, and the ends of its interval if one is wanted, by column name."""
     one, query = compiled.aggregate, plan.query
-    numbers = NoisyNumbers(noisy, compiled, plan, {})
-    found = [as_answer(one.estimate(numbers), one.answer_type)]
-    if one.has_interval() and query.interval is not None and not one.unfolds:
-        ends = [as_answer(one.estimate(corner), one.answer_type) for corner in numbers.corners(query.interval)]
-        corners = pl.DataFrame([end.alias(str(place)) for place, end in enumerate(ends)])
-        found += [corners.select(end(pl.all())).to_series() for end in (pl.min_horizontal, pl.max_horizontal)]
+    found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
+    if one.has_interval() and query.interval is not None and one.unfolds != "rows":
+        low, high = one.ends(Limits(noisy, compiled, plan, query.interval))
+        if one.unfolds == "columns":
+            return {one.name: _struct_with_ends(found[0], low, high)}
+        ends = [
+            as_answer(_outwards(end, one.answer_type, sign), one.answer_type) for sign, end in ((-1, low), (1, high))
+        ]
+        # The answer itself always lies in its interval, also where a clipped one is not among the likely values.
+        both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
+        found.append(both.select(pl.min_horizontal("answer", "low")).to_series())
+        found.append(both.select(pl.max_horizontal("answer", "high")).to_series())
     if query.nonnegative and one.answer_type.is_numeric():
         found = [series.clip(lower_bound=0) for series in found]
     return dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False))
+
+
+def _outwards(end: pl.Series, dtype: pl.DataType, sign: int) -> pl.Series:
+    """Round the end of an interval outwards if the answer is a whole number but the end is not."""
+    if dtype.is_float() or not end.dtype.is_float():
+        return end
+    return end.floor() if sign < 0 else end.ceil()
+
+
+def _struct_with_ends(answer: pl.Series, low: pl.Series, high: pl.Series) -> pl.Series:
+    """Return an answer of several numbers with the ends of each of them, in the order of the schema."""
+    columns: list[pl.Series] = []
+    for field in answer.struct.fields:
+        columns.append(answer.struct.field(field))
+        columns += [end.struct.field(field).alias(f"{field}_{name}") for name, end in (("low", low), ("high", high))]
+    return pl.DataFrame(columns).to_struct(answer.name)

@@ -6,10 +6,9 @@ noise, or by a centred sum, a sum of squares and a count, each with its own nois
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NoisyNumbers:
-    """The noisy statistics of one aggregate. `shift` moves each of them by a multiple of its error.
+    """The noisy statistics of one aggregate.
 
     This implements `dp_polars._aggregates.base.Noisy`. It holds nothing but what is released.
     """
@@ -33,9 +32,6 @@ class NoisyNumbers:
     frame: pl.DataFrame
     compiled: CompiledAggregate
     plan: Plan
-    shift: dict[str, int]
-    confidence: float = 0.5
-    """The confidence of the error that `shift` multiplies."""
 
     @property
     def interval(self) -> float | None:
@@ -47,29 +43,8 @@ class NoisyNumbers:
         """Whether negative answers are shown as 0."""
         return self.plan.query.nonnegative
 
-    def corners(self, confidence: float) -> list[NoisyNumbers]:
-        """Return the numbers for each combination of interval ends, so that all intervals hold with this confidence.
-
-        The noise of each of k statistics is independent, so each interval gets the k-th root of the confidence.
-        """
-        names = self._statistics()
-        each = confidence ** (1 / len(names))
-        return [
-            replace(self, shift=dict(zip(names, signs, strict=True)), confidence=each)
-            for signs in product((-1, 1), repeat=len(names))
-        ]
-
-    def _statistics(self) -> list[str]:
-        if "basis" in self.compiled.statistics:
-            return [f"basis {place}" for place in range(len(self._measurement("basis").statistic.columns))]
-        return list(self.compiled.statistics)
-
     def _measurement(self, role: str) -> Measurement:
         return self.plan.measurement(self.compiled.statistics[role])
-
-    def _off(self, role: str, measurement: Measurement) -> int:
-        sign = self.shift.get(role, 0)
-        return sign * measurement.error(self.confidence) if sign else 0
 
     # ------------------------------------------------------------------ linear aggregates
 
@@ -77,9 +52,7 @@ class NoisyNumbers:
         """Return the only statistic of the aggregate, in the type of the answer."""
         (role,) = self.compiled.statistics
         measurement = self._measurement(role)
-        return in_units(
-            self.frame[measurement.name], measurement, self.compiled.aggregate.answer_type, self._off(role, measurement)
-        )
+        return in_units(self.frame[measurement.name], measurement, self.compiled.aggregate.answer_type)
 
     def count(self) -> pl.Series:
         """Return the number of rows."""
@@ -137,7 +110,7 @@ class NoisyNumbers:
 
     def _floats(self, role: str) -> Floats:
         measurement = self._measurement(role)
-        return self.frame[measurement.name].to_numpy().astype(np.float64) + self._off(role, measurement)
+        return self.frame[measurement.name].to_numpy().astype(np.float64)
 
     def _basis(self) -> list[Floats]:
         """Return the sums of C(d, i) t**i (1 - t)**(d - i), where t in [0, 1] is the place of a value in its bounds."""
@@ -146,8 +119,7 @@ class NoisyNumbers:
         table = self.frame[measurement.name].to_numpy().reshape(shape).astype(np.float64) / float(
             measurement.statistic.whole
         )
-        whole = float(measurement.statistic.whole)
-        return [one + self._off(f"basis {place}", measurement) / whole for place, one in enumerate(table.T)]
+        return list(table.T)
 
     @staticmethod
     def _first(sums: list[Floats]) -> Floats:
@@ -172,16 +144,18 @@ class NoisyNumbers:
         return counts.explode(empty_as_null=False) if len(counts) else pl.Series([], dtype=pl.Int64), error
 
 
-def in_units(steps: pl.Series, measurement: Measurement, dtype: pl.DataType, off: int = 0) -> pl.Series:
+def in_units(
+    steps: pl.Series, measurement: Measurement, dtype: pl.DataType, off: int = 0, rounding: int = 0
+) -> pl.Series:
     """Convert numbers of grid steps, each moved by `off`, to values of a type.
 
-    If steps are finer than integers, the answer is rounded: to the nearest integer, or outwards if `off` moves it.
+    If steps are finer than integers, the answer is rounded: down (-1), to the nearest integer (0) or up (1).
     """
     grid = measurement.grid
     if dtype.is_float():
         return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
     parts = 1 << max(-grid.exponent, 0)
-    up = off + (parts // 2 if not off else parts - 1 if off > 0 else 0)
+    up = off + (0, parts // 2, parts - 1)[rounding + 1]
     numbers = (up, parts, 1 << max(grid.exponent, 0), int(grid.offset))
     added, divisor, step, offset = (pl.lit(number, dtype=pl.Int128) for number in numbers)
     whole = (pl.col("steps").cast(pl.Int128) + added) // divisor * step + offset

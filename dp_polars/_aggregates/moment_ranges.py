@@ -1,0 +1,121 @@
+"""The ranges of variances, correlations and regressions over limits of the sums that they are made of.
+
+The limits hold together with the wanted confidence. Then so does the range of any function of the sums. All sums are
+measured from the centres of their values: with the limits of Q = sum of xy, X = sum of x, Y = sum of y and the rows N,
+the sum of products about the means is Q - X Y / N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from dp_polars._aggregates.base import Ends, Floats
+from dp_polars._aggregates.values import Value
+
+Range = tuple[Floats, Floats]
+Sums = Mapping[str, Range]
+
+
+def covariance_range(sums: Sums, values: tuple[Value, ...], product: str, ddof: int) -> Ends:
+    """Return the range of (Q - X Y / N) / (N - ddof), within what the bounds allow.
+
+    It rises with Q and falls with X Y. As a function of N alone it has its extremes at the limits of N, or where its
+    derivative is 0: Q N**2 - 2 X Y N + X Y ddof = 0.
+    """
+    rows = _rows(sums["rows"], ddof)
+    lowest, highest = _product(sums, product)
+    found = [
+        _extreme(sums[product][0], highest, rows, ddof, np.minimum),
+        _extreme(sums[product][1], lowest, rows, ddof, np.maximum),
+    ]
+    largest, unit = _largest(values, product)
+    most = largest * rows[0] / np.maximum(rows[0] - ddof, 1)
+    least = np.zeros_like(most) if product[0] == product[1] else -most
+    low, high = (np.clip(one, least, most) * unit for one in found)
+    return pl.Series(low, dtype=pl.Float64), pl.Series(high, dtype=pl.Float64)
+
+
+def correlation_range(sums: Sums) -> Ends:
+    """Return the range of the correlation, which is -1 to 1 unless both columns certainly vary."""
+    rows = _rows(sums["rows"], 1)
+    together, first, second = (_about_means(sums, product, rows) for product in ("xy", "xx", "yy"))
+    least, most = (np.sqrt(np.maximum(first[end], 0) * np.maximum(second[end], 0)) for end in (0, 1))
+    low, high = _quotient(together, (least, most))
+    return pl.Series(np.clip(low, -1, 1), dtype=pl.Float64), pl.Series(np.clip(high, -1, 1), dtype=pl.Float64)
+
+
+def regression_range(sums: Sums, values: tuple[Value, ...], centres: tuple[float, float]) -> tuple[Ends, Ends]:
+    """Return the ranges of the slope and of the intercept. They are infinite unless x certainly varies."""
+    rows = _rows(sums["rows"], 1)
+    slope = _quotient(_about_means(sums, "xy", rows), _about_means(sums, "xx", rows))
+    means = []
+    for value, letter, centre in zip(values, "xy", centres, strict=True):
+        limits = _quotient(sums[letter], rows)
+        means.append(tuple(np.clip(one + centre, float(value.lower), float(value.upper)) for one in limits))
+    with np.errstate(invalid="ignore"):
+        corners = np.stack([own * mean for own in slope for mean in means[0]])
+    known = np.isfinite(slope[0]) & np.isfinite(slope[1])
+    intercept = (
+        np.where(known, means[1][0] - corners.max(axis=0), -np.inf),
+        np.where(known, means[1][1] - corners.min(axis=0), np.inf),
+    )
+    of_x, of_y = (float(value.unit) for value in values)
+    ends = ([one * of_y / of_x for one in slope], [one * of_y for one in intercept])
+    (first, last), (least, most) = ([pl.Series(one, dtype=pl.Float64) for one in pair] for pair in ends)
+    return (first, last), (least, most)
+
+
+def _rows(limits: Range, ddof: int) -> Range:
+    """Return the limits of the rows, of which there are more than `ddof` in a group that has a variance."""
+    low = np.maximum(limits[0], max(1, ddof + 1))
+    return low, np.maximum(limits[1], low)
+
+
+def _product(sums: Sums, product: str) -> Range:
+    """Return the range of X Y, or of the square of X."""
+    first, second = (sums[letter] for letter in product)
+    corners = np.stack([one * other for one in first for other in second])
+    low = corners.min(axis=0)
+    if product[0] == product[1]:
+        low = np.where((first[0] <= 0) & (first[1] >= 0), 0.0, np.minimum(first[0] ** 2, first[1] ** 2))
+    return low, corners.max(axis=0)
+
+
+def _about_means(sums: Sums, product: str, rows: Range) -> Range:
+    """Return the range of Q - X Y / N. Sums of squares are never negative."""
+    least, most = _product(sums, product)
+    low = sums[product][0] - np.maximum(most / rows[0], most / rows[1])
+    high = sums[product][1] - np.minimum(least / rows[0], least / rows[1])
+    return (np.maximum(low, 0), np.maximum(high, 0)) if product[0] == product[1] else (low, high)
+
+
+def _quotient(above: Range, below: Range) -> Range:
+    """Return the range of a quotient whose denominator is not negative: all numbers if it may be 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.minimum(above[0] / below[0], above[0] / below[1])
+        high = np.maximum(above[1] / below[0], above[1] / below[1])
+    known = below[0] > 0
+    return np.where(known, low, -np.inf), np.where(known, high, np.inf)
+
+
+def _extreme(products: Floats, squares: Floats, rows: Range, ddof: int, least_or_most: np.ufunc) -> Floats:
+    """Return an extreme of (Q N - P) / (N (N - ddof)) over the rows N."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(squares * squares - products * squares * ddof, 0))
+        inner = [np.nan_to_num((squares + sign * root) / products, nan=1.0) for sign in (-1, 1)]
+    candidates = [np.clip(one, *rows) for one in (*rows, *inner)]
+    found: Floats = least_or_most.reduce([(products * n - squares) / (n * (n - ddof)) for n in candidates])
+    return found
+
+
+def _largest(values: tuple[Value, ...], product: str) -> tuple[float, float]:
+    """Return the largest product of deviations from the means that bounds allow, and the unit of a product."""
+    by_letter = dict(zip("xy", values, strict=False))
+    largest, unit = 1.0, 1.0
+    for letter in product:
+        largest *= float(by_letter[letter].upper - by_letter[letter].lower) / 2
+        unit *= float(by_letter[letter].unit)
+    return largest, unit
