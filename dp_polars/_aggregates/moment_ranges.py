@@ -2,7 +2,8 @@
 
 The limits hold together with the wanted confidence. Then so does the range of any function of the sums. All sums are
 measured from the centres of their values: with the limits of Q = sum of xy, X = sum of x, Y = sum of y and the rows N,
-the sum of products about the means is Q - X Y / N.
+the sum of products about the means is Q - X Y / N. Limits may be infinite. Where this leaves a range undefined, it is
+everything that the bounds allow.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def covariance_range(sums: Sums, values: tuple[Value, ...], product: str, ddof: 
     largest, unit = _largest(values, product)
     most = largest * rows[0] / np.maximum(rows[0] - ddof, 1)
     least = np.zeros_like(most) if product[0] == product[1] else -most
-    low, high = (np.clip(one, least, most) * unit for one in found)
+    low, high = (np.clip(one, least, most) * unit for one in _defined(*found))
     return pl.Series(low, dtype=pl.Float64), pl.Series(high, dtype=pl.Float64)
 
 
@@ -42,7 +43,8 @@ def correlation_range(sums: Sums) -> Ends:
     """Return the range of the correlation, which is -1 to 1 unless both columns certainly vary."""
     rows = _rows(sums["rows"], 1)
     together, first, second = (_about_means(sums, product, rows) for product in ("xy", "xx", "yy"))
-    least, most = (np.sqrt(np.maximum(first[end], 0) * np.maximum(second[end], 0)) for end in (0, 1))
+    with np.errstate(invalid="ignore"):
+        least, most = (np.sqrt(first[end] * second[end]) for end in (0, 1))
     low, high = _quotient(together, (least, most))
     return pl.Series(np.clip(low, -1, 1), dtype=pl.Float64), pl.Series(np.clip(high, -1, 1), dtype=pl.Float64)
 
@@ -77,7 +79,8 @@ def _rows(limits: Range, ddof: int) -> Range:
 def _product(sums: Sums, product: str) -> Range:
     """Return the range of X Y, or of the square of X."""
     first, second = (sums[letter] for letter in product)
-    corners = np.stack([one * other for one in first for other in second])
+    with np.errstate(invalid="ignore"):
+        corners = np.stack([one * other for one in first for other in second])
     low = corners.min(axis=0)
     if product[0] == product[1]:
         low = np.where((first[0] <= 0) & (first[1] >= 0), 0.0, np.minimum(first[0] ** 2, first[1] ** 2))
@@ -87,8 +90,10 @@ def _product(sums: Sums, product: str) -> Range:
 def _about_means(sums: Sums, product: str, rows: Range) -> Range:
     """Return the range of Q - X Y / N. Sums of squares are never negative."""
     least, most = _product(sums, product)
-    low = sums[product][0] - np.maximum(most / rows[0], most / rows[1])
-    high = sums[product][1] - np.minimum(least / rows[0], least / rows[1])
+    with np.errstate(invalid="ignore"):
+        low = sums[product][0] - np.maximum(most / rows[0], most / rows[1])
+        high = sums[product][1] - np.minimum(least / rows[0], least / rows[1])
+    low, high = _defined(low, high)
     return (np.maximum(low, 0), np.maximum(high, 0)) if product[0] == product[1] else (low, high)
 
 
@@ -98,7 +103,12 @@ def _quotient(above: Range, below: Range) -> Range:
         low = np.minimum(above[0] / below[0], above[0] / below[1])
         high = np.maximum(above[1] / below[0], above[1] / below[1])
     known = below[0] > 0
-    return np.where(known, low, -np.inf), np.where(known, high, np.inf)
+    return _defined(np.where(known, low, -np.inf), np.where(known, high, np.inf))
+
+
+def _defined(low: Floats, high: Floats) -> Range:
+    """Return a range that has all numbers beyond an end that is not defined."""
+    return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
 def _extreme(products: Floats, squares: Floats, rows: Range, ddof: int, least_or_most: np.ufunc) -> Floats:
@@ -106,8 +116,8 @@ def _extreme(products: Floats, squares: Floats, rows: Range, ddof: int, least_or
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(squares * squares - products * squares * ddof, 0))
         inner = [np.nan_to_num((squares + sign * root) / products, nan=1.0) for sign in (-1, 1)]
-    candidates = [np.clip(one, *rows) for one in (*rows, *inner)]
-    found: Floats = least_or_most.reduce([(products * n - squares) / (n * (n - ddof)) for n in candidates])
+        candidates = [np.clip(one, *rows) for one in (*rows, *inner)]
+        found: Floats = least_or_most.reduce([(products * n - squares) / (n * (n - ddof)) for n in candidates])
     return found
 
 

@@ -18,14 +18,17 @@ probability at most `miss` given that the group is shown.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._aggregates.base import Ends
+from dp_polars._engines.request import LIMIT
 from dp_polars._plan.plan import Measurement, Plan
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._release.noisy_numbers import in_units
@@ -43,7 +46,7 @@ _FOR_COUNT = 1 / 20  # the part of the miss that pays for a lower limit of the c
 _FOR_WIDTH = 1e-3  # the part of the miss of a ratio that pays for the width of the cells in which it is solved
 _CELLS = 32  # cells of a ratio between its bounds, ...
 _FINER = 16  # ... and how many parts a cell has in the second round, if an interval ends there
-_CHUNK = 4096  # groups that are solved together
+_CHUNK = 512  # groups that are solved together
 _ROUNDING = 1e-14  # relative rounding error of a combination of floats
 # The probability that a group is shown is rounded down to one of these, so that few quantiles are needed. 0 means that
 # nothing is known but the bounds.
@@ -85,7 +88,7 @@ class Limits:
         if self._decider is not None:
             whole = self._decider.statistic.whole
             low, high = (ends / whole for ends in self._limits_of_decider(1 - self.confidence))
-            return pl.Series(low, dtype=pl.Float64), pl.Series(high, dtype=pl.Float64)
+            return _series((np.maximum(low, 1.0), high))  # a group without rows is never shown
         return _series(self._combined(self._noises.rows, 1 - self.confidence))
 
     def total(self) -> Ends:
@@ -110,13 +113,12 @@ class Limits:
         for finer in (1, _FINER):
             edges = _split(edges, np.concatenate([low, high]), finer)
             bounds = self._ratio_errors(edges, miss, levels)
-            low, high = estimate.copy(), estimate.copy()
-            for place in range(len(levels)):
-                own = np.flatnonzero(level == place)
-                for start in range(0, len(own), _CHUNK):
-                    some = own[start : start + _CHUNK]
-                    found = _ratio_limits(total[some], rows[some], edges, bounds[:, place])
-                    low[some], high[some] = np.minimum(low[some], found[0]), np.maximum(high[some], found[1])
+            for some in _chunks(level, low):
+                # What the first round left out stays out, so that most cells need no second look.
+                within = slice(0, len(bounds)) if finer == 1 else _cells(edges, low[some].min(), high[some].max())
+                own = edges[within.start : within.stop + 1]
+                found = _ratio_limits(total[some], rows[some], own, bounds[within, level[some[0]]])
+                low[some], high[some] = np.minimum(estimate[some], found[0]), np.maximum(estimate[some], found[1])
         # Values are rounded to the grid, which moves their mean by at most half a step.
         half = 0.0 if value.integers else float(noises.step) / 2
         slack = half + _ROUNDING * (abs(lower) + abs(upper) + abs(float(noises.centre)))
@@ -187,7 +189,9 @@ class Limits:
         if found is None or found.threshold is None or decider is None or decider.noise is None:
             raise ValueError("the answer doesn't use a noisy count that decided which groups are shown")
         law = NoiseLaw(decider.noise.mechanism, decider.noise.parameter, max(1, len(decider.statistic.columns)))
-        return law, _table(self.frame, decider).sum(axis=1), found.threshold
+        # The sums of a basis are added as Python integers, which never overflow.
+        together = _table(self.frame, decider).astype(object).sum(axis=1)
+        return law, np.clip(together, -LIMIT, LIMIT).astype(np.int64), found.threshold
 
     def _limits_of_decider(self, miss: float) -> tuple[Numbers, Numbers]:
         law, shown, threshold = self._decided()
@@ -319,6 +323,21 @@ def _table(frame: pl.DataFrame, measurement: Measurement) -> Numbers:
 
 def _series(ends: tuple[Floats, Floats]) -> Ends:
     return pl.Series(ends[0], dtype=pl.Float64), pl.Series(ends[1], dtype=pl.Float64)
+
+
+def _chunks(level: Numbers, ends: Floats) -> Iterator[Numbers]:
+    """Yield the places of groups of the same level, whose intervals end near each other."""
+    order = np.lexsort((ends, level))
+    starts = np.flatnonzero(np.diff(level[order], prepend=-1))
+    for begin, end in pairwise([*starts.tolist(), len(order)]):
+        for start in range(begin, end, _CHUNK):
+            yield order[start : min(end, start + _CHUNK)]
+
+
+def _cells(edges: Floats, low: float, high: float) -> slice:
+    """Return the places of the cells between `low` and `high`."""
+    first, last = (np.searchsorted(edges, low, side="left") - 1, np.searchsorted(edges, high, side="right"))
+    return slice(max(int(first), 0), min(int(last), len(edges) - 1))
 
 
 def _split(edges: Floats, ends: Floats, parts: int) -> Floats:

@@ -376,6 +376,22 @@ def an_interval_comes_from_the_noisy_value():
     for _ in range(5):
         answer, low, high = private.count_units(epsilon=0.01, confidence=0.95, fresh=True).row(0)
         require((answer - low, high - answer) == (error, error), "an interval is not that of the noisy value")
+    rows = dp.private(frame.with_columns(x=pl.col("user") / 500), dp.Session(epsilon=1.0, unit="user"))
+    for _ in range(5):
+        asked = {"total": dp.sum("x", bounds=(0, 1)), "mean": dp.mean("x", bounds=(0, 1))}
+        found = rows.group_by().agg(**asked, epsilon=0.01, confidence=0.95, fresh=True).row(0, named=True)
+        middle = (found["total_low"] + found["total_high"]) / 2
+        require(math.isclose(middle, found["total"], abs_tol=1e-6), "an interval is not that of the noisy value")
+
+
+def a_shown_group_lies_in_its_interval():
+    """20,000 groups of 10 units, of which the luckiest are shown: a coverage of 95 % fails once in 10**7 runs."""
+    frame = pl.DataFrame({"k": np.repeat(np.arange(20_000), 10)})
+    private = dp.private(frame, dp.Session(epsilon=5.0, delta=1e-6, unit=dp.ROW))
+    shown = private.count_units("k", rho=0.1, confidence=0.95)
+    missed = shown.filter(~pl.lit(10).is_between("count_units_low", "count_units_high")).height
+    require(shown.height > 100, "too few groups are shown to judge their intervals")
+    require(missed <= stats.binom.isf(1e-7, shown.height, 0.05), "most intervals of shown groups miss")
 
 
 def a_stream_is_compared_with_one_noisy_threshold():

@@ -21,9 +21,9 @@ from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import plan, spend
 from dp_polars._plan.grid import Scaling
+from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
-from dp_polars._release import noise, quantiles, run
-from dp_polars._release.noisy_numbers import NoisyNumbers
+from dp_polars._release.intervals import Limits
 from dp_polars._session import filters, ledger, open_charges, prices, session
 from dp_polars._sql import catalog, connection, relations, sandbox
 from dp_polars.mechanisms import sparse_vector
@@ -287,18 +287,22 @@ def noise_from_a_float(patch: Patch) -> None:
 
 def interval_from_exact_values(patch: Patch) -> None:
     exact: dict[str, np.ndarray] = {}
-    noisy, corners = noise._noisy, NoisyNumbers.corners
+    noisy = noise._noisy
 
     def remembering(numbers, measurement, source):
         exact[measurement.statistic.name] = numbers.copy()
         return noisy(numbers, measurement, source)
 
-    def wrong(self, confidence):
-        known = [pl.Series(name, numbers) for name, numbers in exact.items() if name in self.frame.columns]
-        return corners(replace(self, frame=self.frame.with_columns(known)), confidence)
+    def wrong(frame, compiled, plan, confidence):
+        known = [pl.Series(name, numbers) for name, numbers in exact.items() if name in frame.columns]
+        return Limits(frame.with_columns(known), compiled, plan, confidence)
 
     patch.setattr(noise, "_noisy", remembering)
-    patch.setattr(NoisyNumbers, "corners", wrong)
+    patch.setattr(answers, "Limits", wrong)
+
+
+def interval_as_if_every_group_were_shown(patch: Patch) -> None:
+    patch.setattr(Limits, "_decider", None)
 
 
 def threshold_without_noise(patch: Patch) -> None:
@@ -573,6 +577,9 @@ FAULTS = {
     "noise comes from a float": Fault(noise_from_a_float, checks.noise_is_exact_in_its_last_bit, "from floats"),
     "an interval is made from exact values": Fault(
         interval_from_exact_values, checks.an_interval_comes_from_the_noisy_value, "not that of the noisy value"
+    ),
+    "an interval forgets that only lucky groups are shown": Fault(
+        interval_as_if_every_group_were_shown, checks.a_shown_group_lies_in_its_interval, "shown groups miss"
     ),
     "the threshold of a stream has no noise": Fault(
         threshold_without_noise, checks.a_stream_is_compared_with_one_noisy_threshold, "one noisy threshold"
