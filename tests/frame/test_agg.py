@@ -299,7 +299,7 @@ def test_what_agg_does_not_take_is_refused_and_charges_nothing(paying, asked, wo
 def test_intervals_are_added_where_they_are_known(paying):
     asked = {"n": dp.count(), "m": dp.mean("n", bounds=B), "q": dp.median("n", bounds=B), "v": dp.var("n", bounds=B)}
     found = FRAME.dp.group_by().agg(**asked, epsilon=1, confidence=0.9, session=paying)
-    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", "q", "v"]
+    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", "q", "v", "v_low", "v_high"]
 
 
 def test_a_wanted_error_of_decimals_is_in_their_own_unit(paying):

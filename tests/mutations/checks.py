@@ -376,7 +376,7 @@ def an_interval_comes_from_the_noisy_value():
     for _ in range(5):
         answer, low, high = private.count_units(epsilon=0.01, confidence=0.95, fresh=True).row(0)
         require((answer - low, high - answer) == (error, error), "an interval is not that of the noisy value")
-    rows = dp.private(frame.with_columns(x=pl.col("user") / 500), dp.Session(epsilon=1.0, unit="user"))
+    rows = dp.private(frame.with_columns(x=pl.col("user") / 500), dp.Session(epsilon=1.0, unit=dp.ROW))
     for _ in range(5):
         asked = {"total": dp.sum("x", bounds=(0, 1)), "mean": dp.mean("x", bounds=(0, 1))}
         found = rows.group_by().agg(**asked, epsilon=0.01, confidence=0.95, fresh=True).row(0, named=True)
