@@ -155,8 +155,8 @@ class Functions:
             )
         if function in CHOICES and words.pop("confidence", None) is not None:
             raise InvalidParameterError(f"{function} chooses a value, which has no interval. Leave confidence out.")
-        if function == "dp_histogram" and words.get("confidence") is not None:
-            raise InvalidParameterError("dp_histogram has no interval here. Use df.dp.histogram for one.")
+        if function in ("dp_histogram", "dp_linear_regression") and words.get("confidence") is not None:
+            raise InvalidParameterError(f"{function} has no interval here. Use df.dp.{answer} for one.")
         if words.get("keys") is not None and keys:
             words["keys"] = self._public_keys(types, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
