@@ -207,7 +207,8 @@ class Limits:
             return None
         law, shown, threshold = self._decided()
         least = lower_limit_above_threshold(law, shown, threshold, (1 - self.confidence) * _FOR_COUNT)
-        chance = np.exp(law.log_tail(threshold - least)) * (1 - 1e-3)
+        chance = np.exp(law.log_tail(threshold - least))
+        chance *= np.where(chance < 1e-3, 1 - 1e-2, 1 - 1e-6)  # far tails of a Gaussian are not exact
         found: Floats = _SHOWN[np.searchsorted(_SHOWN, chance, side="right") - 1]
         return found
 

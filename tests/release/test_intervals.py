@@ -156,7 +156,7 @@ def test_sql_has_the_same_intervals_as_frames_and_refuses_those_it_has_no_place_
         call = f"dp.dp_{name}('visits', 'x'{second}, {bounds}, epsilon := 1, confidence := 0.99999999)"
         relation = con.sql(f"FROM {call}")
         assert relation.columns == [name, f"{name}_low", f"{name}_high"]
-        answer, low, high = relation.fetchone()
+        ((answer, low, high),) = relation.fetchall()
         assert low < answer < high
         assert low < exact < high
     spent = len(paying.releases)
