@@ -179,8 +179,8 @@ def _errors(
     one = compiled.aggregate
     if "values" in compiled.statistics:
         return [(one.name, _choice_errors(compiled, plan, rows))]
-    truth = one.estimate(NoisyNumbers(_without_noise(exact, plan), compiled, plan, {}))
-    answers = one.estimate(NoisyNumbers(noisy, compiled, plan, {}))
+    truth = one.estimate(NoisyNumbers(_without_noise(exact, plan), compiled, plan))
+    answers = one.estimate(NoisyNumbers(noisy, compiled, plan))
     if isinstance(answers.dtype, pl.Struct):
         pairs = [(name, truth.struct.field(name), answers.struct.field(name)) for name in answers.struct.fields]
     else:
