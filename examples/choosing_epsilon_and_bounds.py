@@ -12,7 +12,7 @@ import dp_polars as dp
 rows = 30_000
 visits = pl.DataFrame(
     {
-        "person": [i * i % 4001 for i in range(rows)],
+        "person": [i * i % 20_011 for i in range(rows)],
         "city": ["Lisbon", "Porto", "Faro"] * (rows // 3),
         "spent": [(i * 37 % 200) ** 1.2 for i in range(rows)],
     }

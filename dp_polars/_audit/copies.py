@@ -73,8 +73,11 @@ def copies_of(exact: Exact, plan: Plan | ChoicePlan, copies: int, names: Names) 
     found = joined([_numbers(exact, plan, size) for size in sizes])
     # What was estimated is released with the plan.
     estimated = {
-        f"estimated {one.what} {'' if one.value is None else one.value.name}": np.full(copies, float(value))
-        for one, value in plan.estimated
+        f"estimated {one.estimate.what} {'' if one.estimate.value is None else one.estimate.value.name} {place}": (
+            np.full(copies, float(number))
+        )
+        for one in plan.estimated
+        for place, number in enumerate((*one.chosen, one.units))
     }
     return Samples(copies, {**found.numbers, **estimated}, found.codes)
 

@@ -15,6 +15,7 @@ A query passes through these modules, in this order. Each step turns one frozen 
 Beside this path:
 
 - `auto`: caps and bounds that are estimated from the data with a fraction of the spend.
+- `auto_bounds`: how pairs of bounds are scored for that.
 - `rollup`: totals over the last keys.
 - `base`: what the plans of all features have in common.
 - `digest`: digests of public frames, for the fingerprint of a query.

@@ -2,62 +2,133 @@
 
 What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in one
 of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the number of units
-beyond each candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over
-a fraction of all units, if that is smaller), minus a public penalty for its size. Adding a unit can lower a score by a
+beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over a
+fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower a score by a
 whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The candidates are a
-public ladder, and numbers beyond its ends count as its ends.
+public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds` scores bounds.
 
 The target is the number of units above a cap at which one more step of the cap costs as much in noise as it saves in
 rows or values that are cut off. Noise grows by the same amount in each group. What is cut off shrinks by what the units
 above the cap have there.
+
+Before each choice, a noisy count tells how many units it can learn from. One unit changes that count by at most one. It
+is released with the plan, so whatever follows from it is public: how fine the choice may be, and whether it is
+`reliable` at all.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Literal
 
 from dp_polars._aggregates.base import Aggregate, Shape
 from dp_polars._aggregates.values import Value
 from dp_polars._numbers import rounded_down
+from dp_polars._plan.auto_bounds import (
+    BOUND_MOVES,
+    DOUBLINGS,
+    UNIT,
+    ladder_of,
+    number_of_pairs,
+    readable,
+)
 from dp_polars._plan.contribution import needs_group_cap, needs_row_cap
 from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
+from dp_polars._session.terms import Terms
 
-# The largest fractions of the spend for one estimate and for all of them.
-_EACH, _ALL = Fraction(6, 100), Fraction(12, 100)
+# The largest fractions of the spend for one cap or bound and for all of them.
+_EACH, _ALL = Fraction(6, 100), Fraction(18, 100)
+_COUNT = Fraction(1, 6)  # the fraction of an estimate's spend that pays for the noisy count of its units
 _MOST = 4096  # the largest cap that is considered
 _EVERYONE = 1 << 40  # more units than any table has
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit while max_groups is not known
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
-_SMALLEST, _DECADES = -6, 18  # bounds range from 10**-6 to almost 10**12
-_LONGEST = 1 << 61  # bounds of whole numbers stay below this; decimals with many digits are large integers
+_MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mistake, at most,
+_SURELY = 20  # except in one of this many choices
 
-_TENTHS = 10
-_PARTS = {False: 1, True: 5}  # tenths of all units that may lie beyond a candidate at no loss, by `Estimate.ratio`
-MOVES = 11
-"""The width of the range within which adding one unit moves all scores: -10 to 1, or -5 to 5 for ratios."""
+_FREE = {False: 1, True: UNIT // 2}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
+CAP_MOVES = UNIT + 1
+"""The width of the range within which adding one unit moves the scores of caps: -50 to 1, or -25 to 25 for ratios."""
 
-What = Literal["max_groups", "max_rows_per_group", "lower", "upper"]
+What = Literal["max_groups", "max_rows_per_group", "bounds"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A cap or a bound to estimate, with its candidates and the epsilon of the choice."""
+    """A cap or a pair of bounds to estimate, with its candidates and the epsilon of the choice."""
 
     what: What
     value: Value | None
     candidates: tuple[Fraction, ...]
+    """The candidates of a cap, or those of each bound."""
+    choices: int
+    """The number of candidates of a cap, or of pairs of bounds."""
     epsilon: Fraction
+    """The epsilon of the choice."""
+    count_epsilon: Fraction
+    """The epsilon of the noisy count of units."""
     part: Fraction
-    """The fraction of the spend that pays for it."""
+    """The fraction of the spend that pays for the choice and the count."""
+    group_size: int
+    """How many units are protected together."""
+    changes: int
+    """How many units are added or removed at once: twice the group size if units are replaced."""
     ratio: bool = False
     """Whether all answers are ratios, such as means. Ratios lose little if fewer rows of a unit count."""
+    sums: bool = False
+    """Whether the bounds are of sums alone. A bound on the far side of 0 would not lower their noise."""
+    ranks: bool = False
+    """Whether the bounds are of quantiles alone, whose noise hardly depends on them."""
+
+    @property
+    def rate(self) -> Fraction:
+        """The factor of a score in the exponent.
+
+        Adding or removing one unit moves all scores within a range of width `BOUND_MOVES` or `CAP_MOVES`. Replacing a
+        unit removes one and adds another, and a group of units moves the scores as many times as far.
+        """
+        return self.epsilon / ((CAP_MOVES if self.value is None else BOUND_MOVES) * self.changes)
+
+    @property
+    def evidence(self) -> float:
+        """How far one unit beyond a candidate lowers the logarithm of the probability that it is chosen."""
+        return float(self.rate * UNIT)
+
+    @property
+    def count_scale(self) -> Fraction:
+        """The scale of the Laplace noise on the count of units, which `group_size` units change by one each."""
+        return self.group_size / self.count_epsilon
+
+    @property
+    def needed_units(self) -> int:
+        """How many units a reliable choice needs.
+
+        The exponential mechanism is off by more than log(20 * choices) / evidence units in at most one of 20 choices
+        (Dwork and Roth 2014, theorem 3.11). This must be a small fraction of all units. The answer of a ratio hardly
+        depends on its cap, so that any number of units is enough.
+        """
+        return 0 if self.ratio else math.ceil(math.log(_SURELY * self.choices) / (self.evidence * _MISTAKEN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was chosen for an estimate: a cap, or a lower and an upper bound. All of it is released."""
+
+    estimate: Estimate
+    chosen: tuple[Fraction, ...]
+    units: int
+    """The noisy number of units that the estimate could learn from."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether there are enough units for the choice to be close to what it looks for."""
+        return self.units >= self.estimate.needed_units
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
@@ -68,49 +139,61 @@ def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
     if query.max_rows == "auto" and needs_row_cap(query):
         found.append(("max_rows_per_group", None))
     values = {value.expression: value for one in query.aggregates for value in one.values if value.auto}
-    for value in values.values():
-        found += [("lower", value), ("upper", value)]
-    return found
+    return [*found, *(("bounds", value) for value in values.values())]
 
 
-def estimates_of(query: Query, allowance: Allowance) -> tuple[Estimate, ...]:
-    """Return the estimates of a query, each paid for with a fraction of an allowance."""
+def estimates_of(query: Query, allowance: Allowance, terms: Terms) -> tuple[Estimate, ...]:
+    """Return the estimates of a query, each paid for with a fraction of an allowance.
+
+    A pair of bounds is one choice, but gets twice the fraction of a cap.
+    """
     wanted = wanted_estimates(query)
-    part = min(_EACH, _ALL / len(wanted))
-    own = allowance.amount * part
-    epsilon = own if allowance.measure == "pure" else rounded_down(math.sqrt(8 * own) * (1 - 1e-12))
+    weights = [1 if value is None else 2 for _, value in wanted]
+    each = min(_EACH, _ALL / sum(weights))
     return tuple(
-        Estimate(
-            what=what,
-            value=value,
-            candidates=_candidates(query, what, value),
-            epsilon=epsilon,
-            part=part,
-            ratio=what == "max_rows_per_group" and all(one.shape is not Shape.LINEAR for one in query.aggregates),
-        )
-        for what, value in wanted
+        _estimate(query, what, value, allowance, each * weight, terms)
+        for (what, value), weight in zip(wanted, weights, strict=True)
     )
 
 
-def _candidates(query: Query, what: What, value: Value | None) -> tuple[Fraction, ...]:
-    if value is None:
-        most = _MOST
-        if what == "max_groups" and query.domain is not None:
-            most = min(most, query.domain.height)
-        whole = {round(step * 10**power) for power in range(4) for step in _STEPS} | {7, 9, most}
-        return tuple(Fraction(number) for number in sorted(whole) if number <= most)
-    scale = -value.lower / 10**12  # decimals are stored as integers, in units of their last digit
-    return _ladder(0 if value.dtype.is_integer() else _SMALLEST, scale, not value.dtype.is_float())
+def _estimate(
+    query: Query, what: What, value: Value | None, allowance: Allowance, part: Fraction, terms: Terms
+) -> Estimate:
+    counting, choosing = (allowance.amount * part * own for own in (_COUNT, 1 - _COUNT))
+    if allowance.measure == "concentrated":
+        # A choice of the exponential mechanism costs epsilon**2 / 8, and Laplace noise at most epsilon**2 / 2.
+        counting, choosing = (
+            rounded_down(math.sqrt(times * own) * (1 - 1e-12)) for times, own in ((2, counting), (8, choosing))
+        )
+    shapes = {one.shape for one in query.aggregates if value is None or _reads(one, value)}
+    sums = value is not None and shapes == {Shape.LINEAR}
+    candidates = _caps(query, what) if value is None else ladder_of(value)
+    return Estimate(
+        what=what,
+        value=value,
+        candidates=candidates,
+        choices=len(candidates) if value is None else number_of_pairs(value, sums=sums),
+        epsilon=choosing,
+        count_epsilon=counting,
+        part=part,
+        group_size=terms.group_size,
+        changes=terms.group_size * (1 if terms.adjacency == "add_remove" else 2),
+        ratio=what == "max_rows_per_group" and Shape.LINEAR not in shapes,
+        sums=sums,
+        ranks=value is not None and shapes == {Shape.RANK},
+    )
 
 
-@lru_cache(maxsize=32)
-def _ladder(smallest: int, scale: Fraction, whole: bool) -> tuple[Fraction, ...]:
-    """Return the candidates for bounds, on both sides of 0."""
-    powers = range(smallest, _SMALLEST + _DECADES)
-    sizes = {step * Fraction(10) ** power * scale for power in powers for step in _STEPS}
-    if whole:
-        sizes = {Fraction(round(size)) for size in sizes if size < _LONGEST}
-    return tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
+def _reads(one: Aggregate, value: Value) -> bool:
+    return any(own.auto and own.expression == value.expression for own in one.values)
+
+
+def _caps(query: Query, what: What) -> tuple[Fraction, ...]:
+    most = _MOST
+    if what == "max_groups" and query.domain is not None:
+        most = min(most, query.domain.height)
+    whole = {round(step * 10**power) for power in range(4) for step in _STEPS} | {7, 9, most}
+    return tuple(Fraction(number) for number in sorted(whole) if number <= most)
 
 
 def likely_groups(query: Query) -> int:
@@ -129,9 +212,11 @@ def likely_noise(allowance: Allowance, groups: int) -> float:
 
 
 def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
-    """Return the target of each candidate: how many units should lie beyond it, given the caps found so far."""
+    """Return how many units should lie beyond each candidate, given the caps found so far. Bounds have one target."""
     if estimate.ratio:
         return [_EVERYONE] * len(estimate.candidates)
+    if estimate.ranks:
+        return [0]
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
     pure = main.measure == "pure"
     # The noise of a count with both caps at 1. It grows with max_rows_per_group and with max_groups (Gaussian noise
@@ -150,73 +235,50 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     else:
         # Raising the bound by 1 saves 1 in each row beyond it. A unit has between one such row and as many as the caps
         # allow; this takes the geometric mean.
-        each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)] * len(estimate.candidates)
+        each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)]
     return [max(1, math.ceil(noise * one)) for one in each]
 
 
-def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int) -> list[int]:
-    """Return the scores of candidates, in tenths of a unit: minus the excess units beyond, minus a penalty for size.
+def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int, noisy: int) -> list[int]:
+    """Return the scores of caps, in fiftieths of a unit: minus the excess units beyond, minus a price for size.
 
-    The excess is counted over the target, or over a fraction of all units if that is smaller: a bound that cuts off
-    nearly everyone is useless, however large the noise. The penalty is public. It makes the smallest candidate best
-    among those that nobody lies beyond. A doubling costs three quarters of the target (a tenth for bounds, which span
-    many doublings), and at least enough that a candidate twice as large as necessary is e**2 times less likely to be
-    chosen (e times for bounds).
+    The excess is counted over the target, or over a fraction of all units if that is smaller: a cap that cuts off
+    nearly everyone is useless, however large the noise. The price is public, as it depends on the `noisy` number of
+    units. It makes the smallest candidate best among those that nobody lies beyond. A doubling costs three quarters of
+    the target, but at most one in 60 units, for the same reason, and at least enough that a candidate twice as large as
+    necessary is e**2 times less likely to be chosen.
 
-    What one unit can change: a unit that is added may lie beyond a candidate (-10), and it raises the number of all
-    units (up to +5 for ratios and +1 otherwise, see `_PARTS`).
+    What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
+    units (up to +25 for ratios and +1 otherwise, see `_FREE`).
     """
-    part, doubling = (0.75, 2) if estimate.value is None else (0.1, 1)
-    least = doubling / float(estimate.epsilon)
-    most = _PARTS[estimate.ratio] * units
+    least, most = 2 / estimate.evidence, max(0, noisy) / DOUBLINGS
+    free = _FREE[estimate.ratio] * units
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0
-    sizes = _doublings(estimate)
-    # The target may fall as the size grows, so the penalty adds up step by step.
+    sizes = [math.log2(1 + float(one)) for one in estimate.candidates]
+    # The target may fall as the size grows, so the price adds up step by step.
     for place in sorted(range(len(sizes)), key=sizes.__getitem__):
-        own = 0.0 if estimate.ratio else part * wanted[place]
+        own = 0.0 if estimate.ratio else min(0.75 * wanted[place], most)
         price += max(own, least) * (sizes[place] - before)
         before, prices[place] = sizes[place], price
     return [
-        -max(0, _TENTHS * number - min(_TENTHS * target, most)) - round(_TENTHS * prices[place])
+        -max(0, UNIT * number - min(UNIT * target, free)) - round(UNIT * prices[place])
         for place, (number, target) in enumerate(zip(beyond, wanted, strict=True))
     ]
 
 
-def _doublings(estimate: Estimate) -> list[float]:
-    """Return the size of each candidate in doublings. A doubling below 1 counts as an eighth.
-
-    Each doubling costs units that lie beyond the candidate. Few values are smaller than 1, but a ladder from a
-    millionth to a thousand has thirty doublings, and paying for all of them is too much for small data.
-    """
-    sizes = [abs(float(one)) for one in estimate.candidates]
-    if estimate.value is None:
-        return [math.log2(1 + size) for size in sizes]
-    least = min(size for size in sizes if size)
-    one = max(least, -float(estimate.value.lower) / 10**12)
-    above = [math.log2(1 + size / one) for size in sizes]
-    return [own + (math.log2(1 + size / least) - own) / 8 for own, size in zip(above, sizes, strict=True)]
-
-
-def settled_query(query: Query, found: dict[Estimate, Fraction]) -> Query:
+def settled_query(query: Query, found: Sequence[Found]) -> Query:
     """Return a query with the estimated caps and bounds in place."""
-    for estimate, chosen in found.items():
-        share = f"estimated with {float(estimate.part):.0%} of the spend"
-        if estimate.what == "max_groups":
-            query = replace(query, max_groups=int(chosen), max_groups_rule=share)
-        elif estimate.what == "max_rows_per_group":
-            query = replace(query, max_rows=int(chosen), max_rows_rule=share)
     bounds: dict[str, tuple[Fraction, Fraction]] = {}
-    for estimate, chosen in found.items():
-        if estimate.value is not None and estimate.what == "upper":
-            lower = next(low for own, low in found.items() if own.value == estimate.value and own.what == "lower")
-            ladder = estimate.candidates
-            upper = max(chosen, ladder[1])
-            lower = min(lower, max(low for low in ladder if low < upper))
-            # A bound close to 0 becomes 0, which costs nothing and is easier to read.
-            lower = Fraction(0) if 0 < lower <= upper / 50 else lower
-            upper = Fraction(0) if 0 > upper >= lower / 50 else upper
-            bounds[estimate.value.expression] = (lower, upper)
+    for one in found:
+        share = f"estimated with {float(one.estimate.part):.0%} of the spend"
+        if one.estimate.what == "max_groups":
+            query = replace(query, max_groups=int(one.chosen[0]), max_groups_rule=share)
+        elif one.estimate.what == "max_rows_per_group":
+            query = replace(query, max_rows=int(one.chosen[0]), max_rows_rule=share)
+        elif one.estimate.value is not None:
+            lower, upper = one.chosen
+            bounds[one.estimate.value.expression] = readable(lower, upper)
 
     def with_bounds(one: Aggregate) -> Aggregate:
         values = tuple(

@@ -14,6 +14,7 @@ from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_t
 from dp_polars._plan.statistics import CompiledAggregate
 
 if TYPE_CHECKING:
+    from dp_polars._plan.auto import Estimate
     from dp_polars._plan.plan import Measurement, Plan
 
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
@@ -26,14 +27,15 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         ("query", query.title() + steps_text(query.steps)),
         ("protects", protected_text(terms, query.unit)),
     ]
-    unknown = {one.what for one in plan.estimates}
-    later = f"unknown until estimated{_price_of(plan, 1)}"
-    groups = later if "max_groups" in unknown else f"{bounds.max_groups} ({bounds.max_groups_rule})"
+    unknown = {one.what: unknown_text(one) for one in plan.estimates if one.value is None}
+    groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
     rows.append(("groups per unit", groups))
-    caps = [later] if "max_rows_per_group" in unknown else _different(_cap(compiled) for compiled in plan.compiled)
+    later = unknown.get("max_rows_per_group")
+    caps = _different(_cap(compiled) for compiled in plan.compiled) if later is None else [later]
     rows += [("rows per unit and group", text) for text in caps]
     limits = _different([text for compiled in plan.compiled for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
+    rows += [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(plan)]
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
     for measurement in plan.measurements:
         rows += _measurement_rows(measurement, several)
@@ -106,23 +108,45 @@ def _cap(compiled: CompiledAggregate) -> str:
     return f"{compiled.cap.max_rows} ({compiled.cap.rule})"
 
 
-def _price_of(plan: Plan, times: int) -> str:
-    """Return the fraction of the spend that this many estimates cost, in words."""
-    parts = [one.part for one in (*plan.estimates, *(estimate for estimate, _ in plan.estimated))]
-    return f" ({times * float(parts[0]):.0%} of the spend)" if parts else ""
+def unknown_text(estimate: Estimate) -> str:
+    """Return what is known about an estimate before it is made: its price, and how many units it needs."""
+    needs = f"; reliable from about {rounded_up(estimate.needed_units):,} units" if estimate.needed_units else ""
+    other = " with a value other than 0" if needs and estimate.value is not None else ""
+    return f"unknown until estimated ({float(estimate.part):.0%} of the spend{needs}{other})"
+
+
+def rounded_up(number: int) -> int:
+    """Return a number rounded up to two digits."""
+    step = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // step) * step
+
+
+def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
+    """Return each estimate that too few units were there for, and why. All of this is public or released."""
+    found = []
+    for one in plan.estimated:
+        if one.reliable:
+            continue
+        value = one.estimate.value
+        name = one.estimate.what if value is None else f"bounds of {value.name}"
+        other = "" if value is None else " with a value other than 0"
+        needs = rounded_up(one.estimate.needed_units)
+        found.append((name, f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"))
+    return found
 
 
 def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
     """Return the bounds of each value of an aggregate, in words."""
-    one, later, twice = compiled.aggregate, bool(plan.estimates), _price_of(plan, 2)
-    found = {own.value.expression for own, _ in plan.estimated if own.value is not None}
+    one = compiled.aggregate
+    later = {own.value.expression: unknown_text(own) for own in plan.estimates if own.value is not None}
+    found = {own.estimate.value.expression: own.estimate.part for own in plan.estimated if own.estimate.value}
     per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [
         (
-            f"unknown until estimated{twice}"
-            if value.auto and later
+            later[value.expression]
+            if value.auto and value.expression in later
             else f"{shown(value, 0)} to {shown(value, 1)}, each {per}"
-            + (f", estimated{twice}" if value.expression in found else "")
+            + (f", estimated ({float(found[value.expression]):.0%} of the spend)" if value.expression in found else "")
         )
         + (f", of {value.name}" if len(one.values) > 1 else "")
         for value in one.values

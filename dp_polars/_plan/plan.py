@@ -8,6 +8,7 @@ plan of the rest once they are known.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -16,6 +17,7 @@ from dp_polars._engines.request import Lane
 from dp_polars._numbers import MIN_DELTA
 from dp_polars._plan.auto import (
     Estimate,
+    Found,
     estimates_of,
     likely_groups,
     likely_noise,
@@ -120,8 +122,8 @@ class Plan(BasePlan):
     """The delta that telling units apart by a hash costs, or 0 if they are compared exactly."""
     estimates: tuple[Estimate, ...] = ()
     """The caps and bounds that are still to be estimated. Until then, the noise is not known."""
-    estimated: tuple[tuple[Estimate, Fraction], ...] = ()
-    """The caps and bounds that were estimated, with the values that were chosen."""
+    estimated: tuple[Found, ...] = ()
+    """The caps and bounds that were estimated, with what was chosen."""
     main: Allowance | None = None
     """What is left of the spend for the answers if something is estimated first."""
     if_rows: int | None = None
@@ -210,7 +212,7 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
         raise no_option(terms, query.spend)
     # The measure that is likely to be better is fixed here, so that the price does not depend on the estimates.
     whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
-    estimates = estimates_of(query, whole)
+    estimates = estimates_of(query, whole, terms)
     main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
     # A draft with made-up caps has the same columns and the same types of answers as the final plan.
     likely = replace(
@@ -227,12 +229,12 @@ def _passes(estimates: tuple[Estimate, ...]) -> int:
     return 1 + len({one.value is None for one in estimates})
 
 
-def settled(plan: Plan, found: dict[Estimate, Fraction]) -> Plan:
+def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     """Return the plan of the answers after the estimates. Its price is that of the whole query."""
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
     after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
-    return replace(after, estimated=tuple(found.items()), cost=plan.cost)
+    return replace(after, estimated=tuple(found), cost=plan.cost)
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1, form: Form = "basis") -> Plan:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import polars as pl
 
 from dp_polars._engines.request import LIMIT, BoundedRequest, Cells, Exact, Lane, Profile, ValueColumn
-from dp_polars._plan.auto import MOVES, Estimate, What, scores_of, wanted_beyond
+from dp_polars._plan.auto import Estimate, Found, What, scores_of, wanted_beyond
+from dp_polars._plan.auto_bounds import Sides, bound_scores, pair_of
 from dp_polars._plan.plan import Plan
-from dp_polars._sampling import BitSource
+from dp_polars._sampling import BitSource, discrete_laplace
 from dp_polars.mechanisms.selection import choose_exponential
 
 
@@ -37,7 +37,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
                 hashed_units=hashed,
             )
         )
-    lanes = tuple(_rung_lane(plan, one) for one in plan.estimates if one.what == "upper")
+    lanes = tuple(_rung_lane(plan, one) for one in plan.estimates if one.what == "bounds")
     if lanes:
         found.append(
             BoundedRequest(
@@ -66,43 +66,61 @@ def _edges(estimate: Estimate) -> tuple[float, ...]:
     return (-LIMIT, *sorted({*whole, *(number + 1 for number in whole)}), LIMIT)
 
 
-def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: BitSource) -> dict[Estimate, Fraction]:
-    """Estimate the caps and bounds that a plan leaves open, each by the exponential mechanism."""
+def estimated(plan: Plan, look_up: Callable[[BoundedRequest], Exact], source: BitSource) -> list[Found]:
+    """Estimate the caps and bounds that a plan leaves open: count the units, then choose by the exponential mechanism.
+
+    What one unit can change: the count by one, and the scores within the range that `Estimate.rate` is made for.
+    """
     cells: dict[str, pl.DataFrame] = {}
     for request in requests_for(plan):
         cells |= look_up(request).cells
-    found: dict[Estimate, Fraction] = {}
+    if plan.main is None:
+        raise ValueError("this plan has nothing to estimate")
+    found: list[Found] = []
     caps: dict[What, int] = {}
     for estimate in plan.estimates:
-        beyond, units = _beyond(estimate, cells), _units(estimate, cells)
-        if plan.main is None:
-            raise ValueError("this plan has nothing to estimate")
-        scores = scores_of(estimate, beyond, wanted_beyond(estimate, plan.query, plan.main, caps), units)
-        # Adding or removing one unit moves all scores within a range of width MOVES. Replacing a unit removes one and
-        # adds another, and a group of units moves the scores as many times as far.
-        added = plan.terms.adjacency == "add_remove"
-        rate = estimate.epsilon / ((MOVES if added else 2 * MOVES) * plan.terms.group_size)
-        chosen = estimate.candidates[choose_exponential(np.array(scores, np.int64), rate, source)]
-        found[estimate] = chosen
+        wanted = wanted_beyond(estimate, plan.query, plan.main, caps)
+        noise = int(discrete_laplace(estimate.count_scale, 1, source)[0])
         if estimate.value is None:
+            units = _units(estimate, cells)
+            noisy = max(0, units + noise)
+            scores = np.array(scores_of(estimate, _beyond(estimate, cells), wanted, units, noisy), np.int64)
+            chosen = estimate.candidates[choose_exponential(scores, estimate.rate, source)]
             caps[estimate.what] = int(chosen)
+            found.append(Found(estimate=estimate, chosen=(chosen,), units=noisy))
+        else:
+            sides = _sides(estimate, cells)
+            noisy = max(0, sides.positive + sides.negative + noise)
+            scores = bound_scores(estimate, sides, wanted[0], noisy)
+            pair = pair_of(estimate, choose_exponential(scores, estimate.rate, source))
+            found.append(Found(estimate=estimate, chosen=pair, units=noisy))
     return found
 
 
 def _units(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> int:
-    """Return how many units have a number for this estimate."""
-    return int(cells[estimate.what if estimate.value is None else estimate.value.expression]["count"].sum())
+    """Return how many units have a number of groups or rows."""
+    return int(cells[estimate.what]["count"].sum())
 
 
 def _beyond(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> list[int]:
-    """Return how many units lie above each candidate, or below it for a lower bound."""
+    """Return how many units lie above each candidate for a cap."""
+    table = cells[estimate.what]
+    values, counts = table["value"].to_numpy(), table["count"].to_numpy()
+    return [int(counts[values > int(candidate)].sum()) for candidate in estimate.candidates]
+
+
+def _sides(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> Sides:
+    """Return how many units lie above and below each candidate for a bound, and above and below 0."""
     if estimate.value is None:
-        table = cells[estimate.what]
-        values, counts = table["value"].to_numpy(), table["count"].to_numpy()
-        return [int(counts[values > int(candidate)].sum()) for candidate in estimate.candidates]
-    table = cells[estimate.value.expression]
-    bins, counts = table["value"].to_numpy(), table["count"].to_numpy()
-    lows = np.array(_edges(estimate)[:-1])[bins] if len(bins) else np.zeros(0)
-    if estimate.what == "upper":
-        return [int(counts[lows > float(candidate)].sum()) for candidate in estimate.candidates]
-    return [int(counts[lows < float(candidate)].sum()) for candidate in estimate.candidates]
+        raise ValueError("this estimate is not about a value")
+    table, edges = cells[estimate.value.expression], _edges(estimate)
+    counts = np.bincount(table["value"].to_numpy(), table["count"].to_numpy(), minlength=len(edges) - 1)
+    # The bin that starts at a candidate holds the values that equal it. Counts are far below 2**53, so that floats hold
+    # them exactly.
+    below = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    exact = estimate.value.dtype.is_float()
+    places = [edges.index(float(one) if exact else int(one)) for one in estimate.candidates]
+    under = below[places]
+    above = below[-1] - below[np.array(places) + 1]
+    zero = estimate.candidates.index(0)  # type: ignore[arg-type]
+    return Sides(above=above, below=under, positive=int(above[zero]), negative=int(under[zero]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,7 @@ from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._plan.contribution import Bounds
+from dp_polars._plan.description import unreliable_texts
 from dp_polars._plan.plan import Plan, settled
 from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
@@ -22,6 +24,7 @@ from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
+from dp_polars.errors import DPWarning
 
 ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 """A function that returns the exact bounded aggregates of rows: `Engine.aggregate`, or a stand-in for it."""
@@ -38,7 +41,22 @@ def run_plan(
 ) -> Release:
     """Return the release of a planned query. `rows` has the columns that a bounded request names."""
     make = QueryRun(plan, rows, engine or engine_for(rows).aggregate)
-    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    if isinstance(release.plan, Plan):
+        warn_of_estimates(release.plan)
+    return release
+
+
+def warn_of_estimates(plan: Plan) -> None:
+    """Warn of caps and bounds that too few units were there for. Their answers may be wrong beyond their intervals."""
+    for name, why in unreliable_texts(plan):
+        advice = f"{name}=" if " " not in name else "bounds="
+        warnings.warn(
+            f"The {name} may be far from the data: {why}. They may cut off most of the data, and neither the answer "
+            f"nor its interval shows that. Give {advice} yourself, or spend more on this query.",
+            DPWarning,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True, repr=False)

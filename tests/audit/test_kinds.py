@@ -135,6 +135,7 @@ def test_a_choice_by_a_score_of_columns_with_the_names_of_the_engine_is_read_aga
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")  # estimates from a handful of units
 def test_bounds_that_are_estimated_are_read_again_and_again():
     found = dp.audit(
         lambda f: f.dp.sum("value", bounds="auto", max_rows_per_group=1, epsilon=1.0),

@@ -62,6 +62,7 @@ WAYS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")  # estimates from a handful of units
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["who", dp.ROW], ids=str)
 @pytest.mark.parametrize("way", WAYS)

@@ -94,6 +94,7 @@ def asked(kind, session, error=dp.EngineError):
     return caught.value
 
 
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")  # estimates from a handful of units
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, pl.exceptions.PanicException])
 @pytest.mark.parametrize("kind", QUESTIONS)
