@@ -95,7 +95,8 @@ def test_a_missing_or_unreadable_file_is_code_4(tmp_path, run):
     assert "There is no file nope.parquet" in problem("nope.parquet")
     assert "There is no file nope.csv" in problem(put(tmp_path, "visits.parquet"), "--public", "nope.csv")
     (tmp_path / "folder.parquet").mkdir()
-    assert "is not a file" in problem(tmp_path / "folder.parquet")
+    assert "has no files" in problem(tmp_path / "folder.parquet")
+    assert "No file matches" in problem(tmp_path / "none*.parquet")
     for name in ("visits.parquet", "visits.arrow", "visits.duckdb", "visits.db", "visits.xlsx"):
         (tmp_path / name).write_bytes(b"user_id,region\n1,\xff\xfe\n2,3,4,5\n" + SECRET.encode())
         err = problem(tmp_path / name)

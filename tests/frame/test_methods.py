@@ -333,8 +333,8 @@ def test_sql_takes_a_mapping_of_keys_too(session):
     con = dp.connect(None, session).register("visits", FRAME.drop("kind", "trip"))
     keys = pl.DataFrame({"month": [1, 1, 2, 2], "word": ["a", "b", "a", "b"]})
     for given in ("{'WORD': ['b', 'a'], 'm': [1, 2]}", "[(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b')]"):
-        said = f"SELECT month(day) AS m, word, dp_count(*, keys := {given}) AS n FROM visits GROUP BY ALL"  # noqa: S608
+        said = f"SELECT month(day) AS m, word, dp_count(*, keys := {given}) AS n FROM visits GROUP BY ALL"
         plan = con.preview(said, epsilon=0.1)
         assert plan.query.domain.rows() == keys.rows()
-    with pytest.raises(dp.DPError, match="every key: word, flag .*It has word"):
+    with pytest.raises(dp.DPError, match=r"every key: word, flag .*It has word"):
         con.preview("SELECT word, flag, dp_count(*, keys := {'word': ['a']}) FROM visits GROUP BY ALL", epsilon=0.1)
