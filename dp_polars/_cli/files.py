@@ -10,7 +10,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from typing import Any
 
@@ -20,7 +20,7 @@ from dp_polars._cli.exit_codes import FileProblem
 from dp_polars._engines.duckdb.rows import quoted
 from dp_polars._session.session import Session
 from dp_polars._sql.connection import GuardedConnection, connect
-from dp_polars._sql.files import ENDINGS, TEXT, ending_of, files_at, inferred_types, is_several
+from dp_polars._sql.files import ENDINGS, TEXT, ending_of, files_at, header_names, inferred_types, is_several
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
 DATABASES = (".duckdb", ".ddb", ".db")
@@ -39,7 +39,15 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
             con = connect(database, session)
             for path, name in tables.items():
                 if path not in databases:
-                    _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)
+                    _register(
+                        con,
+                        name,
+                        path,
+                        types.get(name),
+                        infer=options.infer_types,
+                        public=path in public,
+                        stand_in=getattr(options, "stand_in", None),
+                    )
             for path in public:
                 if path in databases:
                     raise InvalidParameterError(
@@ -147,11 +155,21 @@ def _check(path: str) -> None:
 
 
 def _register(
-    con: GuardedConnection, name: str, path: str, types: dict[str, str] | None, *, infer: bool, public: bool
+    con: GuardedConnection,
+    name: str,
+    path: str,
+    types: dict[str, str] | None,
+    *,
+    infer: bool,
+    public: bool,
+    stand_in: Callable[[str], str] | None,
 ) -> None:
+    """Register a file. If only a plan is tried, `stand_in` returns a type for a column of a text file."""
     try:
         if types is not None or not _is_text(path):
             con.register(name, path, types=types)
+        elif stand_in is not None and not public:
+            con.register(name, path, types={column: stand_in(column) for column in header_names(name, path)})
         elif public:  # public rows may decide the types on every run
             con.register(name, path, types=inferred_types(name, path))
         else:
