@@ -115,15 +115,21 @@ class PrivateFrame(
         Examples
         --------
         >>> import dp_polars as dp, polars as pl
-        >>> visits = pl.DataFrame({"user": [1, 2], "km": [1.5, None]})
-        >>> visits.dp.columns, visits.dp.schema
-        (['user', 'km'], Schema([('user', Int64), ('km', Float64)]))
+        >>> pl.DataFrame({"user": [1, 2], "km": [1.5, None]}).dp.with_columns(far=pl.col("km") > 2).columns
+        ['user', 'km', 'far']
         """
         return self._rows.schema.names()
 
     @property
     def schema(self) -> pl.Schema:
-        """The names and types of the columns, which are public."""
+        """The names and types of the columns, which are public.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pl.DataFrame({"user": [1, 2], "km": [1.5, None]}).dp.schema
+        Schema([('user', Int64), ('km', Float64)])
+        """
         return pl.Schema(self._rows.schema)
 
     # ------------------------------------------------------------------ transformations
