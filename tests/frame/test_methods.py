@@ -130,6 +130,9 @@ def test_the_unit_stays_as_it_is(session):
     for refused in (lambda: frame.cast({"user": pl.String}), lambda: frame.join(FRAME, "n").cast({"user": pl.Int8})):
         with pytest.raises(dp.InvalidParameterError):
             refused()
+    for step in (lambda f: f.cast(pl.String), lambda f: f.fill_null(0)):  # nobody pays yet, so the unit is unknown
+        with pytest.raises(dp.InvalidParameterError, match="a step of this private frame made it"):
+            step(dp.private(FRAME.select("user", "n"))).count(session=session, epsilon=0.1)
     nested = FRAME.select(pl.struct(user=pl.col("n")).alias("who"), "n")
     with pytest.raises(dp.InvalidParameterError, match="a step of this private frame made it"):
         dp.private(nested).unnest("who").count(session=session, epsilon=0.1)
@@ -296,10 +299,15 @@ def test_a_label_does_not_make_another_question(session):
     assert [one.label for one in session.releases] == ["one"]
 
 
-def test_responses_take_a_label_too():
+def test_responses_take_a_label_too_and_steps_that_drop_rows_are_told_from_others():
     session = dp.Session(epsilon=1.0, unit="user", adjacency="replace")
-    dp.private(FRAME, session).fill_null(True).randomized_response("flag", epsilon=0.5, label="votes")
+    frame = dp.private(FRAME, session)
+    all_rows = frame.fill_null(True).cast({"n": pl.Int64}).unnest("trip")
+    all_rows.randomized_response("flag", epsilon=0.5, label="votes")
     assert [one.label for one in session.releases] == ["votes"]
+    for fewer in (frame.drop_nulls("n"), frame.join(pl.DataFrame({"w": ["a"]}), left_on="word", right_on="w")):
+        with pytest.raises(dp.InvalidParameterError, match="how many units are left"):
+            fewer.randomized_response("flag", epsilon=0.1)
 
 
 def test_sql_takes_a_label_and_its_filters_are_in_the_default_one(session):
