@@ -139,6 +139,10 @@ class AggregateCall:
     def __class__(self) -> type:
         return pl.Expr
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.aggregate, self.columns, self.bounds, self.options, self.weight, self.name)
+        return AggregateCall, fields  # what pickle does by itself relies on __class__
+
     @property
     def _pyexpr(self) -> NoReturn:
         raise self._misplaced()

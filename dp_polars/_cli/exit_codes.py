@@ -67,8 +67,8 @@ _WHOSE_ROWS = (
     "--unit-of TABLE=COLUMN gives the unit of a table, and --public FILE_OR_TABLE says that its rows are public"
 )
 _TABLES = (
-    "tables are the files that come before the statement, each with the file's name without its extension; a folder, or a "
-    "pattern in quotes, is one table"
+    "tables are the files that come before the statement, each with the file's name without its extension; a folder, "
+    "or a pattern in quotes, is one table"
 )
 _BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100), or bounds := 'auto' to estimate them privately"
 

@@ -1,5 +1,7 @@
 """The methods that Polars users reach for mean what they mean in Polars, and say what to write where they can't."""
 
+import copy
+import pickle
 from datetime import date, datetime
 
 import polars as pl
@@ -243,6 +245,17 @@ def test_a_private_aggregate_without_dp_says_that_dp_is_missing(call):
         with pytest.raises(dp.InvalidParameterError, match=r"private aggregate.*df\.dp\.group_by") as refused:
             call(frame)
         assert refused.value.code == "not-private"
+
+
+def test_a_private_aggregate_can_be_copied_printed_and_inspected():
+    call = dp.quantile(pl.col("n") * 2, [0.1, 0.9], bounds=(0, 9), weight=2).alias("ends")
+    for again in (copy.copy(call), copy.deepcopy(call), pickle.loads(pickle.dumps(call))):
+        assert repr(again) == repr(call)
+        assert type(again) is type(call)
+        assert isinstance(again, dp.AggregateCall)
+    assert repr(dp.cov("n", "x", bounds=((0, 1), (0, 2)))) == "dp.cov('n', 'x', bounds=((0, 1), (0, 2)))"
+    assert not hasattr(call, "_repr_html_")
+    assert not hasattr(call, "no_such_name")
 
 
 @pytest.mark.parametrize(
