@@ -42,6 +42,8 @@ Code = Literal[
     "group-cap-missing",
     "row-cap-missing",
     "no-delta-for-keys",
+    "private-frame",
+    "not-private",
     # SQL statements and files
     "unknown-table",
     "table-function-not-allowed",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -126,17 +126,20 @@ class Limits(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AggregateCall:
     """An aggregate as a user wrote it: `dp.count()`, `dp.sum("amount", bounds=(0, 100))` and so on.
 
-    Nothing is checked until the call is used on a frame.
+    Nothing is checked until the call is used on a frame. If it is given to Polars, as in
+    `df.group_by("region").agg(dp.count())` without `.dp`, the error says what to write.
 
     Examples
     --------
     >>> import dp_polars as dp
     >>> dp.sum("amount", bounds=(0, 100), weight=2).kind
     'sum'
+    >>> dp.count().alias("n")
+    dp.count().alias('n')
     """
 
     aggregate: type[Aggregate]
@@ -144,11 +147,58 @@ class AggregateCall:
     bounds: tuple[Bounds, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: Number = 1
+    name: str | None = None
+    """The name of the answer, if `alias` gave it one."""
 
     @property
     def kind(self) -> str:
         """The name of the aggregate."""
         return self.aggregate.kind
+
+    def alias(self, name: str) -> AggregateCall:
+        """Return the same aggregate, whose answer has this name."""
+        return AggregateCall(self.aggregate, self.columns, self.bounds, self.options, self.weight, name)
+
+    def __repr__(self) -> str:
+        given = [*map(_written, self.columns)]
+        if any(pair is not None for pair in self.bounds):
+            given.append(f"bounds={self.bounds[0] if len(self.bounds) == 1 else self.bounds!r}")
+        given += [f"{name}={value!r}" for name, value in self.options.items() if value != self.aggregate.options[name]]
+        given += [] if self.weight == 1 else [f"weight={self.weight}"]
+        named = "" if self.name is None else f".alias({self.name!r})"
+        return f"dp.{self.kind}({', '.join(given)}){named}"
+
+    # Polars asks what it gets only one question: whether it is an instance of pl.Expr. A call says that it is, and
+    # answers with an error that helps when Polars, or this library's own parser, then reads its content.
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return pl.Expr
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.aggregate, self.columns, self.bounds, self.options, self.weight, self.name)
+        return AggregateCall, fields  # what pickle does by itself relies on __class__
+
+    @property
+    def _pyexpr(self) -> NoReturn:
+        raise self._misplaced()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(pl.Expr, name):
+            raise AttributeError(f"{self!r} has no attribute {name}.", name=name, obj=self)
+        raise self._misplaced()
+
+    def _misplaced(self) -> InvalidParameterError:
+        return InvalidParameterError(
+            f"{self!r} is a private aggregate: Polars can't compute it, and it is no part of an expression. On a plain "
+            f"frame, .dp is missing: write df.dp.group_by('region').agg(answer={self!r}, epsilon=0.1). To calculate "
+            "with an answer, release it first.",
+            code="not-private",
+        )
+
+
+def _written(column: ExpressionLike) -> str:
+    return repr(column) if isinstance(column, str) else str(column)
 
 
 REGISTRY: dict[str, type[Aggregate]] = {}

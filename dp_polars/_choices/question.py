@@ -28,6 +28,7 @@ from dp_polars._frame.options import (
     check_options,
     domain_of,
     fresh_of,
+    labelled,
     spend_of,
 )
 from dp_polars._frame.question import TableQuestion, View
@@ -116,7 +117,7 @@ def choice_question(
         groups=public,
     )
     query = _score_query(view, selection, (*groups, column), score, options, unfolded=unfolded)
-    plan = choice_plan(query, selection, view.terms)
+    plan = labelled(choice_plan(query, selection, view.terms), options)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan.columns)
     return ChoiceQuestion(plan, _public_rows(rows, selection, len(groups)), view.session, fresh_of(options))
 
@@ -249,7 +250,8 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     )
     key = Key(name=CANDIDATE, expression="", dtype=candidates.dtype, constant_per_unit=False)
     score = Sum(name="score", values=(value,))
-    plan = choice_plan(_score_query(view, selection, (*groups, key), score, options), selection, view.terms)
+    query = _score_query(view, selection, (*groups, key), score, options)
+    plan = labelled(choice_plan(query, selection, view.terms), options)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
     made = unit_columns(view, OWN)
     made |= {f"{OWN}key{i}": item.tree for i, item in enumerate(group_columns)}

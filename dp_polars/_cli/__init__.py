@@ -6,6 +6,7 @@ prints a traceback, which could quote rows.
 - `demo`, `sql`, `preview`, `budget`: one module per command, each with `read` (parse the arguments) and `run`.
 - `arguments`: the arguments that `sql` and `preview` share, and the session that pays.
 - `files`: files as tables of a guarded connection.
+- `missing`: all options that a statement still needs, in one message.
 - `output`: the formats of answers, and the elapsed time on a terminal.
 - `exit_codes`: exit codes, messages and hints.
 

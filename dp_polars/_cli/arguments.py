@@ -17,8 +17,11 @@ from dp_polars.errors import InvalidParameterError
 _FILES = """\
 Files are Parquet (.parquet, .pq), CSV (.csv, .tsv, also with .gz or .zst), Arrow (.arrow, .feather, .ipc) or DuckDB
 (.duckdb, .ddb, .db). A file becomes a table with the file's name, without the extension. A DuckDB file brings its own
-tables. All rows are private unless --public says otherwise. CSV and Arrow files are read into memory. The fact that a
-file has changed counts as public.
+tables. A folder, or a pattern in quotes ('visits/*.parquet'), becomes one table of all its files, named after the
+folder or after what the names of the files begin with. All rows are private unless --public says otherwise. CSV and
+Arrow files are read into memory. Which files there are, and the fact that a file has changed, count as public.
+
+The header of a CSV file decides whether its fields are separated by commas, semicolons, tabs or vertical bars.
 
 The lines of a private CSV file must not decide column types unnoticed. Give --type for the columns that are not text,
 or give --infer-types once. Inferred types are recorded in the --ledger as facts that you declare to be public. They
@@ -96,7 +99,7 @@ def read_statement(parser: argparse.ArgumentParser, words: Sequence[str]) -> arg
     """Return the parsed arguments, with `files` and `statement` in addition to the options."""
     options = parser.parse_intermixed_args(list(words))  # so that options may come between files and the statement
     *options.files, statement = options.words
-    if os.path.isfile(statement):
+    if os.path.exists(statement):
         parser.error(f'the statement is missing: add it after the files, as in dp-polars ... {statement} "SELECT ..."')
     if options.unit and options.each_row:
         parser.error("--unit and --each-row contradict each other: a person is either the value of a column or a row")

@@ -13,6 +13,7 @@ from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
 from dp_polars._display.text import escaped
 from dp_polars._session.session import Session
+from dp_polars._session.terms import Terms
 
 _EPILOG = f"""\
 examples:
@@ -60,9 +61,23 @@ def run(options: argparse.Namespace) -> None:
         session.close()
 
 
+def _terms(terms: Terms) -> dict[str, object]:
+    """Return the terms with numbers as numbers; None for what was not agreed."""
+    parts = {"conversion": terms.conversion_delta, "keys": terms.native_delta, "gaussians": terms.gaussian_delta}
+    agreed = {"epsilon": terms.epsilon, "delta": terms.delta, "rho": terms.rho}
+    return {
+        "measure": terms.measure,
+        **{name: None if amount is None else float(amount) for name, amount in agreed.items()},
+        "delta_split": {name: float(part or 0) for name, part in parts.items()} if terms.delta else None,
+        "unit": terms.described()["unit"],
+        "adjacency": terms.adjacency,
+        "group_size": terms.group_size,
+    }
+
+
 def _whole(session: Session, releases: pl.DataFrame) -> dict[str, object]:
     return {
-        "terms": {"measure": session.terms.measure, **session.terms.described()},
+        "terms": _terms(session.terms),
         "spent": asdict(session.spent),
         "remaining": asdict(session.remaining),
         "facts": [{**asdict(fact), "value": json.loads(fact.value)} for fact in session.facts],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn
 
 from dp_polars._display.text import escaped
@@ -37,17 +38,47 @@ class FileProblem(DPError):  # noqa: N818 - named after what happened
     code = "file-unusable"
 
 
+class OptionsMissing(DPError):  # noqa: N818 - named after what happened
+    """Several options are missing, or one whose message lists the columns.
+
+    Attributes
+    ----------
+    codes
+        The codes of the errors that ask for them.
+    columns
+        The columns of the private tables, if they are known.
+    """
+
+    code = "invalid-parameter"
+
+    def __init__(self, codes: Sequence[Code], columns: Sequence[str]) -> None:
+        super().__init__(f"Before this statement can run, add{' all of these' if len(codes) > 1 else ''}:")
+        self.codes, self.columns = codes, columns
+
+    def lines(self) -> list[str]:
+        """Return what to write for each missing option."""
+        texts = [HINTS[code] for code in self.codes]
+        named = ", ".join(self.columns[:20]) + (", ..." if len(self.columns) > 20 else "")
+        columns = f"; the columns are {named}" if self.columns else ""
+        return [text + columns * (code == "unit-missing") for code, text in zip(self.codes, texts, strict=True)]
+
+
 _WHOSE_ROWS = (
     "--unit-of TABLE=COLUMN gives the unit of a table, and --public FILE_OR_TABLE says that its rows are public"
 )
-_TABLES = "tables are the files that come before the statement, each with the file's name without its extension"
-_BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100)"
+_TABLES = (
+    "tables are the files that come before the statement, each with the file's name without its extension; a folder, "
+    "or a pattern in quotes, is one table"
+)
+_BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100), or bounds := 'auto' to estimate them privately"
 
 HINTS: dict[Code, str] = {
     "spend-missing": "--spend 0.1, --share 0.05 or --queries 20, or epsilon := 0.1 inside the private aggregate",
     "response-spend-missing": "--spend 1.0 or --share 0.1, or epsilon := 1.0 inside the call",
-    "group-cap-missing": "--max-groups 3, or max_groups := 3 and keys := ['a', 'b'] inside the private aggregate",
-    "row-cap-missing": "--max-rows-per-group 10, or max_rows_per_group := 10 inside the private aggregate",
+    "group-cap-missing": "--max-groups auto to estimate it privately, or --max-groups 3; or max_groups := 3 inside the "
+    "private aggregate",
+    "row-cap-missing": "--max-rows-per-group auto to estimate it privately, or --max-rows-per-group 10; or "
+    "max_rows_per_group := 10 inside the private aggregate",
     "column-types-missing": "--type TABLE.COLUMN=DOUBLE for every column that is not text, or --infer-types once with "
     "a --ledger; or --public FILE if its rows are public",
     "bounds-missing": _BOUNDS,
@@ -78,5 +109,7 @@ def exit_code_of(error: DPError) -> int:
 
 def message_of(error: DPError) -> str:
     """Return the message of an error, with a hint if there is one for its code."""
+    if isinstance(error, OptionsMissing):
+        return "\n  ".join([str(error), *map(escaped, error.lines())])
     hint = HINTS.get(error.code)
     return escaped(str(error)) + ("" if hint is None else f"\n  here: {hint}")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import os
-from collections.abc import Iterator
-from itertools import combinations
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations, product
 from typing import Any
 
 import duckdb
@@ -18,7 +20,7 @@ from dp_polars._cli.exit_codes import FileProblem
 from dp_polars._engines.duckdb.rows import quoted
 from dp_polars._session.session import Session
 from dp_polars._sql.connection import GuardedConnection, connect
-from dp_polars._sql.files import ENDINGS, TEXT, ending_of, inferred_types
+from dp_polars._sql.files import ENDINGS, TEXT, ending_of, files_at, header_names, inferred_types, is_several
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
 DATABASES = (".duckdb", ".ddb", ".db")
@@ -32,12 +34,20 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
         tables = _named(options, public)
         _refuse_links(tables, public)
         databases = [path for path in tables if _ending(path) in DATABASES]
-        types = _types(options, [name for path, name in tables.items() if ending_of(path) in TEXT])
+        types = _types(options, [name for path, name in tables.items() if _is_text(path)])
         with _database({path: tables[path] for path in databases}) as database:
             con = connect(database, session)
             for path, name in tables.items():
                 if path not in databases:
-                    _register(con, name, path, types.get(name), infer=options.infer_types, public=path in public)
+                    _register(
+                        con,
+                        name,
+                        path,
+                        types.get(name),
+                        infer=options.infer_types,
+                        public=path in public,
+                        stand_in=getattr(options, "stand_in", None),
+                    )
             for path in public:
                 if path in databases:
                     raise InvalidParameterError(
@@ -66,11 +76,14 @@ def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
 def _refuse_links(tables: dict[str, str], public: list[str]) -> None:
     """Refuse a private file that is given twice, because it could be public as well or have two units."""
     for one, other in combinations(tables, 2):
-        if os.path.samefile(one, other) and not (one in public and other in public and _ending(one) not in DATABASES):
-            raise InvalidParameterError(
-                f"{one} and {other} are the same file, by a link or another spelling. Give it once: it is either "
-                "public or private, and it has one unit."
-            )
+        if one in public and other in public and _ending(one) not in DATABASES:
+            continue
+        for mine, theirs in product(files_at(one), files_at(other)):
+            if os.path.samefile(mine, theirs):
+                raise InvalidParameterError(
+                    f"{mine} and {theirs} are the same file, by a link or another spelling. Give it once: it is either "
+                    "public or private, and it has one unit."
+                )
 
 
 def _types(options: argparse.Namespace, names: list[str]) -> dict[str, dict[str, str]]:
@@ -88,8 +101,26 @@ def _types(options: argparse.Namespace, names: list[str]) -> dict[str, dict[str,
 
 
 def stem_of(path: str) -> str:
-    """Return the name of the table for a file."""
-    return os.path.basename(path)[: -len(_ending(path) or "") or None]
+    """Return the name of the table for a file, a folder or a pattern.
+
+    >>> stem_of("data/visits.csv.gz"), stem_of("data/visits"), stem_of("data/visits_*.csv"), stem_of("visits/*.csv")
+    ('visits', 'visits', 'visits', 'visits')
+    """
+    folder, own = os.path.split(path.rstrip(os.sep))
+    if not is_several(path):
+        return own[: -len(_ending(path) or "") or None]
+    if glob.has_magic(path) and not os.path.isdir(path):
+        own = re.split(r"[*?\[]", own)[0].rstrip("_-. ")
+        while not own and folder:
+            folder, inner = os.path.split(folder)
+            own = "" if glob.has_magic(inner) else inner
+        if not own:
+            raise InvalidParameterError(f"Name the table that {path} stands for: --name visits={path}")
+    return own or os.path.basename(os.path.abspath(path))
+
+
+def _is_text(path: str) -> bool:
+    return ending_of(files_at(path)[0]) in TEXT
 
 
 def _ending(path: str) -> str | None:
@@ -98,10 +129,18 @@ def _ending(path: str) -> str | None:
 
 
 def _check(path: str) -> None:
+    if is_several(path):
+        try:
+            found = files_at(path)
+        except InvalidParameterError as problem:
+            raise FileProblem(str(problem)) from None
+        for one in found:
+            _check(one)
+        return
     if not os.path.exists(path):
         raise FileProblem(f"There is no file {path}.")
     if not os.path.isfile(path):
-        raise FileProblem(f"{path} is not a file. Give the files themselves.")
+        raise FileProblem(f"{path} is not a file.")
     if not os.access(path, os.R_OK):
         raise FileProblem(f"{path} can't be read: permission denied.")
     if _ending(path) is None:
@@ -116,11 +155,21 @@ def _check(path: str) -> None:
 
 
 def _register(
-    con: GuardedConnection, name: str, path: str, types: dict[str, str] | None, *, infer: bool, public: bool
+    con: GuardedConnection,
+    name: str,
+    path: str,
+    types: dict[str, str] | None,
+    *,
+    infer: bool,
+    public: bool,
+    stand_in: Callable[[str], str] | None,
 ) -> None:
+    """Register a file. If only a plan is tried, `stand_in` returns a type for a column of a text file."""
     try:
-        if types is not None or ending_of(path) not in TEXT:
+        if types is not None or not _is_text(path):
             con.register(name, path, types=types)
+        elif stand_in is not None and not public:
+            con.register(name, path, types={column: stand_in(column) for column in header_names(name, path)})
         elif public:  # public rows may decide the types on every run
             con.register(name, path, types=inferred_types(name, path))
         else:

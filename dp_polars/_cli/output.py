@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fnmatch
 import io
 import json
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Literal
 
 import polars as pl
 
 from dp_polars._cli.exit_codes import FileProblem
 from dp_polars._display.text import escaped, escaped_frame
+from dp_polars._sql.files import is_several
 
 Format = Literal["table", "csv", "json", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "csv", "json", "jsonl", "parquet")
+
+_FORMAT_OF: dict[str, Format] = {
+    "": "table", ".txt": "table", ".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".parquet": "parquet", ".pq": "parquet",
+}  # fmt: skip
+"""The format of a file by the extension of its name."""
 
 _MOST_ROWS = 200
 _WIDE = 10_000  # characters, where there is no window to fit
@@ -47,17 +57,31 @@ def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace, u
     """Choose the format, and check that the answer can be written before it is paid for."""
     path = options.output
     if options.format is None:
-        ending = os.path.splitext(path or "")[1].lower().lstrip(".").replace("ndjson", "jsonl")
-        options.format = ending if ending in FORMATS else "table"
+        ending = os.path.splitext(path or "")[1].lower()
+        options.format = _FORMAT_OF.get(ending)
+        if options.format is None:
+            parser.error(
+                f"--output {path}: no format is known for the extension {ending}. Use one of "
+                f"{', '.join(one for one in _FORMAT_OF if one)}, or give --format"
+            )
     if path is None:
         if options.format == "parquet" and sys.stdout.isatty():
             parser.error("Parquet is binary: give --output FILE, or redirect stdout to a file")
         return
     if any(_same(path, one) for one in used):
         parser.error(f"--output {path} would overwrite a file that the command reads")
+    if any(_would_be_read(path, one) for one in used):
+        parser.error(f"--output {path} would become a part of the table that the command reads: write it elsewhere")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise FileProblem(f"{path} can't be written. Nothing was run or charged.")
+
+
+def _would_be_read(path: str, used: str) -> bool:
+    """Return whether a new file would belong to a folder or a pattern that is read."""
+    if os.path.isdir(used):
+        return os.path.realpath(os.path.dirname(os.path.abspath(path))) == os.path.realpath(used)
+    return is_several(used) and fnmatch.fnmatch(os.path.abspath(path), os.path.abspath(used))
 
 
 def _same(path: str, other: str) -> bool:
@@ -113,8 +137,27 @@ def encoded(frame: pl.DataFrame, form: Format, width: int) -> bytes:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return JSON in which control characters are written as JSON's own escapes."""
-    text = json.dumps(_finite(value), default=_plain, ensure_ascii=False, allow_nan=False, indent=indent)
-    return escaped(text, keep="\n", form="json")
+    return escaped(_json(value, indent, ""), keep="\n", form="json")
+
+
+def _json(value: Any, indent: int | None, margin: str) -> str:
+    """Return a value as JSON. Decimals keep all their digits, which the standard library can't write as a number."""
+    inner = margin if indent is None else margin + " " * indent
+    match value:
+        case dict():
+            parts = [f"{_json(str(name), None, '')}: {_json(own, indent, inner)}" for name, own in value.items()]
+            return _bracketed("{}", parts, indent, inner, margin)
+        case list() | tuple():
+            return _bracketed("[]", [_json(own, indent, inner) for own in value], indent, inner, margin)
+        case float() | Decimal():
+            return "null" if not math.isfinite(value) else repr(value) if isinstance(value, float) else f"{value:f}"
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _bracketed(signs: str, parts: list[str], indent: int | None, inner: str, margin: str) -> str:
+    if indent is None or not parts:
+        return f"{signs[0]}{', '.join(parts)}{signs[1]}"
+    return f"{signs[0]}\n{inner}" + f",\n{inner}".join(parts) + f"\n{margin}{signs[1]}"
 
 
 def _table(frame: pl.DataFrame, width: int) -> str:
@@ -158,21 +201,12 @@ def table_width() -> int:
     return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDE if sys.stdout.isatty() else _WIDE
 
 
-def _finite(value: Any) -> Any:
-    """Return a value with None in place of numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
-    if isinstance(value, dict):
-        return {name: _finite(own) for name, own in value.items()}
-    return [_finite(own) for own in value] if isinstance(value, list) else value
-
-
 def _json_or_null(value: Any) -> str | None:
     return None if value is None else json_text(value)
 
 
 def _plain(value: Any) -> Any:
-    """Return dates, decimals and the like in a form that JSON has."""
+    """Return dates, bytes and the like in a form that JSON has."""
     if hasattr(value, "isoformat"):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)

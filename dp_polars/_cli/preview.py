@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
 from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
+from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import elapsed
 from dp_polars._cli.sql import left_of, print_types
 from dp_polars._display.text import escaped
@@ -37,9 +39,10 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Print the plan, or the plans if the statement has several private aggregates."""
     arguments = SessionArguments(options)
-    session = arguments.rehearsal()
-    before = session.facts
-    with elapsed("planning"), open_tables(options, session) as con:
+    with naming_all_missing(options), elapsed("planning"), contextlib.ExitStack() as opened:
+        session = arguments.rehearsal()
+        before = session.facts
+        con = opened.enter_context(open_tables(options, session))
         print_types([fact for fact in session.facts if fact not in before], arguments.recorded_in())
         plan = con.preview(options.statement, **spend_of(options))
         cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)

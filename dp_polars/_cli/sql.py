@@ -11,6 +11,7 @@ from dp_polars._choices.plan import ChoicePlan
 from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
+from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import add_output, check_output, elapsed, write
 from dp_polars._display.text import escaped
 from dp_polars._plan.plan import Plan
@@ -53,7 +54,7 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Run the statement, write the answer and print what it cost."""
     arguments, spend = SessionArguments(options), spend_of(options)
-    with elapsed("running"), contextlib.ExitStack() as opened:
+    with naming_all_missing(options), elapsed("running"), contextlib.ExitStack() as opened:
         session = arguments.rehearsal()
         before = session.facts
         con = opened.enter_context(open_tables(options, session))

@@ -7,6 +7,7 @@
 - `from_polars`: the parser of Polars expressions (the parser of SQL is `_sql.expressions`);
 - `check`: checks user expressions and runs them on hostile values before any private row is read;
 - `hostile`: made-up values on which functions usually fail;
+- `readable`: expressions as people write them, for labels and plans;
 - `messages`: why an expression is refused;
 - `panics`: panics of Polars as errors of this library.
 

@@ -197,7 +197,9 @@ def _column(name: str, scope: _Scope) -> Expression:
     if dtype is None:
         names = scope.schema.names()
         close = difflib.get_close_matches(name, names, n=3)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"It has {', '.join(names[:10]) or 'no columns'}."
+        more = ", ..." if len(names) > 20 else ""
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        hint += f"It has {', '.join(names[:20]) or 'no columns'}{more}."
         raise InvalidParameterError(
             f"The {scope.what} expression reads {name}, but the frame has no column {name}. {hint}",
             code="unknown-column",

@@ -4,6 +4,7 @@
 - `preview`: `Preview`, with the same methods, which return plans.
 - `dashboard`: `dp.Dashboard`, questions that are planned as a whole.
 - `methods`: the aggregates as methods. The other methods come from `_choices`, `_streams`, `_many` and `_local`.
+- `misplaced`: what to write instead of an aggregate of Polars.
 - `question`: what a question is: its view of a frame, its plan, its answer.
 - `aggregate_question`: from the arguments of aggregates to a planned question.
 - `options`: the options of all methods, and how they become a spend, caps and public keys.

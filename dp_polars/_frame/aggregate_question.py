@@ -14,7 +14,7 @@ from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, spend_of
+from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, labelled, spend_of
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.plan import Plan, plan_of
@@ -84,7 +84,7 @@ def question_of(
         rollup=flag_of(options.get("rollup", False), "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
-    plan = _planned(query, view.terms, options.get("if_rows"))
+    plan = labelled(_planned(query, view.terms, options.get("if_rows")), options)
     rows = engine_rows(view, key_columns, expressions, plan.columns)
     return AggregateQuestion(plan, rows, session, fresh_of(options))
 

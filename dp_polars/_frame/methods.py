@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, Unpack
+
+import polars as pl
 
 from dp_polars import _aggregates as aggregates
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.aggregate_question import question_of
+from dp_polars._frame.misplaced import instead_of
 from dp_polars._frame.options import By, ExpressionLike, Options
 from dp_polars._frame.question import FrameMethods
 from dp_polars._numbers import Number
@@ -341,8 +344,15 @@ class Questions(FrameMethods, Generic[Answer]):
         """
         return self._ask(aggregates.linear_regression(x, y, bounds=bounds), by, options)
 
-    def group_by(self, *keys: ExpressionLike) -> Grouped[Answer]:
+    def group_by(self, *keys: ExpressionLike | Iterable[ExpressionLike], **named: ExpressionLike) -> Grouped[Answer]:
         """Group the frame, for several aggregates at once: `group_by("region").agg(n=dp.count(), ...)`.
+
+        Parameters
+        ----------
+        *keys
+            Names or row-wise expressions, or lists of them.
+        **named
+            Row-wise expressions with the names of their keys. The keys of an answer are always sorted.
 
         Examples
         --------
@@ -351,7 +361,16 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.group_by("km").agg(n=dp.count(), keys=[2, 3, 4], epsilon=0.5).columns
         ['km', 'n']
         """
-        return Grouped(self, list(keys))
+        listed: list[ExpressionLike] = []
+        for given in keys:
+            listed += [given] if isinstance(given, str | pl.Expr) or not isinstance(given, Iterable) else list(given)
+        for name, given in named.items():
+            if not isinstance(given, str | pl.Expr):
+                raise InvalidParameterError(
+                    f"group_by takes keys: names of columns or row-wise expressions. {name}= is neither."
+                )
+            listed.append((pl.col(given) if isinstance(given, str) else given).alias(name))
+        return Grouped(self, listed)
 
 
 class Grouped(Generic[Answer]):
@@ -360,13 +379,26 @@ class Grouped(Generic[Answer]):
     def __init__(self, questions: Questions[Answer], keys: list[ExpressionLike]) -> None:
         self._questions, self._keys = questions, keys
 
-    def agg(self, *asked: AggregateCall, **words: Any) -> Answer:
+    def len(self, name: str | None = None, **options: Unpack[Options]) -> Answer:
+        """Count the rows of each group. The column of the counts is named `len`, or as you say.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.group_by("km").len(keys=[2, 3, 4], epsilon=0.5).columns
+        ['km', 'len']
+        """
+        return self._questions._ask({name or "len": aggregates.count()}, self._keys or None, options)
+
+    def agg(self, *asked: AggregateCall | Iterable[AggregateCall], **words: Any) -> Answer:
         """Answer several aggregates in one pass over the data, with one charge.
 
         Parameters
         ----------
         *asked
-            Aggregates whose answers are named after their column: `dp.count()`, `dp.sum("value", bounds=(0, 100))`.
+            Aggregates, or lists of them, whose answers are named after their column or by `alias`: `dp.count()`,
+            `dp.sum("value", bounds=(0, 100)).alias("total")`.
         **words
             Aggregates with the names of their answers, and options: see `dp.Options`. The spend is split in proportion
             to the `weight=` of each aggregate, which is 1 by default. What two of them need is paid for once.
@@ -383,15 +415,17 @@ class Grouped(Generic[Answer]):
         ['region', 'n', 'typical']
         """
         named: dict[str | None, AggregateCall] = {}
-        for one in asked:
+        for one in _flat(asked):
             if not isinstance(one, AggregateCall):
-                raise InvalidParameterError("agg takes dp.count(), dp.sum(...) and so on, with or without a name.")
-            name = one.aggregate.default_name(tuple(map(_column_name, one.columns)))
+                raise instead_of(one)
+            name = one.name or one.aggregate.default_name(tuple(map(_column_name, one.columns)))
             if name in named:
                 raise InvalidParameterError(f"Two aggregates would be named {name}. Name them: agg(a=..., b=...).")
             named[name] = one
         options = {name: word for name, word in words.items() if not isinstance(word, AggregateCall)}
         for name, word in words.items():
+            if isinstance(word, pl.Expr) and not isinstance(word, AggregateCall):
+                raise instead_of(word, name)
             if isinstance(word, AggregateCall):
                 if name in named:
                     raise InvalidParameterError(f"Two aggregates would be named {name}. Rename one of them.")
@@ -399,6 +433,11 @@ class Grouped(Generic[Answer]):
         if not named:
             raise InvalidParameterError("agg needs an aggregate: agg(n=dp.count(), epsilon=0.5).")
         return self._questions._ask(named, self._keys or None, options)  # type: ignore[arg-type]
+
+
+def _flat(asked: Sequence[Any]) -> list[Any]:
+    """Return aggregates that were given one by one or in lists."""
+    return [one for given in asked for one in (given if isinstance(given, list | tuple | Iterator) else [given])]
 
 
 def _column_name(column: ExpressionLike) -> str:

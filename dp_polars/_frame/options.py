@@ -5,20 +5,26 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import polars as pl
 
 from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, flag_of, positive, probability_of
+from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
-from dp_polars._session.session import Session
+from dp_polars._session.session import Session, check_text
 from dp_polars.errors import InvalidParameterError
 
 ExpressionLike = pl.Expr | str
 By = ExpressionLike | Sequence[ExpressionLike] | None
 
+PublicKeys = Sequence[Any] | pl.Series | pl.DataFrame | pl.LazyFrame | Mapping[str, Sequence[Any] | pl.Series]
+
 MAX_DOMAIN = 10_000_000
+MOST_LABEL = 200
+"""The most characters of a label."""
 
 
 class Options(TypedDict, total=False):
@@ -35,7 +41,8 @@ class Options(TypedDict, total=False):
     mechanism
         "laplace" or "gaussian". The default is the one with less noise, or the cheaper one if they are nearly equal.
     keys
-        The public keys: a list for one key, a frame with the names of the keys for several.
+        The public keys: a list for one key; for several, a frame with a column for each, or a mapping with the values
+        of each, `{"month": [1, 2], "carrier": ["AA", "UA"]}`, which stands for all combinations.
     max_groups, max_rows_per_group
         The most groups that one unit counts in, and the most rows that it adds to one group. "auto" has them estimated
         privately from a part of the spend.
@@ -54,6 +61,9 @@ class Options(TypedDict, total=False):
         For several public keys: adds the totals over the last key, the last two keys, and so on. All totals agree.
     fresh
         Pays for new noise even if the same release is stored.
+    label
+        The name of this release in the ledger, at most 200 characters. The default says what was asked. It is public,
+        and it doesn't make the same question another one.
     session
         The session that pays, if it is not the current one.
 
@@ -73,7 +83,7 @@ class Options(TypedDict, total=False):
     within: Number | None
     delta: Number | None
     mechanism: MechanismChoice | None
-    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    keys: PublicKeys | None
     max_groups: Cap | None
     max_rows_per_group: Cap | None
     min_units: int
@@ -82,6 +92,7 @@ class Options(TypedDict, total=False):
     nonnegative: bool
     rollup: bool
     fresh: bool
+    label: str | None
     session: Session | None
 
 
@@ -94,6 +105,9 @@ class OpeningOptions(TypedDict, total=False):
         The spend, in one of these ways: an epsilon, a share of the session's budget, or a rho.
     max_rows_per_group
         The most rows that one unit counts with.
+    label
+        The name of this release in the ledger, at most 200 characters. The default says what was asked. It is public,
+        and it doesn't make the same question another one.
     session
         The session that pays, if it is not the current one.
 
@@ -110,6 +124,7 @@ class OpeningOptions(TypedDict, total=False):
     share: Number | None
     rho: Number | None
     max_rows_per_group: int | None
+    label: str | None
     session: Session | None
 
 
@@ -124,13 +139,16 @@ class ChoiceOptions(TypedDict, total=False):
         The delta for discovering candidates or the keys of `by`. By default it is as large a share of the session's
         delta as the spend is of the budget.
     keys
-        The public keys of `by`: a list for one key, a frame with the names of the keys for several.
+        The public keys of `by`: a list for one key, a frame or a mapping for several, as in `dp.Options`.
     max_groups
         The most groups of `by` that one unit counts in.
     max_rows_per_group
         The most rows that one unit adds to the score of a candidate.
     fresh
         Pays for a new choice even if the same release is stored.
+    label
+        The name of this release in the ledger, at most 200 characters. The default says what was asked. It is public,
+        and it doesn't make the same question another one.
     session
         The session that pays, if it is not the current one.
 
@@ -147,10 +165,11 @@ class ChoiceOptions(TypedDict, total=False):
     share: Number | None
     rho: Number | None
     delta: Number | None
-    keys: Sequence[Any] | pl.Series | pl.DataFrame | None
+    keys: PublicKeys | None
     max_groups: int | None
     max_rows_per_group: int | None
     fresh: bool
+    label: str | None
     session: Session | None
 
 
@@ -165,6 +184,9 @@ class ResponseOptions(TypedDict, total=False):
         Instead of epsilon: the whole price, as a share of the session's budget or as a rho.
     fresh
         Pays for new responses even if the same release is stored.
+    label
+        The name of this release in the ledger, at most 200 characters. The default says what was asked. It is public,
+        and it doesn't make the same question another one.
     session
         The session that pays, if not the current one.
 
@@ -181,10 +203,27 @@ class ResponseOptions(TypedDict, total=False):
     share: Number | None
     rho: Number | None
     fresh: bool
+    label: str | None
     session: Session | None
 
 
+AnyPlan = TypeVar("AnyPlan", bound=BasePlan)
 AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions
+
+
+class RowsStayPrivate:
+    """The base of private frames and their previews, by which arguments that must be public are checked."""
+
+
+def refuse_private(given: Any, what: str) -> None:
+    """Refuse a private frame where a public one is needed."""
+    if isinstance(given, RowsStayPrivate):
+        raise InvalidParameterError(
+            f"{what} takes public rows, but this frame is private: its rows would show in the answer without noise. "
+            "Pass a frame of public values, or release what you need first, for example with df.dp.count(...). A frame "
+            "that is public goes in as it is, without .dp.",
+            code="private-frame",
+        )
 
 
 def check_options(options: AnyOptions, aggregate: str, kind: type = Options, also: Sequence[str] = ()) -> None:
@@ -242,6 +281,17 @@ def spend_of(
         delta=None if delta is None else delta_of(delta),
         mechanism=mechanism,
     )
+
+
+def labelled(plan: AnyPlan, options: Mapping[str, Any]) -> AnyPlan:
+    """Return a plan with the label that the user gave the question, if there is one."""
+    label = options.get("label")
+    if label is None:
+        return plan
+    check_text(label, "label")
+    if len(label) > MOST_LABEL:
+        raise InvalidParameterError(f"label= has {len(label):,} characters; the ledger keeps at most {MOST_LABEL}.")
+    return replace(plan, given_label=label)
 
 
 def fresh_of(options: Mapping[str, Any]) -> bool:
@@ -316,6 +366,23 @@ def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
     return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
 
 
+def _product(given: Mapping[Any, Any], keys: tuple[Key, ...]) -> pl.DataFrame:
+    """Return all combinations of the values that a mapping lists for each key."""
+    names = [key.name for key in keys]
+    if set(given) != set(names):
+        raise InvalidParameterError(
+            f"keys= must list the values of each key, {', '.join(names)}, but it has "
+            f"{', '.join(map(str, given)) or 'none'}."
+        )
+    columns = [given_domain(given[key.name], (key,), f"keys[{key.name!r}]") for key in keys]
+    if math.prod(column.height for column in columns) > MAX_DOMAIN:
+        raise InvalidParameterError(f"keys= has more than {MAX_DOMAIN:,} combinations; pass a frame of those you want.")
+    frame = columns[0]
+    for column in columns[1:]:
+        frame = frame.join(column, how="cross")
+    return frame
+
+
 def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.DataFrame:
     """Return listed public values, checked, cast to the types of the keys and sorted.
 
@@ -323,14 +390,23 @@ def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.Da
     """
     names = [key.name for key in keys]
     types = {key.name: key.dtype for key in keys}
-    if isinstance(given, pl.DataFrame):
+    refuse_private(given, f"{what}=")
+    if isinstance(given, pl.LazyFrame):
+        given = given.collect()  # listed keys are public
+    if isinstance(given, Mapping) and what == "keys":
+        frame = _product(given, keys)
+    elif isinstance(given, pl.DataFrame):
         if sorted(given.columns) != sorted(names):
-            raise InvalidParameterError(f"{what}= must have exactly the columns {', '.join(names)}.")
+            raise InvalidParameterError(
+                f"{what}= must have exactly the columns {', '.join(names)}, but the frame has "
+                f"{', '.join(given.columns) or 'none'}."
+            )
         frame = given.select(names)
     elif len(keys) > 1:
+        example = ", ".join(f"{name!r}: [...]" for name in names)
         raise InvalidParameterError(
-            f"keys= for several keys is a frame with the columns {', '.join(names)} and a row for each combination, "
-            "for example a cross join of the values of each."
+            f"keys= for several keys is a mapping with the values of each, keys={{{example}}}, which stands for all "
+            f"combinations, or a frame with the columns {', '.join(names)} and a row for each combination."
         )
     elif isinstance(given, pl.Series):
         frame = pl.DataFrame({names[0]: given})

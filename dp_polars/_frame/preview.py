@@ -9,7 +9,7 @@ from dp_polars._choices.plan import ChoicePlan
 from dp_polars._display.completion import PublicNames
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
-from dp_polars._frame.options import AnyOptions
+from dp_polars._frame.options import AnyOptions, RowsStayPrivate
 from dp_polars._frame.question import Question, View
 from dp_polars._local.methods import Responses
 from dp_polars._local.plan import ResponsePlan
@@ -29,6 +29,7 @@ class Preview(
     ManyQueries[OnlinePlan, SynthesisPlan],
     Responses[ResponsePlan],
     PublicNames,
+    RowsStayPrivate,
 ):
     """The methods of a private frame. Each returns the plan of its question; nothing is read and nothing is spent.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from datetime import date, datetime, time, timedelta
+from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 import polars as pl
 
@@ -15,11 +16,11 @@ from dp_polars._display.text import escaped
 from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.rows import PrivateRows, check_names
-from dp_polars._expressions import Column, apply
+from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
-from dp_polars._frame.options import AnyOptions, ExpressionLike
+from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
 from dp_polars._frame.question import Origin, Question, View
 from dp_polars._local.methods import Responses
@@ -35,6 +36,12 @@ from dp_polars._streams.stream import Stream, Streams
 from dp_polars.errors import InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
+DTypeLike = pl.DataType | type[Any]
+Columns = str | pl.Expr | Iterable[str | pl.Expr]
+"""Columns by name or by selector."""
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 Frame = TypeVar("Frame", bound=pl.DataFrame | pl.LazyFrame)
@@ -47,6 +54,7 @@ class PrivateFrame(
     ManyQueries[OnlineQueries, Synthesis],
     Responses[Frame],
     PublicNames,
+    RowsStayPrivate,
     Generic[Frame],
 ):
     """A frame whose rows stay private: it can be transformed and asked questions, but not seen.
@@ -97,6 +105,32 @@ class PrivateFrame(
         self._steps: tuple[str, ...] = ()
         self._made: frozenset[str] = frozenset()
         self._unchecked = False
+
+    # ------------------------------------------------------------------ what is public about the rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, which are public.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pl.DataFrame({"user": [1, 2], "km": [1.5, None]}).dp.with_columns(far=pl.col("km") > 2).columns
+        ['user', 'km', 'far']
+        """
+        return self._rows.schema.names()
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The names and types of the columns, which are public.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> pl.DataFrame({"user": [1, 2], "km": [1.5, None]}).dp.schema
+        Schema([('user', Int64), ('km', Float64)])
+        """
+        return pl.Schema(self._rows.schema)
 
     # ------------------------------------------------------------------ transformations
 
@@ -171,17 +205,215 @@ class PrivateFrame(
         return self._after(rows, "rename", mapping, made=[*mapping, *mapping.values()])
 
     @no_panics
-    def join(
-        self, public: pl.DataFrame, on: str | Sequence[str], *, how: JoinHow = "inner", suffix: str = "_right"
+    def drop_nulls(self, subset: Columns | None = None) -> PrivateFrame[Frame]:
+        """Drop the rows that have a null in one of these columns, or in any column. It is a filter.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, None] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(visits.drop_nulls("km").count(epsilon=0.5).item(), -3)
+        5000
+        """
+        names = self.columns if subset is None else self._selected(subset)
+        return self.filter(*(pl.col(name).is_not_null() for name in names)) if names else self
+
+    @no_panics
+    def fill_null(
+        self,
+        value: Any = None,
+        strategy: Literal["zero", "one"] | None = None,
+        *,
+        matches_supertype: bool = True,
     ) -> PrivateFrame[Frame]:
-        """Join a public frame by equal keys. Its keys must be unique, so that no private row is multiplied."""
+        """Replace nulls by a value, in the columns whose type it fits. The unit column stays as it is.
+
+        Parameters
+        ----------
+        value
+            A public constant, or a row-wise expression, which then fills every column. As in Polars, a number fills
+            all columns of numbers, a text all columns of texts and categories, a date all dates, and so on.
+        strategy
+            "zero" or "one", instead of a value. The other strategies of Polars read other rows, so they are refused.
+        matches_supertype
+            Whether a number fills columns of all numeric types, and not only Int64 or Float64.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, None] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(visits.fill_null(4).sum("km", bounds=(0, 10), epsilon=0.5).item(), -4)
+        30000
+        """
+        if (value is None) == (strategy is None):
+            raise InvalidParameterError("fill_null takes a value or a strategy: fill_null(0).")
+        if strategy is not None:
+            if strategy not in ("zero", "one"):
+                raise InvalidParameterError(
+                    f"fill_null(strategy={strategy!r}) fills a row from other rows, so one person's rows would change "
+                    "another's. Give a public value: fill_null(0)."
+                )
+            value = int(strategy == "one")
+        kinds = _filled_types(value, matches_supertype=flag_of(matches_supertype, "matches_supertype"))
+        units, filled = self._unit_columns(), pl.lit(value) if isinstance(value, str) else value
+        names = [
+            name
+            for name, dtype in self._rows.schema.items()
+            if name not in units and (kinds is None or any(dtype == kind for kind in kinds))
+        ]
+        return self.with_columns(*(pl.col(name).fill_null(filled) for name in names)) if names else self
+
+    @no_panics
+    def cast(self, dtypes: Mapping[Any, DTypeLike] | DTypeLike, *, strict: bool = True) -> PrivateFrame[Frame]:
+        """Convert columns to other types. A value that the new type can't hold becomes null.
+
+        Parameters
+        ----------
+        dtypes
+            A mapping from columns (names, selectors or types) to types, or one type for all columns but the unit.
+        strict
+            Makes no difference here, since whether a query fails must not depend on a private value.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": ["2", "4", "?"] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(visits.cast({"km": pl.Int64}).sum("km", bounds=(0, 10), epsilon=0.5).item(), -4)
+        30000
+        """
+        flag_of(strict, "strict")
+        units = self._unit_columns()
+        if not isinstance(dtypes, Mapping):
+            targets = {name: dtypes for name in self.columns if name not in units}
+        else:
+            targets = {name: kind for given, kind in dtypes.items() for name in self._selected(given)}
+        try:
+            casts = {name: pl.col(name).cast(kind) for name, kind in targets.items()}
+        except (TypeError, pl.exceptions.PolarsError):
+            raise InvalidParameterError("cast takes types of Polars or Python: cast({'km': pl.Int64}).") from None
+        checked = self._checked_columns([], casts, "cast")
+        changed = [name for name, item in checked.items() if item.tree != self._plain(name)]
+        return self.with_columns(*(casts[name] for name in changed)) if changed else self
+
+    @no_panics
+    def unnest(
+        self, columns: Columns | None = None, *more_columns: Any, separator: str | None = None
+    ) -> PrivateFrame[Frame]:
+        """Put the fields of struct columns in their place, as columns of their own.
+
+        Parameters
+        ----------
+        columns, *more_columns
+            Struct columns: names or selectors. By default, all struct columns.
+        separator
+            If given, a field is named after its column and itself, with this text in between.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 2], "trip": [{"km": 3, "by": "car"}, None], "day": [1, 1]})
+        >>> visits.dp.unnest("trip").columns, visits.dp.unnest("trip", separator="_").columns
+        (['user', 'km', 'by', 'day'], ['user', 'trip_km', 'trip_by', 'day'])
+        """
+        schema = self._rows.schema
+        given = [] if columns is None else [columns, *more_columns]
+        names = [name for one in given for name in self._selected(one)]
+        if columns is None:
+            names = [name for name, dtype in schema.items() if isinstance(dtype, pl.Struct)]
+        plain = [name for name in names if not isinstance(schema[name], pl.Struct)]
+        if plain:
+            raise InvalidParameterError(f"unnest takes struct columns, and {plain[0]} has the type {schema[plain[0]]}.")
+        self._keep_unit(set(names), "replace")
+        made: list[tuple[str, Expression]] = []
+        for name, dtype in schema.items():
+            whole, prefix = Column(name, dtype), "" if separator is None else f"{name}{separator}"
+            if isinstance(dtype, pl.Struct) and name in names:
+                fields = [field.name for field in dtype.fields]
+                made += [(f"{prefix}{field}", apply("struct_field", whole, name=field)) for field in fields]
+            else:
+                made.append((name, whole))
+        twice = sorted({name for name, _ in made if sum(name == other for other, _ in made) > 1})
+        if twice:
+            raise InvalidParameterError(
+                f"unnest would give two columns the name {twice[0]}. Say separator='_', or rename one of them first."
+            )
+        self._keep_unit({name for name, one in made if not isinstance(one, Column)}, "replace")
+        rows = self._rows.make(dict(made), keep=False)
+        check_names(rows.schema)
+        new = [name for name, one in made if not isinstance(one, Column)]
+        return self._after(rows, "select", {name: canonical(one) for name, one in made}, made=new)
+
+    def pipe(
+        self,
+        function: Callable[Concatenate[PrivateFrame[Frame], Given], Result],
+        *args: Given.args,
+        **kwargs: Given.kwargs,
+    ) -> Result:
+        """Call a function with this frame as its first argument, so that your own steps can be chained.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> def far(trips, least):
+        ...     return trips.filter(pl.col("km") >= least)
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> round(trips.pipe(far, 3).count(epsilon=0.5).item(), -3)
+        5000
+        """
+        return function(self, *args, **kwargs)
+
+    @no_panics
+    def join(
+        self,
+        public: pl.DataFrame | pl.LazyFrame,
+        on: str | Sequence[str] | None = None,
+        how: JoinHow = "inner",
+        *,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        suffix: str = "_right",
+    ) -> PrivateFrame[Frame]:
+        """Join a public frame by equal keys. Its keys must be unique, so that no private row is multiplied.
+
+        Parameters
+        ----------
+        public
+            The public frame. A LazyFrame is collected once, at this call.
+        on
+            The names of the keys, if they are the same in both frames.
+        how
+            "inner" and "semi" drop rows without a match, "anti" drops rows with a match, and "left" keeps all rows.
+        left_on, right_on
+            The names of the keys in the private and in the public frame, instead of `on`. The result has those of the
+            private frame, as in Polars.
+        suffix
+            Is added to the name of a public column that the private frame has too.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 2], "city": ["a", "b"]})
+        >>> places = pl.LazyFrame({"name": ["a", "b"], "land": ["x", "y"]})
+        >>> visits.dp.join(places, left_on="city", right_on="name").columns
+        ['user', 'city', 'land']
+        """
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
-        names = [on] if isinstance(on, str) else list(on)
-        self._known(names)
-        if not isinstance(public, pl.DataFrame) or not set(names) <= set(public.columns):
-            raise InvalidParameterError("join takes a public DataFrame that has the columns of on=.")
-        added = {n: n if n not in self._rows.schema else n + suffix for n in public.columns if n not in names}
+        refuse_private(public, "join")
+        mine, theirs = _join_keys(on, left_on, right_on)
+        self._known(mine)
+        if isinstance(public, pl.LazyFrame):
+            public = public.collect()
+        if not isinstance(public, pl.DataFrame):
+            raise InvalidParameterError(f"join takes a public DataFrame or LazyFrame, got {type(public).__name__}.")
+        absent = [name for name in theirs if name not in public.columns]
+        if absent:
+            raise InvalidParameterError(
+                f"The public frame has no column {', '.join(absent)}; it has {', '.join(public.columns)}. If the key "
+                "has another name there, say left_on= and right_on=.",
+                code="unknown-column",
+            )
+        added = {n: n if n not in self._rows.schema else n + suffix for n in public.columns if n not in theirs}
         if how in ("semi", "anti"):
             added = {}
         taken = sorted(set(added.values()) & set(self._rows.schema))
@@ -194,12 +426,13 @@ class PrivateFrame(
         public = public.with_columns(pl.col(pl.Categorical).cast(pl.String))
         schema = self._rows.schema
         texts = {name: apply("cast", Column(name, schema[name]), to=pl.String())
-                 for name in names if schema[name] == pl.Categorical}  # fmt: skip
+                 for name in mine if schema[name] == pl.Categorical}  # fmt: skip
         rows = self._rows.make(texts) if texts else self._rows
-        rows = rows.lookup(public, on=[(name, name) for name in names], how=how, columns=added)
+        pairs = list(zip(mine, theirs, strict=True))
+        rows = rows.lookup(public, on=pairs, how=how, columns=added)
         check_names(rows.schema)
         # Public rows are part of the question, so their digest may be stored with it.
-        step = {"on": names, "how": how, "suffix": suffix, "public": public_digest(public)}
+        step = {"on": mine if mine == theirs else pairs, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, made=added.values())
 
     @property
@@ -309,6 +542,22 @@ class PrivateFrame(
                 code="unknown-column",
             )
 
+    def _selected(self, given: Any) -> list[str]:
+        """Return the columns that names, selectors, types or a list of them stand for."""
+        if isinstance(given, str):
+            self._known([given])
+            return [given]
+        if isinstance(given, pl.Expr):
+            checked = self._check_all(given, "the selection of columns")
+            if any(one.tree != self._plain(one.name) for one in checked):
+                raise InvalidParameterError("Columns are given by name or by selector, not as expressions.")
+            return [one.name for one in checked]
+        if isinstance(given, pl.DataType) or (isinstance(given, type) and issubclass(given, pl.DataType)):
+            return [name for name, dtype in self._rows.schema.items() if dtype == given]
+        if not isinstance(given, Iterable):
+            raise InvalidParameterError("Columns are given by name or by selector, or as a list of them.")
+        return list(dict.fromkeys(name for one in given for name in self._selected(one)))
+
     def _keep_unit(self, touched: set[str], what: str) -> None:
         hit = touched & set(self._unit_columns())
         if hit:
@@ -342,6 +591,41 @@ class PrivateFrame(
             "A private frame can't be copied or pickled: the copy would hold the rows. Pass on what was released, or "
             "make the frame private where it is asked."
         )
+
+
+def _join_keys(on: Any, left_on: Any, right_on: Any) -> tuple[list[str], list[str]]:
+    """Return the names of a join's keys in the private and in the public frame."""
+    if on is not None and (left_on is not None or right_on is not None):
+        raise InvalidParameterError("A join takes on=, or left_on= and right_on=, not both.")
+    if on is None and (left_on is None or right_on is None):
+        raise InvalidParameterError("A join needs keys: on=, or left_on= and right_on= if they have different names.")
+    given = (on, on) if on is not None else (left_on, right_on)
+    mine, theirs = (list[Any]([one] if isinstance(one, str | pl.Expr) else one) for one in given)
+    if not mine or not all(isinstance(name, str) for name in (*mine, *theirs)):
+        raise InvalidParameterError(
+            "The keys of a join are names of columns. Compute a key first: with_columns(key=...).join(..., on='key')."
+        )
+    if len(mine) != len(theirs):
+        raise InvalidParameterError(f"left_on= has {len(mine)} keys and right_on= has {len(theirs)}.")
+    return mine, theirs
+
+
+_NUMBERS = (
+    pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,
+    pl.Float64, pl.Decimal,
+)  # fmt: skip
+
+
+def _filled_types(value: Any, *, matches_supertype: bool) -> tuple[type[pl.DataType], ...] | None:
+    """Return the types of the columns that `fill_null` fills with a value, as in Polars; None stands for all."""
+    if isinstance(value, bool):
+        return (pl.Boolean,)
+    if isinstance(value, int | float):
+        return _NUMBERS if matches_supertype else (pl.Int64,) if isinstance(value, int) else (pl.Float64,)
+    if isinstance(value, str):
+        return (pl.String, pl.Categorical)
+    kinds = ((datetime, pl.Datetime), (timedelta, pl.Duration), (date, pl.Date), (time, pl.Time))
+    return next(((kind,) for python, kind in kinds if isinstance(value, python)), None)
 
 
 def private(

@@ -12,7 +12,7 @@ import polars as pl
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.aggregate_question import check_unit, unit_columns
-from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, spend_of
+from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
@@ -126,7 +126,7 @@ def response_question(
         unchecked=view.unchecked,
     )
     rows = view.rows.make({**unit_columns(view), "value": tree}, keep=False)
-    return ResponseQuestion(plan, rows, view.session, fresh_of(options))
+    return ResponseQuestion(labelled(plan, options), rows, view.session, fresh_of(options))
 
 
 def _spend_or_resample(

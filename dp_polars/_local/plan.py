@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
+from dp_polars._plan.base import Facts, FramePlan, pure_spend
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
@@ -63,13 +63,12 @@ class ResponsePlan(FramePlan):
         ]  # fmt: skip
         return json.dumps(plain).encode()
 
-    def label(self) -> str:
-        """Return a short public description for the ledger."""
+    def summary(self) -> str:
+        """Return what is asked, for the ledger."""
         law = f"epsilon {float(self.epsilon):.6g} each"
         if self.channel.resample is not None:
             law = f"resample {float(self.channel.resample):.6g}, {law}"
-        unit = unit_text(self.terms, self.unit)
-        return f"randomized_response of {self.name}, {self.channel.size} categories, {law}, {unit}"
+        return f"randomized_response of {self.name}, {self.channel.size} categories, {law}"
 
     def title(self) -> str:
         """Return the question in a few words."""

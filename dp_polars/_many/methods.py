@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
 from dp_polars._frame.aggregate_question import check_unit
-from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
+from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
@@ -187,7 +187,7 @@ def online_opening(view: View, options: OpeningOptions, *, domain: Any, alpha: A
         steps=view.steps,
         unchecked=view.unchecked,
     )
-    return OnlineOpening(plan, view.rows, view.session)
+    return OnlineOpening(labelled(plan, options), view.rows, view.session)
 
 
 def synthesis_question(
@@ -231,7 +231,7 @@ def synthesis_question(
         steps=view.steps,
         unchecked=view.unchecked,
     )
-    return SynthesisQuestion(plan, view.rows, view.session, flag_of(fresh, "fresh"))
+    return SynthesisQuestion(labelled(plan, options), view.rows, view.session, flag_of(fresh, "fresh"))
 
 
 def _domain(view: View, given: Any, reserved: Sequence[str]) -> Domain:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dp_polars._many.domain import Domain
-from dp_polars._plan.base import Facts, FramePlan, pure_spend, unit_text
+from dp_polars._plan.base import Facts, FramePlan, pure_spend
 from dp_polars._plan.query import Spend
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.terms import Terms
@@ -117,9 +117,9 @@ class OnlinePlan(FramePlan):
         """Return what is opened, in a few words."""
         return f"online queries over {self.domain.title()}"
 
-    def label(self) -> str:
-        """Return a short public description for the ledger."""
-        return f"online queries over {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
+    def summary(self) -> str:
+        """Return what is opened, for the ledger."""
+        return f"online queries over {', '.join(self.domain.names)}"
 
     def facts(self) -> Facts:
         """Return the rows about the domain, the updates and the noise."""

@@ -25,7 +25,7 @@ from itertools import combinations
 from typing import Literal
 
 from dp_polars._many.domain import Domain
-from dp_polars._plan.base import Facts, FramePlan, unit_text
+from dp_polars._plan.base import Facts, FramePlan
 from dp_polars._plan.query import Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
@@ -203,9 +203,9 @@ class SynthesisPlan(FramePlan):
         """Return what is made, in a few words."""
         return f"synthetic rows of {self.domain.title()}"
 
-    def label(self) -> str:
-        """Return a short public description for the ledger."""
-        return f"synthetic rows of {', '.join(self.domain.names)}, {unit_text(self.terms, self.unit)}"
+    def summary(self) -> str:
+        """Return what is made, for the ledger."""
+        return f"synthetic rows of {', '.join(self.domain.names)}"
 
     def facts(self) -> Facts:
         """Return the rows about the domain, the method and the noise."""

@@ -13,6 +13,8 @@ from fractions import Fraction
 from typing import ClassVar, Protocol
 
 from dp_polars._display.fact_table import AsTable
+from dp_polars._display.text import one_line
+from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._session.cost import Cost
@@ -54,10 +56,13 @@ class BasePlan(AsTable):
         The terms of the session, or of the table if it has a unit of its own.
     cost
         The price that is charged before any row is read.
+    given_label
+        The label that the user gave the question, or None. It is no part of what identifies a question.
     """
 
     terms: Terms
     cost: Cost
+    given_label: str | None = None
 
     heading: ClassVar[str] = "query"
     """The name of the first row of the table."""
@@ -75,8 +80,15 @@ class BasePlan(AsTable):
         raise NotImplementedError
 
     def label(self) -> str:
-        """Return a short public description for the ledger: the question and who was protected."""
-        return f"{self.title()}, {unit_text(self.terms, self.subject().unit)}"
+        """Return the label for the ledger: the user's, or the question, the filters and who was protected."""
+        if self.given_label is not None:
+            return self.given_label
+        subject = self.subject()
+        return f"{self.summary()}{where_text(subject.steps)}, {unit_text(self.terms, subject.unit)}"
+
+    def summary(self) -> str:
+        """Return the question in a few words, for the ledger."""
+        return self.title()
 
     def protects(self) -> str:
         """Return who is protected against what, in words."""
@@ -97,7 +109,8 @@ class BasePlan(AsTable):
     def rows(self) -> Facts:
         """Return the table of the plan, from who is protected to the expected error."""
         subject = self.subject()
-        rows = [(self.heading, self.title() + steps_text(subject.steps)), ("protects", self.protects())]
+        rows = [(self.heading, self.title() + steps_text(subject.steps)), *question_rows(self)]
+        rows += [("protects", self.protects())]
         rows += [*self.facts(), ("price", self.price()), *self.accuracy()]
         if subject.unchecked:
             rows.append(UNCHECKED)
@@ -127,6 +140,9 @@ class FramePlan(BasePlan):
         return self
 
 
+_MOST_WHERE, _MOST_SHOWN = 60, 200
+"""The most characters of filters in a label, and in a plan's table."""
+
 UNCHECKED = ("unchecked", "a step was not checked; the guarantee rests on the user's word")
 """The row of a plan's table that warns of an unchecked step."""
 
@@ -149,6 +165,35 @@ def steps_text(steps: Sequence[str]) -> str:
     """Return the transformations before a question, in words."""
     kinds = [kind for step in steps if step.startswith("[") and (kind := json.loads(step)[0]) != UNIT_STEP]
     return f" (after {', '.join(kinds)})" if kinds else ""
+
+
+def filters_of(steps: Sequence[str]) -> list[str]:
+    """Return the conditions of all filters before a question, as the analyst wrote them.
+
+    They come from the expressions, which are public. A filter that was not checked has no text.
+    """
+    found: list[str] = []
+    for step in steps:
+        if step.startswith("["):
+            kind, detail, *_ = json.loads(step)
+            inside = detail if isinstance(detail, list) and kind not in ("filter", UNIT_STEP) else [[kind, detail]]
+            for own in inside:  # a step of SQL holds several
+                if isinstance(own, list) and own[:1] == ["filter"] and isinstance(own[1], list):
+                    found += [readable(condition) for condition in own[1]]
+    return found
+
+
+def where_text(steps: Sequence[str]) -> str:
+    """Return the filters before a question for a label, shortened."""
+    filters = filters_of(steps)
+    return f" where {one_line(' and '.join(filters), _MOST_WHERE)}" if filters else ""
+
+
+def question_rows(plan: BasePlan) -> Facts:
+    """Return the rows of a plan's table about the user's label and the filters, if there are any."""
+    rows = [] if plan.given_label is None else [("label", plan.given_label)]
+    filters = filters_of(plan.subject().steps)
+    return rows + ([("filter", one_line(" and ".join(filters), _MOST_SHOWN))] if filters else [])
 
 
 def price_text(terms: Terms, cost: Cost) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
-from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, steps_text
+from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, question_rows, steps_text
 from dp_polars._plan.statistics import CompiledAggregate
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     query, terms, bounds = plan.query, plan.terms, plan.bounds
     rows = [
         ("query", query.title() + steps_text(query.steps)),
+        *question_rows(plan),
         ("protects", protected_text(terms, query.unit)),
     ]
     unknown = {one.what: unknown_text(one) for one in plan.estimates if one.value is None}

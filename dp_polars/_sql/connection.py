@@ -98,7 +98,8 @@ class GuardedConnection:
         name
             The name of the table in SQL.
         source
-            A frame, or the path of a file.
+            A frame, or the path of a file. A folder, or a pattern such as "visits/*.parquet", is one table of all its
+            files. They must have one format and the same columns, and which files there are counts as public.
         types
             The types of a CSV file's columns, such as `{"amount": "DOUBLE"}`. Columns that are not listed are text. The
             types are declared so that no line of the file can change them. With "infer" they are inferred once from

@@ -8,6 +8,9 @@ A file is identified by its real path, device, inode, size, modification time an
 reads the same file finds the same stored releases, and a file that was written to is another source. The fact that a
 file was touched counts as public.
 
+A folder, or a pattern such as `visits/*.parquet`, is one table of several files. They have one format and the same
+columns, and all of them identify the table. Which files there are, and their names, count as public.
+
 No line decides a type. The types of a text file's columns are declared, or they are inferred once with the owner's
 declaration that they are public. Inferred types are recorded in the session's ledger and stay the same, whatever the
 lines of the file become.
@@ -16,11 +19,12 @@ lines of the file become.
 from __future__ import annotations
 
 import builtins
+import glob
 import gzip
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import product
 from typing import Any, Literal
@@ -30,8 +34,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from dp_polars._engines.registry import source_identity
 from dp_polars._session.session import Session
-from dp_polars._sql.frames import lazy_of, plain
-from dp_polars._sql.text_files import complete_types, header_of, inferred, texts_of, typed
+from dp_polars._sql.frames import lazy_of, plain, schema_of
+from dp_polars._sql.text_files import complete_types, header_of, inferred, separator_of, texts_of, typed
 from dp_polars._sql.types import declared_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 
@@ -114,6 +118,41 @@ class OpenedFile:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class OpenedFiles(OpenedFile):
+    """Several files that are one table: those that were there when it was registered. `path` and `identity` are None.
+
+    Attributes
+    ----------
+    parts
+        The files, by their real paths in order.
+    """
+
+    parts: tuple[OpenedFile, ...] = ()
+
+    @property
+    def frame(self) -> pl.LazyFrame:
+        """The rows of all files. Parquet files are scanned anew each time."""
+        if self._rows is not None:
+            return self._rows
+        paths = [str(part.path) for part in self.parts]
+        _refuse_other_columns(paths, [schema_of(path, _scan(path, path)) for path in paths])
+        return _scan(os.path.dirname(paths[0]), paths)
+
+    def source_name(self) -> builtins.bytes:
+        """Return the identity of the rows for stored releases, which depends on the state of every file."""
+        return b"files:" + json.dumps([part.source_name().decode() for part in self.parts]).encode()
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(part.bytes for part in self.parts)
+
+    def identities(self) -> set[tuple[int, int]]:
+        """Return device and inode of every file, when it was opened and now."""
+        return set().union(*(part.identities() for part in self.parts))
+
+
 def open_source(name: str, source: Any, types: Types, session: Session) -> OpenedFile:
     """Open a file if `source` is a path, or a frame otherwise.
 
@@ -141,7 +180,9 @@ def open_frame(name: str, source: Any) -> OpenedFile:
 
 
 def open_file(name: str, source: str | os.PathLike[str], types: Types, session: Session) -> OpenedFile:
-    """Open a file. The types of a text file are declared, recorded earlier, or inferred now."""
+    """Open a file, or several as one table. Types of text files are declared, recorded earlier, or inferred now."""
+    if is_several(source):
+        return _open_files(name, source, types, session)
     path, ending = _place(name, source)
     if types is not None and ending not in TEXT:
         raise InvalidParameterError(f"types= is for text files only; the file for {name} has its own types.")
@@ -156,22 +197,119 @@ def open_file(name: str, source: str | os.PathLike[str], types: Types, session: 
     known = _known_types(name, path, types, session)  # refuse before any row is read
     content, state = _content(name, path)
     texts = _texts(name, content, ending)
-    if known is None:
-        known = _record_types(session, path, inferred(texts))
-    missing = [column for column in known if column not in texts.columns]
-    if missing and isinstance(types, Mapping):
-        raise InvalidParameterError(
-            f"types= names {', '.join(missing)}, but the file for {name} has no such column; it has "
-            f"{', '.join(texts.columns)}."
-        )
-    whole = complete_types(texts.columns, known)
+    whole = _whole_types(name, texts, known, path, types, session)
     return OpenedFile(path, (state.device, state.inode), whole, state, typed(texts, whole).lazy())
 
 
 def inferred_types(name: str, source: str | os.PathLike[str]) -> dict[str, str]:
-    """Infer the types of a public text file from all its lines. Nothing is recorded."""
-    path, ending = _place(name, source)
-    return inferred(_texts(name, _content(name, path)[0], ending))
+    """Infer the types of public text files from all their lines. Nothing is recorded."""
+    return inferred(_texts_and_states(name, files_at(source))[0])
+
+
+def header_names(name: str, source: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the columns of a text file, or of the first of several. The header is public."""
+    path, ending = _place(name, files_at(source)[0])
+    return _texts(name, _content(name, path)[0], ending).columns
+
+
+# ---------------------------------------------------------------------- folders and patterns
+
+
+def is_several(source: str | os.PathLike[str]) -> bool:
+    """Return whether a path stands for several files: a folder, or a pattern that is not itself the name of a file."""
+    return os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(os.fspath(source)))
+
+
+def files_at(source: str | os.PathLike[str]) -> list[str]:
+    """Return the files that a path stands for: itself, those in a folder, or those that match a pattern, in order.
+
+    In a folder, names that begin with a dot or an underscore are left out, as they mark temporary files.
+    """
+    whole = os.fspath(source)
+    if not is_several(whole):
+        return [whole]
+    if os.path.isdir(whole):
+        entries = [one for one in sorted(os.listdir(whole)) if one[0] not in "._"]
+        found = [os.path.join(whole, one) for one in entries]
+        inner = next((one for one in found if os.path.isdir(one)), None)
+        if inner is not None:
+            raise InvalidParameterError(
+                f"The folder {whole} has folders inside, such as {inner}. Say which files are meant with a pattern, "
+                f"for example {os.path.join(whole, '*', '*.parquet')}."
+            )
+    else:
+        found = sorted(path for path in glob.glob(whole, recursive=True) if os.path.isfile(path))
+    if not found:
+        where = f"The folder {whole} has no files." if os.path.isdir(whole) else f"No file matches {whole}."
+        raise InvalidParameterError(where)
+    kinds = {next((kind for kind in (PARQUET, TEXT, ARROW) if ending_of(path) in kind), None): path for path in found}
+    if len(kinds) > 1 or None in kinds:
+        raise InvalidParameterError(
+            f"{whole} stands for files of different or unknown formats, such as {' and '.join(kinds.values())}. A "
+            "table of several files has one format. Say which are meant with a pattern, such as *.parquet or *.csv."
+        )
+    return found
+
+
+def _open_files(name: str, source: str | os.PathLike[str], types: Types, session: Session) -> OpenedFiles:
+    """Open several files as one table."""
+    found = files_at(source)
+    paths = sorted(os.path.realpath(path) for path in found)
+    ending = ending_of(found[0])
+    if types is not None and ending not in TEXT:
+        raise InvalidParameterError(f"types= is for text files only; the files for {name} have their own types.")
+    seen: dict[tuple[int, int], str] = {}
+    for path in paths:
+        state = _state(path)
+        other = seen.setdefault((state.device, state.inode), path)
+        if other is not path:
+            raise InvalidParameterError(f"{other} and {path} are the same file, so its rows would count twice.")
+    if ending in PARQUET:
+        opened = OpenedFiles(parts=tuple(OpenedFile(path, identity) for identity, path in seen.items()))
+        opened.frame  # noqa: B018 - checks that all are Parquet files with the same columns
+        return opened
+    if ending in ARROW:
+        contents = [(path, *_content(name, path)) for path in paths]
+        frames = [plain(name, _arrow(name, content).lazy()) for _, content, _ in contents]
+        _refuse_other_columns(paths, [schema_of(name, frame) for frame in frames])
+        parts = [OpenedFile(path, (state.device, state.inode), read=state) for path, _, state in contents]
+        return OpenedFiles(parts=tuple(parts), _rows=pl.concat(frames))
+    where = os.path.realpath(os.fspath(source))
+    known = _known_types(name, where, types, session)  # refuse before any row is read
+    texts, states = _texts_and_states(name, paths)
+    whole = _whole_types(name, texts, known, where, types, session)
+    parts = [OpenedFile(path, (own.device, own.inode), whole, own) for path, own in states.items()]
+    return OpenedFiles(types=whole, parts=tuple(parts), _rows=typed(texts, whole).lazy())
+
+
+def _texts_and_states(name: str, paths: Sequence[str]) -> tuple[pl.DataFrame, dict[str, FileState]]:
+    """Read text files, whose headers must name the same columns, and return their rows and states."""
+    frames, states = [], {}
+    for one in paths:
+        path, ending = _place(name, one)
+        content, states[path] = _content(name, path)
+        frames.append(_texts(name, content, ending))
+    other = next((path for path, own in zip(paths, frames, strict=True) if own.columns != frames[0].columns), None)
+    if other is not None:  # its header is not quoted, because it may be a row of a file that lacks a header
+        raise InvalidDataError(
+            f"The first line of {other} does not name the columns of {paths[0]} ({', '.join(frames[0].columns)}), "
+            "in the same order. Files of one table have the same header."
+        )
+    return pl.concat(frames), states
+
+
+def _refuse_other_columns(paths: Sequence[str], schemas: Sequence[Mapping[str, pl.DataType]]) -> None:
+    """Refuse files of one table that differ in the names, the order or the types of their columns."""
+    for path, schema in zip(paths, schemas, strict=True):
+        if list(schema.items()) != list(schemas[0].items()):
+            raise InvalidDataError(
+                f"{paths[0]} and {path} have different columns, so they are not one table: "
+                f"{_columns(schemas[0])} in the first, {_columns(schema)} in the other."
+            )
+
+
+def _columns(schema: Mapping[str, pl.DataType]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in schema.items())
 
 
 # ---------------------------------------------------------------------- identity
@@ -231,8 +369,8 @@ def _state_of(path: str, found: os.stat_result) -> FileState:
 # ---------------------------------------------------------------------- the content of files
 
 
-def _scan(name: str, path: str) -> pl.LazyFrame:
-    """Scan exactly this Parquet file."""
+def _scan(name: str, path: str | list[str]) -> pl.LazyFrame:
+    """Scan exactly this Parquet file, or these."""
     return plain(name, pl.scan_parquet(path, glob=False, hive_partitioning=False))
 
 
@@ -262,7 +400,7 @@ def _texts(name: str, content: bytes, ending: str) -> pl.DataFrame:
         unpacked = _unpacked(content, ending)
     except _FAILURES:
         raise _unreadable(name, "compressed text") from None
-    separator = "\t" if ending.startswith(".tsv") else ","
+    separator = separator_of(unpacked, "\t" if ending.startswith(".tsv") else ",")
     header = header_of(unpacked, separator)
     if not header or len(set(header)) < len(header) or any(map(_is_no_name, header)):
         raise InvalidDataError(
@@ -313,6 +451,21 @@ def _known_types(name: str, path: str, types: Types, session: Session) -> dict[s
             code="column-types-missing",
         )
     return None if recorded is None else dict(json.loads(recorded))
+
+
+def _whole_types(
+    name: str, texts: pl.DataFrame, known: dict[str, str] | None, where: str, types: Types, session: Session
+) -> dict[str, str]:
+    """Return the type of every column: those that are known, or those that are inferred and recorded now."""
+    if known is None:
+        known = _record_types(session, where, inferred(texts))
+    missing = [column for column in known if column not in texts.columns]
+    if missing and isinstance(types, Mapping):
+        raise InvalidParameterError(
+            f"types= names {', '.join(missing)}, but the file for {name} has no such column; it has "
+            f"{', '.join(texts.columns)}."
+        )
+    return complete_types(texts.columns, known)
 
 
 def _record_types(session: Session, path: str, types: Mapping[str, str]) -> dict[str, str]:

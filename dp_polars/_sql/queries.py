@@ -28,6 +28,7 @@ from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.syntax_tree import fold
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -245,7 +246,9 @@ def view_of(query: SqlQuery, session: Session, kind: str = "sql") -> View:
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:
-    """Return public keys in the form that `keys=` expects: a frame if there are several key columns."""
+    """Return public keys in the form that `keys=` expects: a frame or a mapping if there are several key columns."""
+    if isinstance(given, dict):
+        return _by_name(given, query)
     if len(query.keys) > 1 and isinstance(given, list) and given and isinstance(given[0], dict | tuple):
         rows = [tuple(row.values()) if isinstance(row, dict) else row for row in given]
         try:
@@ -256,3 +259,22 @@ def _public_keys(given: Any, query: SqlQuery) -> Any:
                 "keys := [(1, 'a'), (2, 'b')]."
             ) from None
     return given
+
+
+def _by_name(given: dict[str, Any], query: SqlQuery) -> dict[str, Any]:
+    """Return the values of each key under the key's name in the query. Names are compared as SQL compares them.
+
+    A key that is an expression has no name of its own, because its alias is no part of the query. If there is one such
+    key, it takes the one entry that is left.
+    """
+    entries = {fold(name): values for name, values in given.items()}
+    named = {key: entries.pop(fold(key)) for key in query.keys if fold(key) in entries}
+    left = [key for key in query.keys if key not in named]
+    if len(left) == len(entries) == 1:
+        return {**named, left[0]: next(iter(entries.values()))}
+    if left or entries:
+        raise InvalidParameterError(
+            f"keys := must list the values of every key: {', '.join(query.keys)} (a key that is an expression has no "
+            f"name of its own). It has {', '.join(given)}. Or list the rows: keys := [(1, 'a'), (2, 'b')]."
+        )
+    return named

@@ -120,8 +120,9 @@ def table_relation(node: Node, context: Context) -> Relation:
     if missing:
         raise context.refuse(
             node,
-            f"{name} is private, but it lacks the unit column {', '.join(missing)}. Name the table's own unit column "
-            f"with con.private('{name}', unit=...), or declare the table public with con.public('{name}').",
+            f"{name} is private, but it lacks the unit column {', '.join(missing)}; it has "
+            f"{', '.join(columns)}. Name the table's own unit column with con.private('{name}', unit=...), or declare "
+            f"the table public with con.public('{name}').",
             code="unit-column-missing",
         )
     unit = tuple(table.has(one) or one for one in known.unit.columns)

@@ -18,14 +18,29 @@ import polars as pl
 
 from dp_polars._sql.types import TEXT, declared_type
 
+SEPARATORS = (",", ";", "\t", "|")
+"""The signs that may separate fields."""
+
 _FIELDS = {
-    separator: re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"({separator}|\r?\n|\r?\Z)|([^{separator}\n]*+)({separator}|\n|\Z)')
-    for separator in (",", "\t")
+    separator: re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"({sign}|\r?\n|\r?\Z)|([^{separator}\n]*+)({sign}|\n|\Z)')
+    for separator, sign in ((own, re.escape(own)) for own in SEPARATORS)
 }
 """A field and its end, by separator. The groups are a quoted field and its end, or another field and its end."""
 
 _INFERRED = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
 """The types that are tried for a column, in this order, before it is text."""
+
+
+def separator_of(content: bytes, usual: str) -> str:
+    """Return the sign that separates the fields of a file: the one that splits the header into the most names.
+
+    Only the first line is looked at. It names the columns and is public, and no other line may decide how lines are
+    read. The usual sign wins if another one splits the header into as many names, and a tab wins if it is the usual one
+    and occurs at all.
+    """
+    bare = re.sub(rb'"[^"]*"', b"", content.partition(b"\n")[0])  # signs inside quotes belong to a name
+    found = {sign: bare.count(sign.encode()) for sign in (usual, *SEPARATORS)}
+    return usual if usual == "\t" and found[usual] else max(found, key=lambda sign: found[sign])
 
 
 def header_of(content: bytes, separator: str) -> list[str]:

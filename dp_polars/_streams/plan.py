@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 from dp_polars._numbers import Number, count_of, exact, flag_of
-from dp_polars._plan.base import Facts, FramePlan, price_text, pure_spend, unit_text
+from dp_polars._plan.base import Facts, FramePlan, price_text, pure_spend
 from dp_polars._plan.query import Spend
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -80,11 +80,11 @@ class StreamPlan(FramePlan):
             numeric=self.numeric,
         )
 
-    def label(self) -> str:
-        """Return a short public description for the ledger."""
+    def summary(self) -> str:
+        """Return what is opened, for the ledger."""
         many = "1 hit" if self.hits == 1 else f"{self.hits:,} hits"
         values = " with values" if self.numeric else ""
-        return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}, {unit_text(self.terms, self.unit)}"
+        return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}"
 
     def title(self) -> str:
         """Return what is asked, in a few words."""

@@ -11,7 +11,7 @@ import polars as pl
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.aggregate_question import check_unit
-from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, spend_of
+from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
@@ -247,4 +247,4 @@ def stream_opening(
         max_rows_rule=rule,
         spend=spend_of(options, view.session),
     )
-    return StreamOpening(plan, view.rows, view.session)
+    return StreamOpening(labelled(plan, options), view.rows, view.session)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import time
 import tomllib
 from importlib import import_module
@@ -18,7 +19,7 @@ PAYING, UNCAPPED = [*TERMS, "--spend", "0.1"], [*TERMS[:6], "--spend", "0.1"]
 REFUSALS = {
     "no spend": (COUNT, TERMS, "--spend 0.1"),
     "no caps": ("SELECT dp_count(*) FROM visits", UNCAPPED, "--max-rows-per-group"),
-    "no group cap": ("SELECT region, dp_count_units() FROM visits GROUP BY 1", UNCAPPED, "--max-groups 3"),
+    "no group cap": ("SELECT region, dp_count_units() FROM visits GROUP BY 1", UNCAPPED, "--max-groups auto"),
     "no bounds": ("SELECT dp_sum(amount) FROM visits", PAYING, "dp_sum(amount, 0, 100)"),
     "typo in a column": ("SELECT dp_sum(amuont, 0, 9) FROM visits", PAYING, "Did you mean amount?"),
     "typo in a key": ("SELECT regoin, dp_count(*) FROM visits GROUP BY 1", PAYING, "Did you mean region?"),
@@ -27,7 +28,8 @@ REFUSALS = {
     "rows": ("SELECT * FROM visits", PAYING, "private rows"),
     "no SQL": ("SELECT dp_count(* FROM", PAYING, "syntax error"),
     "two statements": ("SELECT 1; SELECT 2", TERMS, "one statement at a time"),
-    "unit typo": ("SELECT dp_count(*) FROM visits", ["--unit", "usr", "--epsilon", "1", "--spend", "1"], "--unit-of"),
+    "unit typo": ("SELECT dp_count(*) FROM visits", ["--unit", "usr", "--epsilon", "1", "--spend", "1"],
+                  "it has user_id, region, amount, day."),
     "no unit": (COUNT, ["--epsilon", "1", "--spend", "1"], "--unit COLUMN"),
     "no budget": (COUNT, ["--unit", "user_id", "--spend", "1"], "--epsilon 1"),
     "no delta": ("SELECT region, dp_count_units() FROM visits GROUP BY 1",
@@ -45,6 +47,43 @@ def test_a_refusal_says_what_to_do(case, tmp_path, run):
     assert err.startswith("dp-polars: ")
     assert expected in err
     assert "Traceback" not in err
+
+
+NEEDED = ["--epsilon 1", "--unit COLUMN", "--spend 0.1", "--max-groups auto", "--max-rows-per-group auto"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "csv", "duckdb"])
+def test_everything_that_is_missing_is_said_at_once(kind, tmp_path, run):
+    file, statement = (
+        put(tmp_path, f"visits.{kind}"),
+        "SELECT region, dp_count(*), dp_sum(amount) FROM visits GROUP BY 1",
+    )
+    needed = [*NEEDED, "bounds := 'auto'", *(["--type TABLE.COLUMN"] if kind == "csv" else [])]
+    for command in ("sql", "preview"):
+        code, out, err = run(command, file, "--ledger", tmp_path / "new.db", statement)
+        assert (code, out) == (1, "")
+        assert err.startswith("dp-polars: Before this statement can run, add all of these:\n")
+        assert [text for text in needed if text not in err] == []
+        assert "the columns are user_id, region, amount, day" in err
+        assert len(err.splitlines()) == 1 + len(needed)
+    said = [*typed(file), "--unit", "user_id", "--epsilon", "1", "--delta", "1e-6", "--max-groups", "auto"]
+    said += ["--max-rows-per-group", "auto", "--spend", "0.5", statement.replace("amount", "amount, bounds := 'auto'")]
+    assert run("preview", file, *said)[0] == 0  # what the message says is enough
+    assert os.listdir(tmp_path) == [os.path.basename(file)]
+
+
+@pytest.mark.slow
+def test_what_a_ledger_has_is_not_missing_and_a_trial_changes_nothing_in_it(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "b.db"
+    assert run("sql", file, *UNCAPPED, "--ledger", ledger, "SELECT dp_count_units() FROM visits")[0] == 0
+    before = run("budget", ledger, "--format", "json")[1]
+    statement = "SELECT region, dp_count(*) FROM visits GROUP BY 1"
+    for _ in range(2):
+        code, _, err = run("sql", file, "--ledger", ledger, statement)
+        assert (code, len(err.splitlines())) == (1, 4)
+        assert [text for text in NEEDED if text in err] == NEEDED[2:]
+    assert run("budget", ledger, "--format", "json")[1] == before
 
 
 @pytest.mark.slow
@@ -95,7 +134,8 @@ def test_a_missing_or_unreadable_file_is_code_4(tmp_path, run):
     assert "There is no file nope.parquet" in problem("nope.parquet")
     assert "There is no file nope.csv" in problem(put(tmp_path, "visits.parquet"), "--public", "nope.csv")
     (tmp_path / "folder.parquet").mkdir()
-    assert "is not a file" in problem(tmp_path / "folder.parquet")
+    assert "has no files" in problem(tmp_path / "folder.parquet")
+    assert "No file matches" in problem(tmp_path / "none*.parquet")
     for name in ("visits.parquet", "visits.arrow", "visits.duckdb", "visits.db", "visits.xlsx"):
         (tmp_path / name).write_bytes(b"user_id,region\n1,\xff\xfe\n2,3,4,5\n" + SECRET.encode())
         err = problem(tmp_path / name)

@@ -95,6 +95,50 @@ def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
     assert json.loads(run("budget", ledger, "--format", "json")[1])["facts"] == []
 
 
+# ---------------------------------------------------------------------- folders, patterns and separators
+
+
+def test_a_folder_and_a_pattern_are_one_table_and_one_more_file_is_a_new_question(tmp_path, run):
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    put(folder, "a.parquet", VISITS.head(700))
+    put(folder, "b.parquet", VISITS.tail(500))
+    words = [*HUGE, "--ledger", tmp_path / "b.db", ROWS]
+    assert run("sql", folder, *words)[1] == "n\n1200\n"
+    code, out, err = run("sql", f"{folder}/*.parquet", *words)
+    assert (code, out) == (0, "n\n1200\n")
+    assert "free: stored release 1" in err
+    put(folder, "c.parquet", VISITS.head(1))
+    code, out, err = run("sql", folder, *words)
+    assert (code, out, "free: " in err) == (0, "n\n1201\n", False)
+
+
+def test_a_folder_is_private_and_its_files_are_not_overwritten(tmp_path, run):
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    file = put(folder, "a.parquet")
+    for public in (file, f"{folder}/*.parquet"):
+        code, out, err = run("sql", folder, "--public", public, "--name", f"other={public}", *PAYING, ROWS)
+        assert (code, out) == (1, "")
+        assert "the same file" in err
+    for used in (folder, f"{folder}/*.parquet"):
+        assert run("sql", used, *PAYING, "--output", folder / "answer.parquet", ROWS)[0] == 2
+    assert os.listdir(folder) == ["a.parquet"]
+    assert run("sql", f"{folder}/[ab]*.parquet", *PAYING, ROWS)[0] == 0  # named after the folder
+
+
+def test_semicolons_are_recognised(tmp_path, run):
+    VISITS.write_csv(tmp_path / "visits.csv", separator=";")
+    mean = "SELECT dp_avg(amount, 0, 80) AS mean, dp_count(*) AS n FROM visits"
+    types = ["--type", "visits.amount=DOUBLE", "--type", "visits.user_id=BIGINT"]
+    code, out, err = run("sql", tmp_path / "visits.csv", *HUGE, *types, mean)
+    assert code == 0, err
+    assert out.splitlines()[1].endswith(",1200")
+    assert abs(float(out.splitlines()[1].partition(",")[0]) - VISITS["amount"].mean()) < 0.01
+    code, _, err = run("sql", tmp_path / "visits.csv", *HUGE, "--type", "visits.amuont=DOUBLE", mean)
+    assert (code, "it has user_id, region, amount, day" in err) == (1, True)
+
+
 # ---------------------------------------------------------------------- links and names
 
 

@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from decimal import Decimal
 
 import polars as pl
 import pytest
 
 from dp_polars._cli import main
-from dp_polars._cli.output import encoded
+from dp_polars._cli.output import encoded, json_text
 from tests.cli.files import COUNT, REGIONS, ROOT, TERMS, put
 
 
@@ -56,12 +57,17 @@ def test_values_of_every_type_survive():
             "money": pl.Series([1, 2, None, 4]).cast(pl.Decimal(10, 2)),
         }
     )
-    rows = json.loads(encoded(frame, "json", 80))
+    rows, big = json.loads(encoded(frame, "json", 80)), Decimal("123456789012345678901234.56")
     assert [row["x"] for row in rows] == [1.5, None, None, None]
     assert rows[0]["bins"] == [{"low": 0.0, "n": 1}]
     assert [row["day"] for row in rows] == [None, "2024-01-01", "2024-01-02", "2024-01-03"]
     assert [row["text"] for row in rows] == frame["text"].to_list()
-    assert rows[0]["money"] == "1.00"
+    assert [row["money"] for row in rows] == [1.0, 2.0, None, 4.0]
+    exact = json.loads(encoded(pl.DataFrame({"money": [big]}), "json", 80), parse_float=Decimal)
+    assert exact == [{"money": big}]
+    for value in ([{"a": [1, 2.5, None, True, "x"], "b": []}], {}, [], {"a": {"b": [1]}}):
+        for indent in (None, 2):
+            assert json_text(value, indent) == json.dumps(value, indent=indent)
     lines = encoded(frame, "csv", 80)
     assert json.loads(pl.read_csv(lines)["bins"][3]) == [{"low": 1.0, "n": -2}]
     assert read("parquet", encoded(frame, "parquet", 80)).equals(frame)
@@ -103,6 +109,16 @@ def test_a_file_that_is_read_is_not_overwritten(words, tmp_path, run):
     assert "Nothing was run or charged" in err
 
 
+@pytest.mark.parametrize("name", ["answer.xlsx", "answer.csv.gz", "answer.tsv"])
+def test_an_unknown_extension_is_refused_before_anything_is_paid(words, tmp_path, run, name):
+    code, out, err = run(*words, "--output", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert f"the extension {name[name.rindex('.') :]}. Use one of .txt, .csv, .json" in err
+    assert sorted(os.listdir(tmp_path)) == ["visits.parquet"]  # no ledger and no answer
+    assert run(*words, "--output", tmp_path / name, "--format", "csv")[0] == 0
+    assert (tmp_path / name).read_text().startswith("region,n\n")
+
+
 def test_parquet_is_not_sent_to_a_terminal(words, run, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main([*words, "--format", "parquet"]) == 2
@@ -140,7 +156,8 @@ def test_a_budget_is_shown_to_people_and_to_programs(words, tmp_path, run, monke
     assert "50.0% of the budget used, 50.0% left" in table
     assert "count by region, unit user_id" in table
     whole = json.loads(run("budget", ledger, "--format", "json")[1])
-    assert whole["terms"]["epsilon"] == "1"
+    assert (whole["terms"]["epsilon"], whole["terms"]["delta"], whole["terms"]["group_size"]) == (1, 1e-6, 1)
+    assert sum(whole["terms"]["delta_split"].values()) == pytest.approx(1e-6)
     assert whole["terms"]["unit"] == "user_id"
     assert whole["remaining"]["share"] == pytest.approx(0.5)
     assert [release["state"] for release in whole["releases"]] == ["committed"]

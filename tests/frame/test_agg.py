@@ -275,7 +275,7 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([dp.sum("n", bounds=B), dp.median("n", bounds=B)], {}, "Two aggregates would be named n"),
         ([dp.count()], {"count": dp.count_units()}, "Two aggregates would be named count"),
         (["n"], {}, "agg takes dp.count"),
-        ([pl.col("n").sum()], {}, "agg takes dp.count"),
+        ([pl.col("n").sum()], {}, r"Write dp.sum\('n', bounds="),
         ([], {"region": dp.count()}, "region is the name of a key and of the answer"),
         ([], {"n": dp.count(), "n_low": dp.count_units(), "confidence": 0.9}, "n_low"),
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),

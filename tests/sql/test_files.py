@@ -403,3 +403,97 @@ def test_a_frame_is_the_same_source_as_the_same_object_and_a_plan_stays_a_plan(t
     assert asked
     with pytest.raises(InvalidParameterError, match="its own types"):
         open_source("v", lazy, {"a": "DOUBLE"}, session)
+
+
+# ---------------------------------------------------------------------- separators, folders and patterns
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+@pytest.mark.parametrize("name", ["visits.csv", "visits.tsv"])
+def test_the_header_alone_decides_how_fields_are_separated(sign, name, tmp_path, session):
+    expected = open_file("t", put(tmp_path, LINES), TYPES, session).frame.collect()
+    path = put(tmp_path, LINES.replace(",", sign), name)
+    assert open_file("t", path, TYPES, session).frame.collect().equals(expected)
+    for strange in ("1,2,3,4,5,6,7", "1;2;3;4;5;6;7", "1|2|3|4|5|6|7", "\t" * 9):
+        put(tmp_path, LINES.replace(",", sign) + f"{strange}\n" * 50, name)
+        found = open_file("t", path, TYPES, session).frame.collect()
+        assert found.columns == expected.columns
+        assert found.head(40).equals(expected)
+
+
+def test_names_in_quotes_and_single_columns_do_not_mislead(tmp_path, session):
+    for header, columns in {
+        '"a;b;c",d': ["a;b;c", "d"], "a": ["a"], "a,b;c": ["a", "b;c"], '"a,b";c;d': ["a,b", "c", "d"],
+    }.items():  # fmt: skip
+        assert open_file("t", put(tmp_path, header + "\n1\n"), {}, session).frame.collect_schema().names() == columns
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow"])
+def test_a_folder_or_a_pattern_is_one_table_that_all_its_files_identify(kind, tmp_path, session):
+    def save(place, frame):
+        path = folder / f"{place}.{kind}"
+        {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}[kind](path)
+        return path
+
+    def opened(source):
+        return open_file("t", source, {"user_id": "BIGINT"} if kind == "csv" else None, session)
+
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    paths = [save(place, pl.DataFrame({"user_id": [place, 9]})) for place in (1, 2, 3)]
+    (folder / "_SUCCESS").touch()
+    whole, some = opened(folder), opened(folder / f"[12].{kind}")
+    assert sorted(whole.frame.collect().to_series()) == [1, 2, 3, 9, 9, 9]
+    assert sorted(some.frame.collect().to_series()) == [1, 2, 9, 9]
+    assert whole.source_name() == opened(str(folder) + "/").source_name() == opened(folder / f"*.{kind}").source_name()
+    names = {whole.source_name(), some.source_name(), opened(paths[0]).source_name()}
+    assert same_file(whole, opened(paths[1]))
+    with pytest.raises(InvalidParameterError, match="the same file"):
+        refuse_public_and_private({"a": whole, "b": opened(paths[2])}, ["b"])
+    for change in (lambda: os.utime(paths[2], ns=(10**18, 10**18)), lambda: save(4, pl.DataFrame({"user_id": [1]}))):
+        change()
+        names.add(opened(folder).source_name())
+    assert len(names) == 5
+    assert whole.bytes == sum(path.stat().st_size for path in paths)
+
+
+def test_files_that_are_not_one_table_are_refused_without_a_quote(tmp_path, session):
+    frame = pl.DataFrame({"user_id": [1], "x": [2]})
+    for name, other in {
+        "types": frame.cast({"x": pl.Float64}), "order": frame.select("x", "user_id"), "more": frame.with_columns(y=1)
+    }.items():  # fmt: skip
+        (tmp_path / name).mkdir()
+        frame.write_parquet(tmp_path / name / "a.parquet")
+        other.write_parquet(tmp_path / name / "b.parquet")
+        with pytest.raises(InvalidDataError, match="have different columns"):
+            open_file("t", tmp_path / name, None, session)
+    for content, problem in ((f"{SECRET},x\n1,2\n", InvalidDataError), ("user_id,x\n1,2\n", None)):
+        put(tmp_path, "user_id,x\n1,2\n", "a.csv"), put(tmp_path, content, "b.csv")
+        if problem is None:
+            assert open_file("t", tmp_path / "?.csv", {}, session).frame.collect().height == 2
+            continue
+        with pytest.raises(problem, match="does not name the columns") as refused:
+            open_file("t", tmp_path / "?.csv", {}, session)
+        assert SECRET not in str(refused.value)
+    os.link(tmp_path / "a.csv", tmp_path / "c.csv")
+    with pytest.raises(InvalidParameterError, match="count twice"):
+        open_file("t", tmp_path / "?.csv", {}, session)
+    with pytest.raises(InvalidParameterError, match="has folders inside"):
+        open_file("t", tmp_path, None, session)
+    frame.write_parquet(tmp_path / "types" / "c.pq")
+    put(tmp_path / "types", "x", "notes.txt")
+    with pytest.raises(InvalidParameterError, match="different or unknown formats"):
+        open_file("t", tmp_path / "types", None, session)
+
+
+def test_inferred_types_of_a_folder_are_recorded_once(tmp_path, session):
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    put(folder, LINES, "a.csv")
+    with pytest.raises(InvalidParameterError, match="text file"):
+        open_file("t", folder, None, session)
+    before = open_file("t", folder, "infer", session)
+    put(folder, LINES.splitlines()[0] + "\nx,x,x,x\n", "b.csv")
+    after = open_file("t", folder, "infer", session)
+    assert (before.types, len(session.facts)) == (after.types, 1)
+    assert after.frame.collect().row(-1) == (None, None, None, "x")
