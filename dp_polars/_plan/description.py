@@ -118,7 +118,7 @@ def unknown_text(estimate: Estimate) -> str:
 
 def rounded_up(number: int) -> int:
     """Return a number rounded up to two digits."""
-    step = 10 ** max(0, len(str(number)) - 2)
+    step = int(10 ** max(0, len(str(number)) - 2))
     return -(-number // step) * step
 
 

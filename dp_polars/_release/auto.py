@@ -122,5 +122,5 @@ def _sides(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> Sides:
     places = [edges.index(float(one) if exact else int(one)) for one in estimate.candidates]
     under = below[places]
     above = below[-1] - below[np.array(places) + 1]
-    zero = estimate.candidates.index(0)  # type: ignore[arg-type]
+    zero = estimate.candidates.index(Fraction(0))
     return Sides(above=above, below=under, positive=int(above[zero]), negative=int(under[zero]))
