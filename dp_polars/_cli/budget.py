@@ -27,7 +27,7 @@ def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
     parser = CommandParser(
         prog="dp-polars budget",
-        description="Show a ledger, unchanged: its terms, the budget that is spent and left, and every release.",
+        description="Show a ledger, unchanged: its terms, the part of the budget that is used, and every release.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -35,6 +35,9 @@ def read(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("ledger", metavar="BUDGET", help="the ledger file")
     parser.add_argument(
         "--format", choices=["table", "json", "csv"], default="table", help="json has everything, csv the releases"
+    )
+    parser.add_argument(
+        "--accounts", action="store_true", help="also show each account: the sums of epsilons, of rhos and of deltas"
     )
     return parser.parse_args(list(words))
 
@@ -49,14 +52,13 @@ def run(options: argparse.Namespace) -> None:
         elif options.format == "json":
             show(json_text(_whole(session, releases), indent=2).encode() + b"\n", data=True)
         else:
-            show(escaped(session.describe(), keep="\n").encode() + b"\n")
+            show(escaped(session.describe(accounts=options.accounts), keep="\n").encode() + b"\n")
             if releases.height:
-                columns = ["id", "label", "state", "share", "epsilon", "rho", "delta", "reserved_at"]
-                used = [name for name in columns if name not in ("rho", "delta") or (releases[name] > 0).any()]
-                if session.terms.measure == "pure":
-                    used.remove("rho")
-                shown = releases.select(used).with_columns(pl.col("share").mul(100).round(3).alias("share"))
-                show(encoded(shown.rename({"share": "share (%)"}), "table", table_width()))
+                columns = ["id", "label", "state", "share", "reserved_at"]
+                if options.accounts:
+                    columns[4:4] = _accounts(session, releases)
+                shown = releases.select(columns).with_columns(pl.col("share").mul(100).round(3).alias("share"))
+                show(encoded(shown.rename({"share": "budget (%)"}), "table", table_width()))
     finally:
         session.close()
 
@@ -73,6 +75,12 @@ def _terms(terms: Terms) -> dict[str, object]:
         "adjacency": terms.adjacency,
         "group_size": terms.group_size,
     }
+
+
+def _accounts(session: Session, releases: pl.DataFrame) -> list[str]:
+    """Return the columns of the accounts that the session has or that its releases used."""
+    columns = ["epsilon"] if session.terms.measure == "pure" else ["epsilon", "rho"]
+    return [*columns, "delta"] if (releases["delta"] > 0).any() else columns
 
 
 def _whole(session: Session, releases: pl.DataFrame) -> dict[str, object]:

@@ -10,6 +10,7 @@ import polars as pl
 
 import dp_polars as dp
 from dp_polars._cli.exit_codes import CommandParser
+from dp_polars._display.text import budget_text, percent
 
 REGIONS = ["north", "south", "east", "west"]
 _POLARS = 'visits.dp.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)'
@@ -79,10 +80,11 @@ def run(options: argparse.Namespace) -> None:
     try:
         private.count_units("region", keys=REGIONS, epsilon=0.9)
     except dp.BudgetExceeded as refusal:
-        print(f"  requested: {refusal.requested.partition(',')[0]}; remaining: {refusal.remaining}")
-    left = session.remaining
-    print(f"\nThe budget: {session.spent.share:.0%} used by {len(session.releases)} releases, {left.share:.0%} left "
-          f"(epsilon {left.epsilon:g} of 1). For your own files: dp-polars sql --help")  # fmt: skip
+        print(f"  requested: {refusal.requested}; remaining: {refusal.remaining}")
+        print(f"  the largest spend that fits: {refusal.largest_affordable}")
+    used, left = session.spent.share, session.remaining.share
+    print(f"\nThe budget: {percent(used)} used by {len(session.releases)} releases, {percent(left)} left. "
+          "For your own files: dp-polars sql --help")  # fmt: skip
     database.close()
 
 
@@ -103,11 +105,11 @@ def _interval(answer: Sequence[float]) -> str:
 
 def _paid(session: dp.Session, number: int) -> str:
     release = session.releases[number - 1]
-    return f"  release {release.id}: {release.cost}; {_used(session)}"
+    return f"  release {release.id}: {budget_text(release.part)}; {_used(session)}"
 
 
 def _used(session: dp.Session) -> str:
-    return f"{session.spent.share:.0%} of the budget used"
+    return f"{budget_text(session.spent.share)} used"
 
 
 def _indented(text: str) -> str:

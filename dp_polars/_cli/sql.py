@@ -13,9 +13,9 @@ from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import add_output, check_output, elapsed, write
-from dp_polars._display.text import escaped
+from dp_polars._display.session import scarce_keys
+from dp_polars._display.text import budget_text, escaped
 from dp_polars._plan.plan import Plan
-from dp_polars._session.cost import NOTHING
 from dp_polars._session.ledger import Fact
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -98,7 +98,7 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
     for release in found:
         lines.append(f"free: stored release {release.id} of {release.finished_at} ({release.label})")
     if made:
-        lines.append(f"paid: {sum((release.cost for release in made), NOTHING)}")
+        lines.append(f"paid: {budget_text(sum(release.part for release in made))}")
         errors = [error for release in made for error in release.error.values()]
         if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "compiled", ())):
             lines.append(f"expected error: within {errors[0]:.6g} for 95 % of answers (privacy noise alone)")
@@ -116,7 +116,5 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
 
 def left_of(session: Session) -> str:
     """Return a phrase that says what is left of a session's budget."""
-    left = session.remaining
-    parts = {"epsilon": left.epsilon, "rho": left.rho, "delta for keys": left.delta or None}
-    texts = [f"{name} {amount:.6g}" for name, amount in parts.items() if amount is not None]
-    return f"{left.share:.1%} of the budget ({', '.join(texts)})"
+    scarce = scarce_keys(session)
+    return budget_text(session.remaining.share) + (f"; {scarce}" if scarce else "")

@@ -1,14 +1,14 @@
 """How a session and its releases look: as text, as HTML, and as a chart of the budget.
 
-A session shows its budget in every measure that it accounts, and its releases. A release shows its frame, and below it
-what it was, what it cost and how accurate it is.
+A session shows the part of its budget that is used and its releases, and on request each of its accounts. A release
+shows its frame, and below it what it was, which part of the budget it used and how accurate it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, Row, altair, inline, label, number, title
@@ -16,13 +16,13 @@ from dp_polars._display.fact_table import AsTable, table_text
 from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, scrolling, whole
 from dp_polars._display.html import meter as meter_html
 from dp_polars._display.html import meters as meters_html
-from dp_polars._display.text import escaped, escaped_frame, moment, one_line, percent
-from dp_polars._session.cost import NOTHING
-from dp_polars._session.filters import share_of
+from dp_polars._display.text import budget_text, escaped, escaped_frame, moment, one_line, percent
+from dp_polars._session.accounts import account_text
+from dp_polars._session.cost import NOTHING, alone_text
+from dp_polars._session.filters import part_of, share_of
 from dp_polars._session.terms import _Row
 
 if TYPE_CHECKING:
-    from dp_polars._session.cost import Cost
     from dp_polars._session.ledger import Closing, Fact
     from dp_polars._session.releases import Release
     from dp_polars._session.session import Session
@@ -30,47 +30,46 @@ if TYPE_CHECKING:
 _CELLS = 20  # characters of a bar in a terminal
 _MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # that are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
-_ACCOUNTS = ("epsilon", "rho")
-_BETTER = "the session keeps two accounts, and the better one counts"
+_EITHER = "releases are accepted while epsilon or rho is within its limit, and the smaller share counts"
 _STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
 
 
 @dataclass(frozen=True)
 class Meter:
-    """How much of one measure is used: the share, and what is spent and left in the measure's own unit.
-
-    `counts` means that this is the better one of two accounts.
-    """
+    """How much of one account is used: the share, and what is spent and allowed in the account's own measure."""
 
     name: str
     share: float
     spent: float
-    left: float
-    counts: bool = False
+    limit: float
 
     def text(self) -> str:
         """Return the amounts as text."""
-        which = " (counts)" if self.counts else " (over its limit; the other counts)" if self.share > 1 else ""
-        return f"spent {self.spent:.6g}, left {self.left:.6g}{which}"
+        return f"{self.spent:.6g} of {self.limit:.6g}"
 
 
 def meters_of(session: Session) -> list[Meter]:
-    """Return the measures that a session accounts: epsilon, rho and the delta for keys."""
-    terms, spent, remaining = session.terms, session.spent, session.remaining
+    """Return the accounts of a session: epsilon, rho and the delta for keys."""
+    terms, spent = session.terms, session.spent
     limits = {
-        "epsilon": (spent.epsilon, remaining.epsilon, terms.epsilon),
-        "rho": (spent.rho, remaining.rho, terms.rho_allowed),
-        "delta for keys": (spent.delta, remaining.delta, terms.native_delta),
+        "epsilon": (spent.epsilon, terms.epsilon),
+        "rho": (spent.rho, terms.rho_allowed),
+        "delta for keys": (spent.delta, terms.native_delta),
     }
-    found = [
-        Meter(name, used / float(limit), used, left)
-        for name, (used, left, limit) in limits.items()
-        if used is not None and left is not None and limit
+    return [
+        Meter(name, used / float(limit), used, float(limit))
+        for name, (used, limit) in limits.items()
+        if used is not None and limit
     ]
-    if terms.measure != "approximate" or found[0].share == found[1].share:
-        return found
-    better = min(found[:2], key=lambda one: one.share)
-    return [replace(one, counts=one is better) for one in found]
+
+
+def scarce_keys(session: Session) -> str:
+    """Return what is left of the delta for keys if that is a smaller part than that of the budget, else nothing."""
+    limit = float(session.terms.native_delta)
+    left = session.remaining
+    if not limit or left.delta / limit >= left.share - 1e-9:
+        return ""
+    return f"{percent(left.delta / limit)} of the delta for keys"
 
 
 def bar_text(share: float) -> str:
@@ -83,22 +82,29 @@ def bar_text(share: float) -> str:
     return f"[{'#' * full}{'-' * (_CELLS - full)}]"
 
 
-def session_text(session: Session) -> str:
-    """Return the terms of a session, what is spent and left, and the last releases, for a terminal."""
+def session_text(session: Session, *, accounts: bool = False) -> str:
+    """Return the terms of a session, the part of the budget that is used, and the last releases, for a terminal."""
     terms, releases = session.terms, session.releases
     used, left = session.spent.share, session.remaining.share
     said = [f"dp_polars session ({terms.measure})"]
     said += [f"  {name}: {text}" for name, text in terms.described().items() if text != "none"]
+    planned = account_text(session.defaults.account, session.defaults.queries)
+    said += [f"  planned for: {planned}"] if planned else []
     said.append(f"  ledger: {session.ledger_path or 'in memory'}")
     said += [f"  {text}" for text in closed_lines(session.closings, session.reopenings)]
     said += [f"  {text}" for text in fact_lines(session.facts)]
-    said.append(f"  releases: {len(releases)}, {used:.1%} of the budget used, {left:.1%} left")
-    shown = meters_of(session)
-    width = max(len(one.name) for one in shown)
-    said.append(f"  {'budget':<{width}}  {bar_text(used)} {percent(used):>6}")
-    if terms.measure == "approximate":
-        said.append(f"  {_BETTER}:")
-    said += [f"  {one.name:<{width}}  {bar_text(one.share)} {percent(one.share):>6}  {one.text()}" for one in shown]
+    scarce = scarce_keys(session)
+    said.append(f"  releases: {len(releases)}")
+    said.append(
+        f"  budget: {bar_text(used)} {percent(used)} used, {percent(left)} left{f' ({scarce})' if scarce else ''}"
+    )
+    if accounts:
+        shown = meters_of(session)
+        width = max(len(one.name) for one in shown)
+        said.append(f"  accounts{f' ({_EITHER})' if terms.measure == 'approximate' else ''}:")
+        said += [
+            f"    {one.name:<{width}}  {bar_text(one.share)} {percent(one.share):>6}  {one.text()}" for one in shown
+        ]
     if releases:
         said.append(f"  {_last_words(releases, _LAST['text'])}:")
         said += [f"    {text}" for text in _release_lines(releases[-_LAST["text"] :])]
@@ -139,7 +145,7 @@ def _last_words(releases: Sequence[Release], most: int) -> str:
 
 def _release_lines(releases: Sequence[Release]) -> list[str]:
     cells = [
-        (str(one.id), one_line(one.label, 44), ", ".join(_prices(one.cost)), one.state, moment(one.reserved_at))
+        (str(one.id), one_line(one.label, 44), percent(one.part), one.state, moment(one.reserved_at))
         for one in releases
     ]
     widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
@@ -156,20 +162,19 @@ def session_html(session: Session) -> str:
     where = f"ledger {session.ledger_path}" if session.ledger_path else "in memory"
     title = f"Privacy budget: {percent(used)} used"
     about = f"{_agreed(session)}; protects {unit}, {change}{together}; {where}"
-    bars = [meter_html("budget", used, f"{percent(used)} used, {percent(session.remaining.share)} left")]
-    measured = meters_of(session)
-    better = any(one.counts for one in measured)
-    bars += [
-        meter_html(one.name, one.share, one.text(), quiet=better and not one.counts and one.name in _ACCOUNTS)
-        for one in measured
-    ]
-    note = f'<div class="dp-polars-quiet">{_BETTER[0].upper()}{_BETTER[1:]}.</div>'
+    planned = account_text(session.defaults.account, session.defaults.queries)
+    about += f"; planned for {planned}" if planned else ""
+    scarce = scarce_keys(session)
+    left = f"{percent(used)} used, {percent(session.remaining.share)} left{f' ({scarce})' if scarce else ''}"
+    bars = [meter_html("budget", used, left)]
+    accounts = meters_html(meter_html(one.name, one.share, one.text()) for one in meters_of(session))
+    if terms.measure == "approximate":
+        accounts += f'<div class="dp-polars-quiet">{_EITHER[0].upper()}{_EITHER[1:]}.</div>'
     shut = [
         f'<div class="dp-polars-quiet">{escape(text)}</div>'
         for text in [*closed_lines(session.closings, session.reopenings), *fact_lines(session.facts)]
     ]
-    blocks = [heading(title, about), *shut, meters_html(bars), note if terms.measure == "approximate" else ""]
-    blocks.append(_releases_html(releases))
+    blocks = [heading(title, about), *shut, meters_html(bars), _releases_html(releases), folded("Accounts", accounts)]
     return whole(*blocks)
 
 
@@ -177,11 +182,6 @@ def _agreed(session: Session) -> str:
     said = session.terms.described()
     parts = [f"{name} {said[name]}" for name in ("epsilon", "rho", "delta") if said[name] not in ("none", "0")]
     return f"{session.terms.measure} session, {', '.join(parts)}"
-
-
-def _prices(cost: Cost) -> list[str]:
-    named = {"epsilon": cost.epsilon, "rho": cost.rho, "delta": cost.delta}
-    return [f"{name} {float(amount):.4g}" for name, amount in named.items() if amount]
 
 
 def _releases_html(releases: Sequence[Release]) -> str:
@@ -193,22 +193,21 @@ def _releases_html(releases: Sequence[Release]) -> str:
         (
             lines(str(one.id)),
             cell(one.label),
-            lines(*_prices(one.cost)),
+            lines(percent(one.part)),
             lines(one.state, bad=one.state != "committed"),
             lines(moment(one.reserved_at).removesuffix(" UTC")),
         )
         for one in last
     ]
-    table = columns("releases", ("no.", "release", "price", "state", "charged (UTC)"), cells)
+    table = columns("releases", ("no.", "release", "budget used", "state", "charged (UTC)"), cells)
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'
 
 
 def release_rows(release: Release) -> list[tuple[str, str]]:
     """Return the facts below a released frame."""
-    terms = getattr(release.plan, "terms", None)
-    share = "" if terms is None else f" ({percent(share_of(terms, release.cost))} of the session)"
+    price = f"{budget_text(release.part)} (by itself {alone_text(release.cost)})"
     again = "; stored in the ledger and free to read again" if release.stored and release.state == "committed" else ""
-    rows = [("release", f"number {release.id}: {release.label}"), ("price", f"{release.cost}{share}")]
+    rows = [("release", f"number {release.id}: {release.label}"), ("price", price)]
     named = len(release.error) > 1
     for name, error in release.error.items():
         text = f"within {error:.6g} for 95 % of answers (privacy noise)"
@@ -251,7 +250,7 @@ def budget_chart(session: Session) -> Any:
             {
                 "release": one.id,
                 "label": one.label,
-                "price": str(one.cost),
+                "price": budget_text(part_of(terms, before, one.cost)),
                 "state": one.state,
                 "charged": moment(one.reserved_at),
                 "before": share_of(terms, before),

@@ -86,14 +86,40 @@ def _plain_type(dtype: pl.DataType) -> pl.DataType:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, where a small positive share does not read as 0.
+    """Return a share in percent and three digits. A share below 1 does not read as 100 %.
 
-    >>> percent(0.48), percent(0.00001), percent(0)
-    ('48.0 %', '<0.1 %', '0.0 %')
+    >>> percent(0.48), percent(0.039), percent(0.00001), percent(0), percent(0.9999), percent(12.3456)
+    ('48 %', '3.9 %', '0.001 %', '0 %', '>99.9 %', '1,235 %')
     """
     if not math.isfinite(share):
         return "no bound"
-    return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
+    if share >= 10:
+        return f"{share * 100:,.0f} %"
+    if 0 < share < 1e-6:
+        return "<0.0001 %"
+    return ">99.9 %" if 0.9995 <= share < 1 - 1e-12 else f"{share * 100:.3g} %"
+
+
+def budget_text(part: float) -> str:
+    """Return a part of a session's budget in words. All texts about a budget lead with it.
+
+    >>> budget_text(0.2), budget_text(1)
+    ('20 % of the budget', 'all of the budget')
+    """
+    if not math.isfinite(part):
+        return "more than all of the budget"
+    return "all of the budget" if abs(part - 1) < 1e-12 else f"{percent(part)} of the budget"
+
+
+def refused_parts(requested: float, left: float) -> tuple[str, str]:
+    """Return the part that a refused release would use and the part that is left, with digits that tell them apart.
+
+    >>> refused_parts(0.3, 0.2), refused_parts(0.2000001, 0.2)
+    (('30 % of the budget', '20 % of the budget'), ('20.00001 % of the budget', '20 % of the budget'))
+    """
+    if budget_text(requested) != budget_text(left):
+        return budget_text(requested), budget_text(left)
+    return f"{requested * 100:.12g} % of the budget", f"{left * 100:.12g} % of the budget"
 
 
 def moment(stamp: str | None) -> str:

@@ -48,4 +48,5 @@ class Preview(
 
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> BasePlan:
-        return question(self._view(options)).plan
+        planned = question(self._view(options))
+        return planned.plan.after(planned.session._total())

@@ -7,18 +7,19 @@ A plan says everything that will happen to a question before a row is read. `Bas
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from dp_polars._display.fact_table import AsTable
-from dp_polars._display.text import one_line
+from dp_polars._display.text import budget_text, one_line
 from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
-from dp_polars._session.cost import Cost
-from dp_polars._session.filters import share_of
+from dp_polars._session.cost import NOTHING, Cost, alone_text
+from dp_polars._session.filters import accepts, part_of, share_left
 from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -58,11 +59,14 @@ class BasePlan(AsTable):
         The price that is charged before any row is read.
     given_label
         The label that the user gave the question, or None. It is no part of what identifies a question.
+    spent
+        What the session had spent before. It decides which part of the budget the price is.
     """
 
     terms: Terms
     cost: Cost
     given_label: str | None = None
+    spent: Cost = field(default=NOTHING, compare=False)
 
     heading: ClassVar[str] = "query"
     """The name of the first row of the table."""
@@ -94,9 +98,18 @@ class BasePlan(AsTable):
         """Return who is protected against what, in words."""
         return protected_text(self.terms, self.subject().unit)
 
+    def after(self, spent: Cost) -> Self:
+        """Return the same plan for a session that has spent this much before."""
+        return replace(self, spent=spent)
+
+    @property
+    def part(self) -> float:
+        """The part of the session's budget that the question would use, as a number between 0 and 1."""
+        return part_of(self.terms, self.spent, self.cost)
+
     def price(self) -> str:
-        """Return the price and its share of the session's budget, in words."""
-        return price_text(self.terms, self.cost)
+        """Return the part of the session's budget that the question would use, in words."""
+        return price_text(self.terms, self.cost, self.spent)
 
     def facts(self) -> Facts:
         """Return the rows about bounds and noise, which stand before the price."""
@@ -196,9 +209,17 @@ def question_rows(plan: BasePlan) -> Facts:
     return rows + ([("filter", one_line(" and ".join(filters), _MOST_SHOWN))] if filters else [])
 
 
-def price_text(terms: Terms, cost: Cost) -> str:
-    """Return a price and its share of the session's budget."""
-    return f"{cost} ({share_of(terms, cost):.2%} of the session)"
+def price_text(terms: Terms, cost: Cost, spent: Cost) -> str:
+    """Return the part of the budget that a price is, the guarantee of the release by itself, and whether it fits."""
+    part = part_of(terms, spent, cost)
+    cheaper = terms.epsilon is not None and part < 0.9 * float(cost.epsilon / terms.epsilon) < math.inf
+    less = "; together, releases cost less than the sum of their epsilons" if cheaper else ""
+    text = f"{budget_text(part)} (by itself {alone_text(cost)}{less})"
+    if accepts(terms, spent + cost):
+        return text
+    if cost.delta > terms.native_delta - spent.delta:
+        return f"{text}; it does not fit, because too little of the delta for keys is left"
+    return f"{text}; it does not fit, because {budget_text(share_left(terms, spent))} is left"
 
 
 def hashed_text(delta: Fraction) -> str:

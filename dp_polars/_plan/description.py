@@ -10,7 +10,7 @@ import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
-from dp_polars._plan.base import UNCHECKED, hashed_text, price_text, protected_text, question_rows, steps_text
+from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.statistics import CompiledAggregate
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
         rows.append(("units", hashed_text(plan.unit_delta)))
-    rows.append(("price", price_text(terms, plan.cost)))
+    rows.append(("price", plan.price()))
     for compiled in plan.compiled:
         rows += _vague_error(compiled, plan, several)
     in_group = {name for name, _ in plan.errors_if_rows}

@@ -288,11 +288,12 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
-    """Return how much of the session's delta a query may use: as given, or in proportion to the price of its noise."""
+    """Return how much of the session's delta a query may use: as given, or the same share that the spend is."""
     if query.spend.delta is not None:
         return query.spend.delta
+    share = query.spend.share if query.spend.share is not None else share_of(terms, cost)
     # This is slightly less than the share, so that shares that sum to 1 fit in spite of rounding.
-    return terms.native_delta * Fraction(min(1.0, share_of(terms, cost)) * (1 - 1e-12))
+    return terms.native_delta * Fraction(min(1.0, float(share)) * (1 - 1e-12))
 
 
 def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:

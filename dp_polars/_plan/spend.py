@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -20,9 +19,10 @@ from dp_polars._numbers import MIN_EPSILON, boundary, rounded_down
 from dp_polars._plan.query import MechanismChoice, Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._sampling.noise import MAX_SCALE
+from dp_polars._session.accounts import share_in_epsilon
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars._session.filters import share_of
-from dp_polars._session.prices import gaussian_cost, pure_cost
+from dp_polars._session.prices import epsilon_of_rho, gaussian_cost, pure_cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_steps, gaussian_tail, laplace_steps, laplace_tail
@@ -103,9 +103,7 @@ def allowances_of(terms: Terms, spend: Spend) -> list[Allowance]:
     """Return a spend in each measure in which it can be split."""
     found = []
     if spend.mechanism != "gaussian" or terms.measure == "pure":
-        pure = spend.epsilon
-        if pure is None and spend.share is not None and terms.measure == "pure" and terms.epsilon is not None:
-            pure = spend.share * terms.epsilon
+        pure = spend.epsilon if spend.epsilon is not None else share_in_epsilon(terms, spend.share)
         if pure is not None:
             found.append(Allowance(measure="pure", amount=pure, cost=pure_cost(pure)))
     cost = _concentrated(terms, spend)
@@ -117,10 +115,11 @@ def allowances_of(terms: Terms, spend: Spend) -> list[Allowance]:
 def _concentrated(terms: Terms, spend: Spend) -> Cost | None:
     if terms.measure == "pure":
         return None
-    if spend.epsilon is not None:
+    epsilon = spend.epsilon if spend.epsilon is not None else share_in_epsilon(terms, spend.share)
+    if epsilon is not None:
         if terms.measure == "zcdp" or spend.mechanism == "laplace":
             return None
-        return gaussian_cost(terms, epsilon=spend.epsilon)
+        return gaussian_cost(terms, epsilon=epsilon)
     concentrated = spend.rho if spend.rho is not None else (spend.share or Fraction(0)) * terms.rho_allowed
     return gaussian_cost(terms, rho=concentrated) if concentrated > 0 else None
 
@@ -142,7 +141,7 @@ def allot(
             found.append((parts, _price(parts, own) if allowance is None else own.cost))
     if not found:
         raise no_option(terms, spend)
-    best = _least_noise(found, wanted, terms)
+    best = _least_noise(found, wanted, terms, tolerance=1.1 if spend.share is None else 1.0)
     for one in best[0]:
         _check_scale(one.noise)
     return best
@@ -162,9 +161,13 @@ def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
 
 
 def _least_noise(
-    found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms
+    found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms, tolerance: float
 ) -> tuple[list[Granted], Cost]:
-    """Return the option with the least noise, or one with nearly as little noise that is clearly cheaper."""
+    """Return the option with the least noise, or one with nearly as little noise that is clearly cheaper.
+
+    `tolerance` says how much more noise counts as nearly as little. It is 1 for a share of the budget, which is meant
+    to be used up.
+    """
     total = sum(one.weight for one in wanted)
 
     def size(option: tuple[list[Granted], Cost]) -> float:
@@ -172,7 +175,7 @@ def _least_noise(
         return math.exp(sum(logs))
 
     best = min(found, key=size)
-    near = [option for option in found if size(option) <= 1.1 * size(best)]
+    near = [option for option in found if size(option) <= tolerance * size(best)]
     cheapest = min(near, key=lambda option: share_of(terms, option[1]))
     return cheapest if share_of(terms, cheapest[1]) < 0.9 * share_of(terms, best[1]) else best
 
@@ -245,20 +248,6 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
     best = min(options, key=lambda noise: share_of(terms, noise.cost))
     _check_scale(best)
     return [Granted(noise=best, epsilon=Fraction(0), cost=best.cost, size=best.deviation)], best.cost
-
-
-@lru_cache(maxsize=256)
-def epsilon_of_rho(rho: Fraction) -> Fraction | None:
-    """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
-
-    def fits(epsilon: float) -> bool:
-        return Fraction(pure_to_zcdp(epsilon)) <= rho
-
-    least = float(MIN_EPSILON)
-    if not fits(least):
-        return None
-    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
-    return Fraction(repr(boundary(fits, inside=least, outside=beyond, tolerance=1e-12)))
 
 
 def _least_laplace(sensitivity: Sensitivity, steps: int, confidence: float) -> Fraction | None:

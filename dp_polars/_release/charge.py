@@ -14,10 +14,11 @@ from typing import TypeVar
 
 import polars as pl
 
+from dp_polars._plan.base import BasePlan
 from dp_polars._release.rehearsal import Make, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.releases import Release
+from dp_polars._session.releases import Release, Reservation
 from dp_polars._session.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 
@@ -71,7 +72,7 @@ def release_once(
                 "writes to the source, or query a copy of it."
             )
         release = reservation.commit(frame)
-        session.remember(release, plan)
+        session.remember(release, _priced(plan, reservation))
         return release
 
 
@@ -87,8 +88,13 @@ def open_charged(
         note(session, None)
         facts, opened = guarded(make, signals)
         release = reservation.commit(facts)
-        session.remember(release, plan)
+        session.remember(release, _priced(plan, reservation))
         return release, opened
+
+
+def _priced(plan: object, reservation: Reservation) -> object:
+    """Return a plan whose price is the part of the budget that the charge really used."""
+    return plan.after(reservation.before) if isinstance(plan, BasePlan) else plan
 
 
 class OpenQuestions:

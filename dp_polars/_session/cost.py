@@ -112,7 +112,9 @@ class Budget:
     delta
         The part of delta that is for discovering keys.
     share
-        The amount as a share of the whole budget, in the measure where that share is smallest.
+        The part of the whole budget that is used, or that is left. A part is used if both the sum of epsilons and the
+        sum of rhos have used that share of their own limits: a session that has both accepts releases while one of
+        them is within its limit. The part is 0 at the start and grows with each release; at 1, nothing more fits.
 
     Examples
     --------
@@ -125,6 +127,20 @@ class Budget:
     rho: float | None
     delta: float
     share: float
+
+
+def alone_text(cost: Cost) -> str:
+    """Return the guarantee of a release by itself, whatever else the session releases.
+
+    >>> from fractions import Fraction
+    >>> alone_text(Cost(epsilon=Fraction(1, 5), rho=Fraction(1, 50), delta=Fraction(1, 10**8)))
+    'epsilon 0.2, delta 1e-08'
+    """
+    if cost.epsilon == math.inf:
+        measure, delta = f"rho {float(cost.rho):.4g}", cost.delta
+    else:
+        measure, delta = f"epsilon {float(cost.epsilon):.4g}", cost.delta + cost.gaussian_delta
+    return f"{measure}, delta {float(delta):.3g}" if delta else measure
 
 
 def amount_text(amount: Amount) -> str:

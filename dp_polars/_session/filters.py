@@ -28,17 +28,19 @@ neighbouring data sets, with costs that depend on the transcript alone. Every ac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Literal, get_args
 
 from dp_polars._numbers import MIN_EPSILON, boundary, first_doubling
+from dp_polars._session.accounts import share_in_epsilon
 from dp_polars._session.cost import Amount, Cost
-from dp_polars._session.prices import gaussian_cost, is_too_small, pure_cost
-from dp_polars._session.terms import Terms
+from dp_polars._session.prices import SMALLEST_SHARE, gaussian_cost, is_too_small, pure_cost, smallest_spend
+from dp_polars._session.terms import Account, Terms
 from dp_polars.errors import InvalidParameterError
 
 Mechanism = Literal["laplace", "gaussian"]
-Account = Literal["epsilon", "rho"]
 
 _LEAST_RHO = 1e-18
 
@@ -56,14 +58,56 @@ def _satisfies_a(terms: Terms, spent: Cost) -> bool:
     return terms.epsilon is not None and spent.epsilon <= terms.epsilon and spent.gaussian_delta <= terms.gaussian_delta
 
 
-def share_of(terms: Terms, cost: Cost) -> float:
-    """Return the share of the session's budget that a cost uses, in the measure where that share is smallest."""
+def share_of(terms: Terms, spent: Cost) -> float:
+    """Return the part of the budget that is used if a session has spent this much in total.
+
+    Each account (the sum of epsilons, the sum of rhos) has used some share of its own limit. The part of the budget
+    that is used is the smaller one of the two, because the filter accepts releases while one account is within its
+    limit. It is 0 at the start, grows with every release, and is at most 1 as long as the filter accepts. At 1, nothing
+    more fits. The delta for keys is not included: a release that discovers no keys needs none.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> terms = dp.Session(epsilon=1.0, delta=1e-6, unit="user").terms
+    >>> share_of(terms, pure_cost(0.1)), share_of(terms, pure_cost(0.1) * 5)
+    (0.1, 0.5)
+    """
+    return float(_share(terms, spent))
+
+
+def share_left(terms: Terms, spent: Cost) -> float:
+    """Return the part of the budget that is left if a session has spent this much in total."""
+    return max(0.0, float(1 - _share(terms, spent)))
+
+
+def part_of(terms: Terms, before: Cost, cost: Cost) -> float:
+    """Return the part of the budget that one release uses: how much `share_of` grows by it.
+
+    It depends on what was spent before, because the account with the smaller share may change. So the parts of all
+    releases, in the order of their charges, add up to the part that is used in total.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> terms = dp.Session(epsilon=1.0, delta=1e-6, unit="user").terms
+    >>> gaussian = gaussian_cost(terms, epsilon=0.2)
+    >>> round(part_of(terms, Cost(epsilon=0, rho=0), gaussian), 3), round(part_of(terms, pure_cost(0.3), gaussian), 3)
+    (0.039, 0.2)
+    """
+    return float(_share(terms, before + cost) - _share(terms, before))
+
+
+def _share(terms: Terms, spent: Cost) -> Amount:
     shares: list[Amount] = []
     if terms.epsilon is not None:
-        shares.append(cost.epsilon / terms.epsilon)
+        basic = spent.epsilon / terms.epsilon
+        if spent.gaussian_delta and terms.gaussian_delta:
+            basic = max(basic, spent.gaussian_delta / terms.gaussian_delta)
+        shares.append(basic)
     if terms.measure != "pure":
-        shares.append(cost.rho / terms.rho_allowed)
-    return float(min(shares))
+        shares.append(spent.rho / terms.rho_allowed)
+    return min(shares)
 
 
 def affordable_count(terms: Terms, spent: Cost, cost: Cost, most: int) -> int:
@@ -98,6 +142,63 @@ def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure:
         left = 0.0 if terms.epsilon is None else float(terms.epsilon - spent.epsilon)
         largest = _largest(fits, left, float(MIN_EPSILON))
     return 0.0 if not largest or is_too_small(terms, cost_of(largest)) else largest
+
+
+def largest_share(terms: Terms, spent: Cost, *, keys: bool) -> float:
+    """Return the largest `share=` of one release that the filter would accept; 0 if none.
+
+    With `keys`, the release discovers keys and uses the same share of the delta for them.
+    """
+
+    def fits(share: float) -> bool:
+        return share <= 1 and accepts(terms, spent + _cost_of_share(terms, Fraction(repr(share)), keys))
+
+    least = float(SMALLEST_SHARE)
+    if not fits(least):
+        return 0.0
+    return 1.0 if fits(1.0) else in_four_digits(boundary(fits, inside=least, outside=1.0, tolerance=1e-9), fits)
+
+
+def _cost_of_share(terms: Terms, share: Fraction, keys: bool) -> Cost:
+    epsilon = share_in_epsilon(terms, share)
+    cost = pure_cost(epsilon) if epsilon is not None else gaussian_cost(terms, rho=share * terms.rho_allowed)
+    return cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=terms.native_delta * share if keys else Fraction(0))
+
+
+def largest_epsilon(terms: Terms, spent: Cost, mechanism: Mechanism, *, keys: bool) -> float:
+    """Return the largest `epsilon=` of one release by a mechanism that the filter would accept; 0 if none.
+
+    With `keys`, the release discovers keys and uses as large a share of the delta for them as of the budget.
+    """
+
+    def cost_of(epsilon: float) -> Cost:
+        return pure_cost(epsilon) if mechanism == "laplace" else gaussian_cost(terms, epsilon=epsilon)
+
+    def fits(epsilon: float) -> bool:
+        cost = cost_of(epsilon)
+        delta = terms.native_delta * min(Fraction(1), Fraction(_share(terms, cost))) if keys else Fraction(0)
+        return accepts(terms, spent + cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=delta))
+
+    largest = largest_affordable(terms, spent, mechanism, "epsilon")
+    if not largest:
+        return 0.0
+    least = smallest_spend(terms)
+    if not fits(largest):  # because of the delta for keys
+        if terms.measure == "zcdp" or not fits(least):
+            return 0.0
+        largest = boundary(fits, inside=least, outside=largest, tolerance=1e-9)
+    return in_four_digits(largest, fits)
+
+
+def in_four_digits(amount: float, fits: Callable[[float], bool]) -> float:
+    """Return an amount in four digits, rounded down unless the next larger number fits, so that it is accepted.
+
+    >>> in_four_digits(0.2999999999, lambda amount: amount <= 0.3), in_four_digits(0.12346, lambda amount: False)
+    (0.3, 0.1234)
+    """
+    digits = 3 - math.floor(math.log10(amount))
+    near = round(amount, digits)
+    return near if fits(near) else float(math.floor(Fraction(amount) * Fraction(10) ** digits) / Fraction(10) ** digits)
 
 
 def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:

@@ -94,10 +94,13 @@ class Charge:
         Its number in the ledger.
     closings
         How often the session had been closed when the charge was made.
+    before
+        What the session had spent before.
     """
 
     id: int
     closings: int
+    before: Cost
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,15 @@ class Ledger:
         with self._reading():
             return self._spent()
 
+    def spent_before(self, identifier: int) -> Cost:
+        """Return the sum of the charges that were made before a charge."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT {', '.join(_COST)}, count(*) FROM charge WHERE id < ? GROUP BY {', '.join(_COST)}",  # noqa: S608
+                (identifier,),
+            ).fetchall()
+        return sum((_cost(amounts) * times for *amounts, times in rows), NOTHING)
+
     def entries(self) -> list[Entry]:
         """Return all charges in the order in which they were made."""
         with self._reading() as connection:
@@ -377,7 +389,8 @@ class Ledger:
         accepts: Callable[[Cost], bool],
         made: list[Charge],
     ) -> None:
-        total = Cost.__add__(self._spent(), cost)  # never by a rule of the operand's own class
+        before = self._spent()
+        total = Cost.__add__(before, cost)  # never by a rule of the operand's own class
         if not accepts(total):
             return
         cursor = connection.execute(
@@ -389,7 +402,7 @@ class Ledger:
             "UPDATE spent SET epsilon = ?, rho = ?, delta = ?, gaussian_delta = ?",
             _texts(total),
         )
-        charge = Charge(cursor.lastrowid or 0, self._times_closed(connection))
+        charge = Charge(cursor.lastrowid or 0, self._times_closed(connection), before)
         self._open_charges.start(charge.id)
         made.append(charge)
 

@@ -164,6 +164,20 @@ def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
     return Fraction(boundary(is_enough, inside=most, outside=1e-9, tolerance=1e-12, geometric=True))
 
 
+@lru_cache(maxsize=256)
+def epsilon_of_rho(rho: Fraction) -> Fraction | None:
+    """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
+
+    def fits(epsilon: float) -> bool:
+        return Fraction(pure_to_zcdp(epsilon)) <= rho
+
+    least = float(MIN_EPSILON)
+    if not fits(least):
+        return None
+    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
+    return Fraction(repr(boundary(fits, inside=least, outside=beyond, tolerance=1e-12)))
+
+
 # ---------------------------------------------------------------------- the smallest price
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import io
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -14,10 +14,12 @@ import polars as pl
 import polars.selectors as cs
 
 from dp_polars._display.session import release_html, release_text
-from dp_polars._display.text import escaped
+from dp_polars._display.text import budget_text, escaped
 from dp_polars._session.cost import Cost
 from dp_polars._session.exclusive_lock import Exclusive
+from dp_polars._session.filters import part_of
 from dp_polars._session.ledger import Charge, Entry, Ledger, State
+from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidDataError, InvalidParameterError, LedgerError, SessionClosed
 
 
@@ -32,6 +34,9 @@ class Release:
         Whether it was found in the ledger, which costs nothing.
     plan
         The plan of the release, from the unit to the noise; None if another process made the release.
+    part
+        The part of the session's budget that it used, as a number between 0 and 1. The parts of all releases add up to
+        `session.spent.share`.
 
     Examples
     --------
@@ -39,15 +44,21 @@ class Release:
     >>> session = dp.Session(epsilon=1.0, unit=dp.ROW)
     >>> counted = dp.private(pl.DataFrame({"km": [2, 4] * 50}), session).count(epsilon=0.5)
     >>> release = session.releases[0]
-    >>> release.frame.equals(counted), release.state, release.cost, release.error
-    (True, 'committed', <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
+    >>> release.frame.equals(counted), release.state, release.part, release.cost, release.error
+    (True, 'committed', 0.5, <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
     """
 
     def __init__(
-        self, entry: Entry, read: Callable[[], pl.DataFrame | None], *, stored: bool, plan: Any = None
+        self,
+        entry: Entry,
+        read: Callable[[], pl.DataFrame | None],
+        *,
+        part: Callable[[], float],
+        stored: bool,
+        plan: Any = None,
     ) -> None:
         self.entry, self.stored, self.plan = entry, stored, plan
-        self._read = read
+        self._read, self._part = read, part
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -58,6 +69,11 @@ class Release:
                 f"Charge number {self.id} released nothing: its state is {self.state!r}. It stays charged."
             )
         return frame
+
+    @cached_property
+    def part(self) -> float:
+        """The part of the session's budget that it used."""
+        return self._part()
 
     @property
     def id(self) -> int:
@@ -98,7 +114,7 @@ class Release:
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""
         again = ", found again" if self.stored else ""
-        return f"<dp.Release {self.id}: {escaped(self.label)}; {self.state}, {self.cost}{shown}{again}>"
+        return f"<dp.Release {self.id}: {escaped(self.label)}; {self.state}, {budget_text(self.part)}{shown}{again}>"
 
     def __str__(self) -> str:
         return release_text(self)
@@ -123,6 +139,8 @@ class Reservation:
     ----------
     id
         The number of the charge.
+    before
+        What the session had spent before this charge.
 
     Examples
     --------
@@ -135,8 +153,9 @@ class Reservation:
     (1, ['people'])
     """
 
-    def __init__(self, ledger: Ledger, charge: Charge) -> None:
+    def __init__(self, ledger: Ledger, charge: Charge, terms: Terms) -> None:
         self._ledger, self._charge, self.id = ledger, charge, charge.id
+        self._terms, self.before = terms, charge.before
         self._open = True
         self._unfit: InvalidDataError | None = None  # why the type of a frame, whatever its rows, can't be stored
         self._guard = Exclusive(None)  # only to recognise a forked copy
@@ -156,7 +175,8 @@ class Reservation:
             raise
         self._open = False
         entry = self._ledger.entry(self.id)
-        return Release(entry, lambda: from_ipc(stored, entry.id), stored=False)
+        part = partial(part_of, self._terms, self.before, entry.cost)
+        return Release(entry, lambda: from_ipc(stored, entry.id), part=part, stored=False)
 
     def fail(self, *, closes: bool = True) -> None:
         """Mark the release as failed. The charge stays, because data may have been read after it was made.

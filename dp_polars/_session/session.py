@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +13,21 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars._display.session import budget_chart, session_html, session_text
-from dp_polars._numbers import Number
-from dp_polars._session.cost import Budget, Cost
-from dp_polars._session.filters import Mechanism, accepts, affordable_count, largest_affordable, share_of
+from dp_polars._display.text import percent, refused_parts
+from dp_polars._numbers import Number, flag_of
+from dp_polars._session.accounts import chosen_account
+from dp_polars._session.cost import NOTHING, Budget, Cost
+from dp_polars._session.filters import (
+    Mechanism,
+    accepts,
+    affordable_count,
+    largest_affordable,
+    largest_epsilon,
+    largest_share,
+    part_of,
+    share_left,
+    share_of,
+)
 from dp_polars._session.interrupts import Deferred
 from dp_polars._session.ledger import Closing, Entry, Fact, Ledger
 from dp_polars._session.prices import check_price
@@ -49,7 +62,9 @@ class Session:
     max_groups, max_rows_per_group
         The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
     queries
-        The number of queries that the session is planned for. Each spends a share of 1/queries by default.
+        The number of queries that the session is planned for. A query that names no spend gets the share 1/queries, and
+        all of them fit. In an approximate session, a share is a part of the sum of epsilons or of the sum of rhos,
+        whichever means less noise for this number of queries over `max_groups` groups.
     key_delta
         The part of delta for discovering keys (`select_partitions`) and for other (epsilon, delta) mechanisms; by
         default a quarter. The rest is for Gaussian noise and zCDP accounting.
@@ -103,16 +118,20 @@ class Session:
         defaults = read_defaults(
             per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
         )
+        chosen = replace(defaults, account=chosen_account(terms, defaults.queries, defaults.max_groups))
         if ledger == ":memory:":
             raise InvalidParameterError("':memory:' is not a path. Leave ledger= out to keep the session in memory.")
         if ledger is None:
-            opened = Ledger.in_memory(terms, defaults.to_json())
+            opened = Ledger.in_memory(terms, chosen.to_json())
         else:
-            opened = Ledger.at(Path(ledger), terms, defaults.to_json())
-        self._start(terms, defaults, opened)
+            opened = Ledger.at(Path(ledger), terms, chosen.to_json())
+        # A ledger that existed before keeps its account, because earlier shares were counted in it.
+        account = Defaults.from_json(opened.agreement()[1]).account
+        self._start(terms, replace(defaults, account=account), opened)
 
     def _start(self, terms: Terms, defaults: Defaults, ledger: Ledger) -> None:
-        self._terms, self._defaults, self._ledger = terms, defaults, ledger
+        self._terms = replace(terms, share_account=defaults.account)
+        self._defaults, self._ledger = defaults, ledger
         self._plans: dict[int, object] = {}
 
     def _throwaway(self) -> Session:
@@ -133,7 +152,7 @@ class Session:
         ...     session = dp.Session.from_ledger(f"{folder}/budget.db")
         ...     print(session)
         ...     session.close()
-        <dp.Session epsilon=1, unit=user_id, 0.0% used>
+        <dp.Session epsilon=1, unit=user_id, 0 % used>
         """
         ledger = Ledger.open(Path(path))
         terms, defaults = ledger.agreement()
@@ -155,12 +174,15 @@ class Session:
 
     @property
     def spent(self) -> Budget:
-        """The sum of all charges."""
+        """The sum of all charges. Its `share` is the part of the budget that is used."""
         return self._budget(self._ledger.spent())
 
     @property
     def remaining(self) -> Budget:
-        """The budget that is left in each measure. A release fits if it fits delta and one of epsilon and rho."""
+        """The budget that is left in each measure, and the part of the whole that is left as its `share`.
+
+        A release fits if it fits delta and one of epsilon and rho.
+        """
         terms, spent = self._terms, self._ledger.spent()
         epsilon = None if terms.epsilon is None else max(0.0, float(terms.epsilon - spent.epsilon))
         rho = None if terms.measure == "pure" else max(0.0, float(terms.rho_allowed - spent.rho))
@@ -168,8 +190,12 @@ class Session:
             epsilon=epsilon,
             rho=rho,
             delta=max(0.0, float(terms.native_delta - spent.delta)),
-            share=max(0.0, 1 - share_of(terms, spent)),
+            share=share_left(terms, spent),
         )
+
+    def _total(self) -> Cost:
+        """Return the exact sum of all charges."""
+        return self._ledger.spent()
 
     def _budget(self, cost: Cost) -> Budget:
         return Budget(
@@ -243,8 +269,8 @@ class Session:
             with Deferred():
                 charge = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
                 if charge is None:
-                    raise self._refusal(cost)
-                reservation = Reservation(self._ledger, charge)
+                    raise self._refusal(cost, self._ledger.spent())
+                reservation = Reservation(self._ledger, charge, self._terms)
             return reservation  # noqa: RET504 - the end of the `with` block may raise
         except BaseException:
             if reservation is not None:  # Ctrl-C came meanwhile: nobody will use the charge, and no rows were read
@@ -254,8 +280,10 @@ class Session:
     def check(self, cost: Cost) -> None:
         """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now. Charge nothing."""
         self._ledger.refuse_closed()
-        if not self.can_afford(cost):
-            raise self._refusal(cost)
+        self._check_cost(cost)
+        spent = self._ledger.spent()
+        if not accepts(self._terms, spent + cost):
+            raise self._refusal(cost, spent)
 
     def _check_cost(self, cost: Cost) -> None:
         if type(cost) is not Cost:  # a subclass could add up differently
@@ -268,21 +296,26 @@ class Session:
             )
         check_price(self._terms, cost)
 
-    def _refusal(self, cost: Cost) -> BudgetExceeded:
-        remaining = self.remaining
-        keys = remaining.delta if cost.delta else None
-        parts = {"epsilon": remaining.epsilon, "rho": remaining.rho, "delta for keys": keys}
-        kind: Mechanism = "gaussian" if cost.gaussian_delta or self._terms.measure == "zcdp" else "laplace"
-        measure: Literal["epsilon", "rho"] = "rho" if self._terms.measure == "zcdp" else "epsilon"
-        largest = self.largest_affordable(mechanism=kind, measure=measure)
-        fitting = f"{measure} {largest:.12g} ({kind})" if largest else "nothing"
-        if cost.delta:
-            fitting += f" with at most {remaining.delta:.6g} of delta for keys"
-        left = ", ".join(f"{name} {x:.6g}" for name, x in parts.items() if x is not None)
+    def _refusal(self, cost: Cost, spent: Cost) -> BudgetExceeded:
+        """Return the refusal of a cost, with the largest spends that would fit instead."""
+        terms = self._terms
+        requested, remaining = refused_parts(part_of(terms, spent, cost), share_left(terms, spent))
+        keys = max(0.0, float(terms.native_delta - spent.delta))
+        if cost.delta > terms.native_delta - spent.delta:  # otherwise it is not the reason, and not worth a number
+            requested += f" and {float(cost.delta):.6g} of delta for keys"
+            remaining += f" and {keys:.6g} of delta for keys"
+        share = largest_share(terms, spent, keys=bool(cost.delta))
+        epsilon = largest_epsilon(terms, spent, "laplace", keys=bool(cost.delta))
+        fitting = [f"share={share:.4g}"] if share else []
+        fitting += [f"epsilon={epsilon:.4g}"] if epsilon else []
+        if cost.gaussian_delta and terms.measure == "approximate":
+            gaussian = largest_epsilon(terms, spent, "gaussian", keys=bool(cost.delta))
+            if gaussian > epsilon:
+                fitting[-1] += f" (with mechanism='gaussian' epsilon={gaussian:.4g})"
+        if cost.delta and not fitting and share_left(terms, spent):
+            fitting.append("a release with public keys, which needs no delta")
         return BudgetExceeded(
-            requested=f"epsilon {float(cost.epsilon):.6g}" if self._terms.measure == "pure" else str(cost),
-            remaining=f"{remaining.share:.2%} of the session ({left})",
-            largest_affordable=fitting,
+            requested=requested, remaining=remaining, largest_affordable=" or ".join(fitting) or "nothing"
         )
 
     # ------------------------------------------------------------------ closing and reopening
@@ -365,7 +398,13 @@ class Session:
     def releases(self) -> tuple[Release, ...]:
         """Every charge so far, in order, with its state, cost and plan and the released frame."""
         return tuple(
-            Release(entry, partial(self._read, entry.id), stored=False, plan=self._plans.get(entry.id))
+            Release(
+                entry,
+                partial(self._read, entry.id),
+                part=partial(self._part, entry),
+                stored=False,
+                plan=self._plans.get(entry.id),
+            )
             for entry in self._ledger.entries()
         )
 
@@ -390,7 +429,16 @@ class Session:
         return self._released(entry, frame)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
-        return Release(entry, lambda: from_ipc(frame, entry.id), stored=True, plan=self._plans.get(entry.id))
+        return Release(
+            entry,
+            lambda: from_ipc(frame, entry.id),
+            part=partial(self._part, entry),
+            stored=True,
+            plan=self._plans.get(entry.id),
+        )
+
+    def _part(self, entry: Entry) -> float:
+        return part_of(self._terms, self._ledger.spent_before(entry.id), entry.cost)
 
     def plan(self, release: int | None = None) -> Any:
         """Return the plan of a release that this process made, by its number in the ledger; by default of the last one.
@@ -411,10 +459,16 @@ class Session:
     def export(self) -> pl.DataFrame:
         """Return the ledger as a frame with one row per charge.
 
-        For a charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when
+        `share` is the part of the budget that the charge used; all of them add up to `session.spent.share`. For a charge
+        that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when
         and why the session was reopened. Facts about the data are in `facts`.
         """
         closings = {one.charge: one for one in self.closings}
+        before, parts = NOTHING, {}
+        entries = self._ledger.entries()
+        for entry in entries:
+            parts[entry.id] = part_of(self._terms, before, entry.cost)
+            before = before + entry.cost
         unclosed = Closing(0, "failed", "", None, None)
         return pl.DataFrame(
             [
@@ -425,14 +479,14 @@ class Session:
                     "epsilon": float(entry.cost.epsilon),
                     "rho": float(entry.cost.rho),
                     "delta": float(entry.cost.delta),
-                    "share": share_of(self._terms, entry.cost),
+                    "share": parts[entry.id],
                     "reserved_at": entry.reserved_at,
                     "finished_at": entry.finished_at,
                     "closed_at": closings[entry.id].closed_at if entry.id in closings else None,
                     "reopened_at": closings.get(entry.id, unclosed).reopened_at,
                     "reopened_because": closings.get(entry.id, unclosed).reason,
                 }
-                for entry in self.releases
+                for entry in entries
             ],
             schema={
                 "id": pl.Int64, "label": pl.String, "state": pl.String, "epsilon": pl.Float64, "rho": pl.Float64,
@@ -453,9 +507,20 @@ class Session:
 
     # ------------------------------------------------------------------ display
 
-    def describe(self) -> str:
-        """Return the terms, the budget that is spent and left, and the last releases, as text."""
-        return session_text(self)
+    def describe(self, *, accounts: bool = False) -> str:
+        """Return the terms, the part of the budget that is used, and the last releases, as text.
+
+        Parameters
+        ----------
+        accounts
+            Also show each account of the session: the sum of epsilons, the sum of rhos, and the delta for keys.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> print(dp.Session(epsilon=1.0, delta=1e-6, unit="user_id", queries=3).describe(accounts=True))
+        """
+        return session_text(self, accounts=flag_of(accounts, "accounts"))
 
     def _repr_html_(self) -> str:
         return session_html(self)
@@ -480,7 +545,9 @@ class Session:
         state = ", closed" if self.closed else ""
         times = f", reopened {self.reopenings} times" if self.reopenings > 1 else ", reopened once"
         state += times if self.reopenings else ""
-        return f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {self.spent.share:.1%} used{state}>"
+        return (
+            f"<dp.Session {bound}={terms[bound]}{delta}, unit={terms['unit']}, {percent(self.spent.share)} used{state}>"
+        )
 
     def close(self) -> None:
         """Close the ledger. A session in memory is lost with it."""

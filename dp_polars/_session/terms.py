@@ -17,6 +17,8 @@ from dp_polars.theory import approximate_to_zcdp
 Adjacency = Literal["add_remove", "replace"]
 Measure = Literal["pure", "approximate", "zcdp"]
 Cap = int | Literal["auto"] | None
+Account = Literal["epsilon", "rho"]
+"""One of the two sums that an approximate session may stay within."""
 
 _LARGE_EPSILON = 10
 _LARGE_DELTA = Fraction(1, 10**5)
@@ -67,6 +69,8 @@ class Terms:
     group_size: int
     unit_note: str = field(default="", compare=False)
     """What a plan says about a table whose unit differs from the agreed one. It is not part of the terms."""
+    share_account: Account | None = field(default=None, compare=False)
+    """The account of an approximate session in which shares are counted; None means rho. Not part of the terms."""
 
     @property
     def delta(self) -> Fraction:
@@ -86,7 +90,7 @@ class Terms:
         """Return the terms as exact text for the ledger."""
         plain = {name: str(x) if isinstance(x, Fraction) else x for name, x in asdict(self).items()}
         plain["unit"] = None if isinstance(self.unit, _Row) else list(self.unit)
-        del plain["unit_note"]
+        del plain["unit_note"], plain["share_account"]
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
@@ -333,6 +337,8 @@ class Defaults:
     max_groups: Cap = None
     max_rows_per_group: Cap = None
     queries: int | None = None
+    account: Account | None = None
+    """The account in which shares are counted, chosen when the session was opened (see `accounts`)."""
 
     def to_json(self) -> str:
         """Return the defaults as text for the ledger."""

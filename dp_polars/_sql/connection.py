@@ -192,7 +192,11 @@ class GuardedConnection:
         self, query: str, *, params: Parameters = None, **options: Any
     ) -> Plan | ChoicePlan | ResponsePlan | list[Plan | ChoicePlan]:
         """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent."""
-        plans: Sequence[Any] = self._planned(query, _parameters(params), options).plans
+        plans: list[Any] = []
+        spent = self._session._total()
+        for plan in self._planned(query, _parameters(params), options).plans:
+            plans.append(plan.after(spent))
+            spent = spent + plan.cost
         return plans[0] if len(plans) == 1 else Plans(plans)
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:

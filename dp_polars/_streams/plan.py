@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 from dp_polars._numbers import Number, count_of, exact, flag_of
-from dp_polars._plan.base import Facts, FramePlan, price_text, pure_spend
+from dp_polars._plan.base import Facts, FramePlan, pure_spend
 from dp_polars._plan.query import Spend
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -92,7 +92,7 @@ class StreamPlan(FramePlan):
 
     def price(self) -> str:
         """Return the price, in words."""
-        return f"{price_text(self.terms, self.cost)}, once; asking is free"
+        return f"{super().price()}, once; asking is free"
 
     def facts(self) -> Facts:
         """Return the rows about the threshold and the noise."""
