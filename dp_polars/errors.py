@@ -108,7 +108,8 @@ class BudgetExceeded(DPError):  # noqa: N818 - a refusal that users name in `exc
     Attributes
     ----------
     requested, remaining, largest_affordable
-        Short texts: what was requested, what is left, and the largest spend that would fit.
+        Short texts: the part of the budget that was requested, the part that is left, and the largest `share=` and
+        `epsilon=` that would fit.
 
     Examples
     --------
@@ -117,7 +118,7 @@ class BudgetExceeded(DPError):  # noqa: N818 - a refusal that users name in `exc
     ...     dp.Session(epsilon=1.0, unit="user").reserve(dp.pure_cost(2.0), label="too much")
     ... except dp.BudgetExceeded as refused:
     ...     print(refused.code, "|", refused.requested, "|", refused.largest_affordable)
-    budget-exceeded | epsilon 2 | epsilon 1 (laplace)
+    budget-exceeded | 200 % of the budget | share=1 or epsilon=1
     """
 
     code = "budget-exceeded"

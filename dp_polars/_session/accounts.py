@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import get_args
 
 from dp_polars._session.prices import epsilon_of_rho, gaussian_cost
 from dp_polars._session.terms import Account, Cap, Terms
@@ -35,7 +36,8 @@ def chosen_account(terms: Terms, queries: int | None, max_groups: Cap) -> Accoun
     if terms.measure != "approximate" or queries is None:
         return None
     groups = 1 if max_groups is None else _LIKELY_GROUPS if max_groups == "auto" else max_groups
-    return min(("rho", "epsilon"), key=lambda account: typical_noise(terms, account, queries, groups))
+    basic, concentrated = (typical_noise(terms, account, queries, groups) for account in get_args(Account))
+    return "epsilon" if basic < concentrated else "rho"
 
 
 def typical_noise(terms: Terms, account: Account, queries: int, groups: int) -> float:

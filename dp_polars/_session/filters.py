@@ -145,7 +145,7 @@ def largest_affordable(terms: Terms, spent: Cost, mechanism: Mechanism, measure:
 
 
 def largest_share(terms: Terms, spent: Cost, *, keys: bool) -> float:
-    """Return the largest `share=` of one release that the filter would accept; 0 if none.
+    """Return the largest `share=` of one release that the filter would accept, in four digits; 0 if none.
 
     With `keys`, the release discovers keys and uses the same share of the delta for them.
     """
@@ -153,10 +153,18 @@ def largest_share(terms: Terms, spent: Cost, *, keys: bool) -> float:
     def fits(share: float) -> bool:
         return share <= 1 and accepts(terms, spent + _cost_of_share(terms, Fraction(repr(share)), keys))
 
-    least = float(SMALLEST_SHARE)
-    if not fits(least):
+    if fits(1.0):
+        return 1.0
+    if not fits(float(SMALLEST_SHARE)):
         return 0.0
-    return 1.0 if fits(1.0) else in_four_digits(boundary(fits, inside=least, outside=1.0, tolerance=1e-9), fits)
+    # The largest epsilon or rho that fits one account or the other, as a share of the account that shares are of.
+    if share_in_epsilon(terms, Fraction(1)) is not None:
+        share = largest_affordable(terms, spent, "laplace", "epsilon") / float(terms.epsilon or 1)
+    else:
+        share = largest_affordable(terms, spent, "gaussian", "rho") / float(terms.rho_allowed)
+    if keys:
+        share = min(share, float((terms.native_delta - spent.delta) / terms.native_delta))
+    return in_four_digits(min(share, 1.0), fits)
 
 
 def _cost_of_share(terms: Terms, share: Fraction, keys: bool) -> Cost:
@@ -191,14 +199,15 @@ def largest_epsilon(terms: Terms, spent: Cost, mechanism: Mechanism, *, keys: bo
 
 
 def in_four_digits(amount: float, fits: Callable[[float], bool]) -> float:
-    """Return an amount in four digits, rounded down unless the next larger number fits, so that it is accepted.
+    """Return an amount in four digits, rounded so that it fits.
 
-    >>> in_four_digits(0.2999999999, lambda amount: amount <= 0.3), in_four_digits(0.12346, lambda amount: False)
+    >>> in_four_digits(0.2999999999, lambda x: x <= 0.3), in_four_digits(0.12346, lambda x: x < 0.1235)
     (0.3, 0.1234)
     """
     digits = 3 - math.floor(math.log10(amount))
-    near = round(amount, digits)
-    return near if fits(near) else float(math.floor(Fraction(amount) * Fraction(10) ** digits) / Fraction(10) ** digits)
+    steps = round(Fraction(amount) * Fraction(10) ** digits)
+    near = (float(Fraction(steps - back) / Fraction(10) ** digits) for back in range(3))
+    return next((one for one in near if fits(one)), 0.0)
 
 
 def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:

@@ -311,7 +311,7 @@ class Session:
         if cost.gaussian_delta and terms.measure == "approximate":
             gaussian = largest_epsilon(terms, spent, "gaussian", keys=bool(cost.delta))
             if gaussian > epsilon:
-                fitting[-1] += f" (with mechanism='gaussian' epsilon={gaussian:.4g})"
+                fitting.append(f"epsilon={gaussian:.4g} with mechanism='gaussian'")
         if cost.delta and not fitting and share_left(terms, spent):
             fitting.append("a release with public keys, which needs no delta")
         return BudgetExceeded(
@@ -459,9 +459,9 @@ class Session:
     def export(self) -> pl.DataFrame:
         """Return the ledger as a frame with one row per charge.
 
-        `share` is the part of the budget that the charge used; all of them add up to `session.spent.share`. For a charge
-        that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when
-        and why the session was reopened. Facts about the data are in `facts`.
+        `share` is the part of the budget that the charge used; all of them add up to `session.spent.share`. For a
+        charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when and why
+        the session was reopened. Facts about the data are in `facts`.
         """
         closings = {one.charge: one for one in self.closings}
         before, parts = NOTHING, {}
@@ -518,7 +518,23 @@ class Session:
         Examples
         --------
         >>> import dp_polars as dp
-        >>> print(dp.Session(epsilon=1.0, delta=1e-6, unit="user_id", queries=3).describe(accounts=True))
+        >>> session = dp.Session(epsilon=1.0, unit="user_id", queries=4)
+        >>> session.reserve(dp.pure_cost(0.25), label="my own mechanism").fail(closes=False)
+        >>> print(session.describe(accounts=True))  # doctest: +ELLIPSIS
+        dp_polars session (pure)
+          epsilon: 1
+          delta: 0
+          unit: user_id
+          adjacency: add_remove
+          group_size: 1
+          planned for: 4 queries, 1/4 of the budget each
+          ledger: in memory
+          releases: 1
+          budget: [#####---------------] 25 % used, 75 % left
+          accounts:
+            epsilon  [#####---------------]   25 %  0.25 of 1
+          the release so far:
+            1  my own mechanism  25 %  failed  ...
         """
         return session_text(self, accounts=flag_of(accounts, "accounts"))
 

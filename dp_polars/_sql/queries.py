@@ -172,6 +172,8 @@ def plan_statement(analysis: Analysis, session: Session, catalog: Catalog, optio
     if not queries and options:
         raise InvalidParameterError("This statement has no private aggregate to which the options could apply.")
     without = sum(len(query.calls) for query in queries if not query.calls[0].spends)
+    if without and session.defaults.queries is not None and all(options.get(name) is None for name in _SPENDS):
+        options = {**options, "share": Fraction(1, session.defaults.queries)}  # of the statement, however many it has
     planned = []
     for aggregation in analysis.aggregations:
         calls = [call for query in aggregation.queries for call in query.calls]

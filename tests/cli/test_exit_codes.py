@@ -288,7 +288,7 @@ def test_the_demo_shows_plan_intervals_and_budget_in_seconds(capsys):
     answers = [line.split() for line in lines if line.startswith(("  north", "  south", "  east", "  west"))]
     assert len(answers) == 4
     assert all(line.count("to") == 2 for line in answers)
-    assert "the same numbers, 40% of the budget used" in shown.out
-    assert "40% used by 2 releases, 60% left (epsilon 0.6 of 1)" in shown.out
+    assert "the same numbers, 40 % of the budget used" in shown.out
+    assert "40 % used by 2 releases, 60 % left." in shown.out
     # Laplace noise of scale 10 in both: beyond 300 with a chance below 1e-12 each.
     assert all(abs(int(line[1]) - int(line[-1])) < 300 for line in answers)

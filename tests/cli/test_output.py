@@ -153,8 +153,13 @@ def test_a_budget_is_shown_to_people_and_to_programs(words, tmp_path, run, monke
     assert run(*words)[0] == 0
     code, table, err = run("budget", ledger)
     assert (code, err) == (0, "")
-    assert "50.0% of the budget used, 50.0% left" in table
+    assert "50 % used, 50 % left" in table
     assert "count by region, unit user_id" in table
+    assert "budget (%)" in table
+    assert "rho" not in table
+    accounts = run("budget", ledger, "--accounts")[1]
+    assert "0.5 of 1" in accounts
+    assert "rho" in accounts
     whole = json.loads(run("budget", ledger, "--format", "json")[1])
     assert (whole["terms"]["epsilon"], whole["terms"]["delta"], whole["terms"]["group_size"]) == (1, 1e-6, 1)
     assert sum(whole["terms"]["delta_split"].values()) == pytest.approx(1e-6)
@@ -184,5 +189,5 @@ def test_an_empty_and_a_pure_ledger_are_shown_too(tmp_path, run):
     assert "releases: 0" in run("budget", tmp_path / "p.db")[1]
     assert run(*pure[:-3], "--spend", "0.5", pure[-1])[0] == 0
     shown = run("budget", tmp_path / "p.db")[1]
-    assert "spent 0.5, left 0.5" in shown
-    assert "rho:" not in shown
+    assert "50 % used, 50 % left" in shown
+    assert "rho" not in shown + run("budget", tmp_path / "p.db", "--accounts")[1]

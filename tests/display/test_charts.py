@@ -222,8 +222,8 @@ def test_the_budget_steps_up_release_by_release():
     assert (shown["layer"][0]["encoding"]["y"]["field"], shown["layer"][0]["encoding"]["y2"]["field"]) == (
         "before", "after",
     )  # fmt: skip
-    assert text_of(chart)[0] == "Budget: 42.0 % used"
-    assert text_of(a_session().plot())[0] == "Budget: 0.0 % used"
+    assert text_of(chart)[0] == "Budget: 42 % used"
+    assert text_of(a_session().plot())[0] == "Budget: 0 % used"
 
 
 def test_a_release_without_an_epsilon_steps_up_in_rho():

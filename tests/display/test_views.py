@@ -193,28 +193,31 @@ def parsed_text(html):
 @pytest.mark.slow
 def test_the_session_reads(session):
     lines = shown(session._repr_html_())
-    assert lines[:14] == [
-        "Privacy budget: 42.0 % used",
+    assert lines[:7] == [
+        "Privacy budget: 42 % used",
         "approximate session, epsilon 1, delta 1e-07; protects user, added or removed; in memory",
         "CLOSED since TIME UTC by charge 6 (failed): only stored releases can be read",
         'the data owner can reopen it with session.reopen(reason="...")',
         "budget",
-        "42.0 % used, 58.0 % left",
-        "epsilon",
-        "spent 0.42, left 0.58 (counts)",
-        "rho",
-        "spent 0.0240953, left 0 (over its limit; the other counts)",
-        "delta for keys",
-        "spent 6.51383e-11, left 2.49349e-08",
-        "The session keeps two accounts, and the better one counts.",
+        "42 % used, 58 % left",
         "Releases so far",
     ]
-    assert lines[14:17] == [
-        "no. | release | price | state | charged (UTC)",
-        "1 | count by region, unit user | epsilon 0.2, rho 0.01993 | committed | TIME",
-        "2 | count, sum of value by region, unit user | epsilon 0.1, rho 0.002499 | committed | TIME",
+    assert lines[7:10] == [
+        "no. | release | budget used | state | charged (UTC)",
+        "1 | count by region, unit user | 20 % | committed | TIME",
+        "2 | count, sum of value by region, unit user | 10 % | committed | TIME",
     ]
-    assert lines[-1].endswith("| epsilon 0.01, rho 5e-05 | failed | TIME")
+    assert lines[13].endswith("| 1 % | failed | TIME")
+    assert lines[14:] == [
+        "Accounts",
+        "epsilon",
+        "0.42 of 1",
+        "rho",
+        "0.0240953 of 0.0191898",
+        "delta for keys",
+        "6.51383e-11 of 2.5e-08",
+        "Releases are accepted while epsilon or rho is within its limit, and the smaller share counts.",
+    ]
 
 
 def test_the_plan_reads(session):
@@ -226,7 +229,7 @@ def test_the_plan_reads(session):
         "sensitivity of count | L1 15, L2 8.66025, each 5",
         "noise on count | discrete Laplace, scale 75",
         "keys | 3 public (keys= in the call)",
-        "price | epsilon 0.2, rho 0.0199336 (20.00% of the session)",
+        "price | 20 % of the budget (by itself epsilon 0.2)",
         "expected error | within 225 for 95 % of answers (privacy noise, not what caps and bounds cut off)",
     ]
 
@@ -235,7 +238,7 @@ def test_the_release_reads(session):
     lines = shown(session.releases[0]._repr_html_())
     assert lines[0] == "Release 1: count by region, unit user"
     assert "region | count | count_low | count_high" in lines[1]
-    below = lines.index("price | epsilon 0.2, rho 0.0199336 (20.0 % of the session)")
+    below = lines.index("price | 20 % of the budget (by itself epsilon 0.2)")
     assert lines[below + 1 : below + 5] == [
         "expected error | within 225 for 95 % of answers (privacy noise)",
         "when | TIME UTC, committed",
@@ -251,19 +254,21 @@ def test_the_release_reads(session):
 
 
 def test_a_session_in_a_terminal(session):
+    lines = session.describe(accounts=True).splitlines()
+    assert "    epsilon         [########------------]   42 %  0.42 of 1" in lines
+    assert "    delta for keys  [#-------------------] 0.261 %  6.51383e-11 of 2.5e-08" in lines
     lines = session.describe().splitlines()
-    assert "  budget          [########------------] 42.0 %" in lines
-    assert "  epsilon         [########------------] 42.0 %  spent 0.42, left 0.58 (counts)" in lines
-    assert "  delta for keys  [#-------------------]  0.3 %  spent 6.51383e-11, left 2.49349e-08" in lines
+    assert "  budget: [########------------] 42 % used, 58 % left" in lines
+    assert not [line for line in lines if "0.42" in line or "rho" in line]
     place = lines.index("  the last 5 of 6 releases (all: session.export()):")
     assert re.fullmatch(
-        r"    2  count, sum of value by region, unit user +epsilon 0.1, rho 0.002499 +committed  .{16} UTC",
+        r"    2  count, sum of value by region, unit user +10 % +committed  .{16} UTC",
         lines[place + 1],
     )
     assert len(lines) == place + 6
     assert max(map(len, lines)) < 130
-    empty = a_session(rho=0.5, epsilon=None).describe()
-    assert "rho             [--------------------]  0.0 %  spent 0, left 0.5" in empty
+    empty = a_session(rho=0.5, epsilon=None).describe(accounts=True)
+    assert "rho             [--------------------]    0 %  0 of 0.5" in empty
     assert "releases so far" not in empty
 
 
@@ -272,14 +277,13 @@ def test_a_measure_without_a_bound_is_full():
     session = a_session()
     with session.reserve(dp.gaussian_cost(session, rho=session.terms.rho_allowed), label="all") as reservation:
         release = reservation.commit(pl.DataFrame({"n": [1]}))
-    text = session.describe()
-    assert re.search(
-        r"  epsilon +\[####################\] no bound  spent inf, left 0 \(over its limit; the other counts\)\n", text
-    )
-    assert re.search(r"  rho +\[####################\] 100.0 %  spent [0-9.]+, left 0 \(counts\)\n", text)
-    assert "spent inf, left 0" in session._repr_html_()
-    assert "epsilon inf" in str(release)
-    assert "epsilon inf" in release._repr_html_()
+    assert "inf" not in session.describe()
+    text = session.describe(accounts=True)
+    assert re.search(r"    epsilon +\[####################\] no bound  inf of 1\n", text)
+    assert re.search(r"    rho +\[####################\]  100 %  [0-9.]+ of [0-9.]+\n", text)
+    for shown in (str(release), release._repr_html_()):
+        assert "all of the budget (by itself rho 0.01" in shown
+        assert "inf" not in shown.replace("info", "")
 
 
 def test_labels_cannot_move_the_cursor():
@@ -295,7 +299,7 @@ def test_a_release_in_a_terminal(session):
     release = session.releases[1]
     text = str(release)
     assert text.startswith(str(release.frame))
-    assert "price                    epsilon 0.1, rho 0.00249948 (10.0 % of the session)" in text
+    assert "price                    10 % of the budget (by itself epsilon 0.1)" in text
     assert "expected error of n      within 899 for 95 % of answers (privacy noise)" in text
     assert "expected error of total  within " in text
     assert str(session.releases[-1]).startswith("Nothing was released, because this release is failed.")

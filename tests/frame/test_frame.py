@@ -127,7 +127,7 @@ def test_a_preview_costs_nothing_and_says_everything(small):
     with small:
         text = str(VISITS.dp.preview.sum("value", by="region", keys=REGIONS, bounds=(0, 100), epsilon=0.2))
     for part in ("sum of value by region", "user, added or removed", "max_groups of the session", "0 to 100, each row",
-                 "L1 1000", "scale 5000", "4 public", "20.00% of the session", "within"):  # fmt: skip
+                 "L1 1000", "scale 5000", "4 public", "20 % of the budget", "within"):  # fmt: skip
         assert part in text
     assert small.releases == ()
 

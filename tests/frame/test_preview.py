@@ -54,4 +54,4 @@ def test_every_plan_says_who_is_protected_and_what_it_costs(name):
     session = dp.Session(epsilon=1.0, unit="user", adjacency="replace", max_rows_per_group=1, max_groups=1)
     rows = dict(QUESTIONS[name](dp.private(VISITS, session).preview).rows())
     assert rows["protects"].startswith("user, replaced")
-    assert rows["price"].startswith("epsilon 0.1")
+    assert rows["price"].startswith("10 % of the budget (by itself epsilon 0.1)")

@@ -43,7 +43,7 @@ def test_from_ledger_brings_the_defaults_back(path):
     words = {"per_unit": ["country"], "max_groups": 3, "max_rows_per_group": "auto", "queries": 20}
     dp.Session(epsilon=1.0, unit=dp.ROW, adjacency="replace", ledger=path, **words)
     again = dp.Session.from_ledger(path)
-    assert vars(again.defaults) == {**words, "per_unit": ("country",)}
+    assert vars(again.defaults) == {**words, "per_unit": ("country",), "account": None}
     assert again.terms.unit is dp.ROW
     assert again.terms.adjacency == "replace"
 
