@@ -31,7 +31,7 @@ for epsilon in (0.05, 0.1, 0.2, 0.5):
     print(f"  epsilon {epsilon:4}: {shown}")
 
 plan = private.preview.sum("spent", by="city", keys=cities, bounds=(0, 600), max_rows_per_group=5, within=20_000)
-print(f"\nA sum within 20,000 for 95 % of answers costs {plan.cost}.")
+print(f"\nA sum within 20,000 for 95 % of answers costs {plan.part:.1%} of the budget.")
 
 print("\nBounds that nobody knows are estimated, for a few percent of the spend:\n")
 answer = private.sum("spent", by="city", keys=cities, bounds="auto", max_rows_per_group="auto", epsilon=0.3)

@@ -44,4 +44,4 @@ margin = stream.plan.expected_error(365).margin
 print(f"\n{stream}")
 print(f"Days further than {margin:.0f} visitors from 900 are told right, all of them, with 95 % probability.")
 print(f"Noisy counts of all 365 days for the same price would be off by up to {error:,.0f}: anyone may come every day.")
-print(f"Left in the session: epsilon {session.remaining.epsilon:g}")
+print(f"Left of the budget: {session.remaining.share:.0%}")

@@ -37,7 +37,7 @@ def test_counting_with_a_budget_releases_twice_and_is_refused_once(tmp_path):
     printed = run_example("counting_with_a_budget.py", tmp_path)
     assert printed.count("all counts are within") == 2
     assert printed.count("does not fit the session's budget") == 1
-    assert "spent 0.8, left 0.2" in printed
+    assert "80 % used, 20 % left" in printed
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
     assert list(busy.values()) == ["15 February", "11 April", "05 July", "11 October", "27 November"]
     assert printed.count("nothing above") == 6
     assert "closed>" in printed
-    assert "Left in the session: epsilon 0.5" in printed
+    assert "Left of the budget: 50%" in printed
 
 
 def test_a_notebook_of_another_tool_asks_through_the_connection():
@@ -152,7 +152,7 @@ def test_four_processes_share_a_budget_for_three(tmp_path):
     printed = run_example("sharing_a_budget.py", tmp_path)
     assert printed.count("refused") == 1
     assert printed.count("about ") == 3
-    assert "spent 0.9, left 0.1" in printed
+    assert "90 % used, 10 % left" in printed
 
 
 def test_choosing_shows_errors_before_anything_is_spent(tmp_path):

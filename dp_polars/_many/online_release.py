@@ -81,7 +81,7 @@ def open_online(plan: OnlinePlan, rows: PrivateRows, session: Session) -> Online
         return pl.DataFrame([facts]), stream
 
     release, stream = open_charged(session, plan.cost, plan.label(), plan, make)
-    stream.questions = OpenQuestions(session, release)
+    stream.plan, stream.questions = release.plan, OpenQuestions(session, release)
     return stream
 
 

@@ -41,7 +41,7 @@ def open_stream(plan: StreamPlan, rows: PrivateRows, session: Session, source: B
         return pl.DataFrame([facts]), (held, vector)
 
     release, (held, vector) = open_charged(session, plan.cost, plan.label(), plan, make)
-    return OpenStream(plan, held, vector, OpenQuestions(session, release))
+    return OpenStream(release.plan, held, vector, OpenQuestions(session, release))
 
 
 class OpenStream:
@@ -55,6 +55,11 @@ class OpenStream:
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
+
+    @property
+    def plan(self) -> StreamPlan:
+        """The plan that was paid for."""
+        return self._plan
 
     @property
     def hits_left(self) -> int:

@@ -210,7 +210,7 @@ class StreamOpening(Question[StreamPlan]):
     def answer(self, origin: Origin) -> Stream:
         """Charge the price of the stream and open it."""
         opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
-        return Stream(self.plan, opened, self.rows.schema)
+        return Stream(opened.plan, opened, self.rows.schema)
 
 
 def stream_opening(

@@ -482,7 +482,7 @@ def test_a_preview_prints_the_plan_and_spends_nothing():
     assert isinstance(plan, dp.StreamPlan)
     for part in (
         "user, replaced, 2 at a time", "3 (max_rows_per_group of the session)", "500", "2, then it is closed",
-        "threshold", "comparison", "value", "epsilon 0.5", "50.00%", "100 questions", "1,000 questions",
+        "threshold", "comparison", "value", "epsilon 0.5", "50 % of the budget", "100 questions", "1,000 questions",
     ):  # fmt: skip
         assert part in text
     alone = sparse_scales(Fraction(1, 4), 2, delta=None, monotone=False, constants="lyu-su-li", numeric=True)
