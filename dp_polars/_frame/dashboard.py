@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -12,6 +12,7 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.fact_table import AsTable
+from dp_polars._display.text import budget_text
 from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
@@ -20,8 +21,6 @@ from dp_polars._frame.question import Question, View
 from dp_polars._numbers import Number, boundary, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._session.cost import NOTHING, Cost
-from dp_polars._session.filters import share_of
-from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
 
 Allotted = Mapping[str, Number]
@@ -116,7 +115,7 @@ class Dashboard(AsTable):
     @property
     def plans(self) -> list[BasePlan]:
         """The plans of all questions, in order."""
-        return [question.plan for question in self._questions(self._factor)]
+        return _in_turn(self._questions(self._factor))
 
     @property
     def cost(self) -> Cost:
@@ -151,12 +150,12 @@ class Dashboard(AsTable):
         if not questions:
             return [("questions", "none yet: board.on(df.dp).count(...)")]
         session, facts = questions[0].session, []
-        for place, question in enumerate(questions, 1):
-            plan = question.plan
-            facts.append((f"question {place}", f"{plan.title()}: {_part(session, plan.cost)}{_errors(plan)}"))
-        whole = sum((question.plan.cost for question in questions), NOTHING)
-        left = f"{session.remaining.share:.1%} is left"
-        facts.append(("together", f"{_part(session, whole)}; {left}, so they {'fit' if self.fits else 'do not fit'}"))
+        plans = _in_turn(questions)
+        for place, plan in enumerate(plans, 1):
+            facts.append((f"question {place}", f"{plan.title()}: {budget_text(plan.part)}{_errors(plan)}"))
+        together, left = budget_text(sum(plan.part for plan in plans)), budget_text(session.remaining.share)
+        fit = "fit" if self.fits else "do not fit"
+        facts.append(("together", f"{together}; {left} is left, so they {fit}"))
         if not self.fits:
             facts.append(("suggestion", "board.fitted() scales all spends so that they fit"))
         return facts
@@ -195,8 +194,14 @@ class Dashboard(AsTable):
         ]
 
 
-def _part(session: Session, cost: Cost) -> str:
-    return f"{share_of(session.terms, cost):.1%} of the session"
+def _in_turn(questions: Sequence[Question[BasePlan]]) -> list[BasePlan]:
+    """Return the plans of questions that are asked one after another, so that their parts of the budget add up."""
+    plans: list[BasePlan] = []
+    spent = questions[0].session._total() if questions else NOTHING
+    for question in questions:
+        plans.append(question.plan.after(spent))
+        spent = spent + question.plan.cost
+    return plans
 
 
 def _errors(plan: BasePlan) -> str:

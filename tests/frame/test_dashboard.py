@@ -87,9 +87,9 @@ def test_the_table_names_questions_prices_and_errors() -> None:
     assert board.run() == []
     asked(board, own)
     text = str(board)
-    assert "count by region: 16.7% of the session, error within" in text
+    assert "count by region: 16.7 % of the budget, error within" in text
     assert "together" in text
-    assert "50.0% of the session; 100.0% is left, so they fit" in text
+    assert "50 % of the budget; all of the budget is left, so they fit" in text
     assert "<table" in board._repr_html_()
 
 
