@@ -74,6 +74,7 @@ _BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100), or bounds := 'auto' 
 
 HINTS: dict[Code, str] = {
     "spend-missing": "--spend 0.1, --share 0.05 or --queries 20, or epsilon := 0.1 inside the private aggregate",
+    "budget-exceeded": "--share for share=, and --spend for epsilon=",
     "response-spend-missing": "--spend 1.0 or --share 0.1, or epsilon := 1.0 inside the call",
     "group-cap-missing": "--max-groups auto to estimate it privately, or --max-groups 3; or max_groups := 3 inside the "
     "private aggregate",
