@@ -30,7 +30,7 @@ def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
     words = [*typed(file), "--ledger", ledger, "--spend", "0.2", "--format", "csv", COUNT]
     code, first, paid = run("sql", file, *TERMS, *words)
     assert code == 0
-    assert "paid: epsilon 0.2" in paid
+    assert "paid: 20 % of the budget" in paid
     assert "left: 80 % of the budget" in paid
     again = in_a_new_process(
         "sql", kind, "--ledger", "budget.db", "--spend", "0.2", "--format", "csv", COUNT, cwd=tmp_path
@@ -172,7 +172,7 @@ def test_a_preview_shows_the_plan_and_leaves_no_file(tmp_path, run):
     assert code == 0
     assert "not recorded" in err
     assert "left: all of the budget" in err
-    assert "price                    epsilon 0.2" in plan
+    assert "price                    20 % of the budget" in plan
     assert "expected error" in plan
     assert os.listdir(tmp_path) == ["visits.csv"]
     run("sql", *words)
@@ -188,7 +188,7 @@ def test_without_a_ledger_nothing_is_kept_and_the_output_says_so(tmp_path, run):
         code, _, err = run("sql", file, *TERMS, "--spend", "0.7", COUNT)
         assert code == 0
         assert "without --ledger nothing is kept" in err
-        assert "paid: epsilon 0.7" in err
+        assert "paid: 70 % of the budget" in err
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_responses_are_charged_and_found_again(tmp_path, run):
     words = ["sql", file, *terms, "SELECT dp_randomized_response(vote) AS vote FROM votes", "--format", "csv"]
     code, first, err = run(*words)
     assert code == 0
-    assert "paid: epsilon 1" in err
+    assert "paid: 50 % of the budget" in err
     code, again, err = run(*words)
     assert (code, again) == (0, first)
     assert "free: stored release 1" in err
