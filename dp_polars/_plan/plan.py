@@ -7,6 +7,7 @@ plan of the rest once they are known.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -200,9 +201,10 @@ class Plan(BasePlan):
         found = []
         for max_groups, max_rows in product(groups, rows):
             likely = replace(self.query, max_groups=max_groups, max_rows=max_rows)
-            needed = _plan(likely, self.terms, self.main, _passes(self.estimates)).units_needed
-            if needed is not None:
-                found.append((max_groups, max_rows if isinstance(max_rows, int) else 1, needed))
+            with contextlib.suppress(InvalidParameterError):  # the spend may be too small for large caps
+                needed = _plan(likely, self.terms, self.main, _passes(self.estimates)).units_needed
+                if needed is not None:
+                    found.append((max_groups, max_rows if isinstance(max_rows, int) else 1, needed))
         return found
 
     def needed_rows(self) -> Facts:

@@ -40,24 +40,26 @@ def needed_rows(plan: Plan) -> list[tuple[str, str]]:
     """
     if not plan.query.keys or plan.query.domain is not None:
         return []
-    table = plan.units_needed_by_caps() if plan.units_needed is None else []
-    found = [("units needed", f"{plan.units_needed}{_each(plan)} {_EVEN}")] if not table else _rows_by_caps(plan, table)
+    if plan.units_needed is None:
+        found = _rows_by_caps(plan)
+    else:
+        found = [("units needed", f"{plan.units_needed}{_each(plan)} {_EVEN}")]
     return [*found, ("smaller groups", f"appear with {_better(plan)}")]
 
 
 _EVEN = "for a group to appear half the time"
 
 
-def _rows_by_caps(plan: Plan, table: list[tuple[int, int, int]]) -> list[tuple[str, str]]:
-    unknown = {one.what for one in plan.estimates}
-    found = []
+def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
+    unknown, table = {one.what for one in plan.estimates}, plan.units_needed_by_caps()
+    found: list[tuple[str, str]] = []
     for groups in dict.fromkeys(one[0] for one in table):
         own = [(cap, units) for other, cap, units in table if other == groups]
-        text = ", ".join(str(units) for _, units in own)
         if "max_rows_per_group" in unknown:
-            text += f" if max_rows_per_group is {', '.join(str(cap) for cap, _ in own)}"
-        name = f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed"
-        found.append((name, f"{text}, {_EVEN}" if not found else text))
+            text = ", ".join(f"{units} if max_rows_per_group is {cap}" for cap, units in own)
+        else:
+            text = f"{own[0][1]} {_EVEN}"
+        found.append((f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed", text))
     return found
 
 

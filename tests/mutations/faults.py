@@ -332,6 +332,22 @@ def delta_of_keys_used_twice(patch: Patch) -> None:
     patch.setattr(plan, "discovery_by_count", wrong)
 
 
+def count_that_decides_is_free(patch: Patch) -> None:
+    honest = plan.compile_query
+
+    def wrong(*given, way=None, **words):
+        found = honest(*given, way=way, **words)
+        if way is None or not way.share:
+            return found
+        whole = [
+            one if one.name == found.counted else replace(one, weight=one.weight / (1 - way.share))
+            for one in found.statistics
+        ]
+        return replace(found, statistics=tuple(whole))
+
+    patch.setattr(plan, "compile_query", wrong)
+
+
 def delta_of_keys_not_charged(patch: Patch) -> None:
     honest = plan.discovery_by_count
     patch.setattr(plan, "discovery_by_count", lambda *given: replace(honest(*given), delta=Fraction(0)))
@@ -594,6 +610,9 @@ FAULTS = {
     ),
     "the delta of keys is not charged": Fault(
         delta_of_keys_not_charged, checks.groups_of_one_unit_stay_hidden_but_for_delta, "group of one unit is shown"
+    ),
+    "the count that decides on keys is free": Fault(
+        count_that_decides_is_free, checks.a_count_that_decides_on_keys_is_paid, "noise for rho"
     ),
     "the delta of keys is charged twice": Fault(
         delta_of_keys_charged_twice, checks.the_session_pays_for_keys_once, "not charged once"
