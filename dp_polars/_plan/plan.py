@@ -183,7 +183,7 @@ class Plan(BasePlan):
         >>> with dp.Session(epsilon=1.0, delta=1e-6, unit="user", max_groups=2):
         ...     plans = [visits.dp.preview.count_units("region", epsilon=epsilon) for epsilon in (0.5, 1.0)]
         >>> [plan.units_needed for plan in plans]
-        [67, 33]
+        [66, 32]
         """
         return None if self.discovery is None else self.discovery.units_needed
 
