@@ -43,7 +43,7 @@ from dp_polars._session.filters import share_of
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
-from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
+from dp_polars.mechanisms.partitions import Adjacency, PartitionRule, partition_rule
 
 _SHARES = (Fraction(1, 3), Fraction(1, 6), Fraction(1, 12))
 
@@ -81,13 +81,17 @@ class Candidate:
 
 
 def best_ways(
-    query: Query, terms: Terms, bounds: Bounds, allowances: list[Allowance], delta: dict[Measure, Fraction]
+    query: Query,
+    terms: Terms,
+    bounds: Bounds,
+    compilation: Compilation,
+    allowances: list[Allowance],
+    delta: dict[Measure, Fraction],
 ) -> list[Candidate]:
     """Return the ways to discover groups, from the best to the worst.
 
-    `delta` is what each measure leaves for discovery.
+    `compilation` is the query compiled without any of them, and `delta` is what each measure leaves for discovery.
     """
-    compilation = compile_query(query, bounds, terms, "basis")
     if query.spend.within is not None:  # the whole spend is for the error that is wanted
         return [Candidate(way=Way(by="released", counted=name)) for name in compilation.counts]
     found = [
@@ -199,10 +203,15 @@ def _needed_by(rule: PartitionRule, query: Query) -> int:
 def _rule(terms: Terms, bounds: Bounds, epsilon: Fraction, delta: Fraction) -> PartitionRule | None:
     """Return the rule that needs the fewest units, or None if the spend is too small for any."""
     own = _for_one_unit(epsilon, delta, terms.group_size)
-    if own is None:
-        return None
+    return None if own is None else _rule_for_one_unit(*own, bounds.max_groups, terms.adjacency)
+
+
+@lru_cache(maxsize=64)  # plans of similar queries compare the same rules
+def _rule_for_one_unit(
+    epsilon: Fraction, delta: Fraction, max_groups: int, adjacency: Adjacency
+) -> PartitionRule | None:
     try:
-        return partition_rule(*own, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
+        return partition_rule(epsilon, delta, max_groups, strategy="auto", adjacency=adjacency)
     except InvalidParameterError:
         return None
 

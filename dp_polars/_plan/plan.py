@@ -272,11 +272,12 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
     bounds = bounds_of(query)
     if not query.keys or query.domain is not None:
         return _drafted(query, terms, bounds, allowance, passes)
-    _check_wanted_error(query, compile_query(query, bounds, terms, "basis"), discovers=True)
+    compilation = compile_query(query, bounds, terms, "basis")
+    _check_wanted_error(query, compilation, discovers=True)
     allowances = [allowance] if allowance is not None else allowances_of(terms, query.spend)
     left = {own.measure: _delta_for_keys(query, terms, own.cost, passes) for own in allowances}
     problem = no_option(terms, query.spend)
-    for one in best_ways(query, terms, bounds, allowances, left):
+    for one in best_ways(query, terms, bounds, compilation, allowances, left):
         try:
             return _drafted(query, terms, bounds, allowance, passes, way=one.way, measure=one.measure, form=one.form)
         except InvalidParameterError as error:  # the spend is too small for this way
