@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from dp_polars._engines.request import Exact
+from dp_polars._plan.auto import Found
 from dp_polars._plan.plan import plan_of, settled
 from dp_polars._plan.query import Spend
 from dp_polars._release.noise import noisy_aggregates
@@ -197,7 +198,8 @@ def test_a_preview_shows_the_units_needed_over_caps_that_are_to_be_estimated():
     assert {(groups, rows) for groups, rows, _ in table} == set(itertools.product((1, 3, 10, 30), (1, 10, 100)))
     for groups, rows, units in table:
         caps = {"max_groups": Fraction(groups), "max_rows_per_group": Fraction(rows)}
-        assert units == settled(plan, {one: caps[one.what] for one in plan.estimates}).units_needed
+        found = [Found(estimate=one, chosen=(caps[one.what],), units=10**6) for one in plan.estimates]
+        assert units == settled(plan, found).units_needed
     shown = dict(plan.rows())
     assert "if max_rows_per_group is 10" in shown["units needed if max_groups is 3"]
     assert "public keys" in shown["smaller groups"]
