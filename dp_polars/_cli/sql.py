@@ -65,11 +65,11 @@ def run(options: argparse.Namespace) -> None:
         print_types([fact for fact in session.facts if fact not in before], arguments.ledger)
         frame = con.sql(options.statement, **spend).pl()
         lines = receipt(con._session, con._paid, kept=arguments.ledger is not None)
-    if con._paid and not frame.height:
+    if any(isinstance(release.plan, ChoicePlan) and not release.frame.height for release in con._paid):
         lines.append(
-            "no rows: groups and candidates that are not listed (keys := ['a', 'b'], candidates := ['a', 'b'])"
+            "no rows: candidates that are not listed (candidates := ['a', 'b']) are shown only if they are large"
         )
-        lines.append("         are shown only if they are large enough")
+        lines.append("         enough")
     write(frame, options)
     sys.stdout.flush()
     for line in lines:

@@ -9,8 +9,10 @@ A query passes through these modules, in this order. Each step turns one frozen 
 - `grid`: the power-of-two grids that values are rounded to.
 - `sensitivity`: how far one unit can move the exact answers.
 - `spend`: the mechanism that a spend buys, and its price in the session.
+- `discovery`: what decides which groups are shown if keys are not public.
 - `plan`: `plan_of`, which puts all of this together, and `Plan`, its result.
 - `description`: the table that a plan prints.
+- `units_needed`: how many units a discovered group needs, in words.
 
 Beside this path:
 

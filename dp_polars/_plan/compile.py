@@ -25,11 +25,11 @@ from dp_polars._aggregates.needs import (
 )
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import HASH_BITS, Cells, Lane, Sum, ValueColumn
-from dp_polars._plan.contribution import Bounds, RowCap, row_cap_of
+from dp_polars._plan.contribution import ONCE, Bounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices, sensitivity_of, sensitivity_of_bins
-from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic
+from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic, Way
 from dp_polars._session.terms import Terms
 
 _SQUARE_BITS = 18  # bits of a value whose squares are summed: sums of 2**24 rows of a unit fit
@@ -37,9 +37,16 @@ _BASIS_BITS = {1: 23, 2: 16}  # bits of a value on a basis: sums of 10**8 rows s
 _FREE = 1 << 61  # unit totals are clipped instead of rows; this only keeps their sums from wrapping
 
 
-def compile_query(query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True) -> Compilation:
-    """Compile a query. Unless `scales` is set, rows beyond a cap are left out instead of scaled down."""
+def compile_query(
+    query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True, way: Way | None = None
+) -> Compilation:
+    """Compile a query. Unless `scales` is set, rows beyond a cap are left out instead of scaled down.
+
+    If keys are discovered, `way` says what decides which groups are shown. It takes its share of the spend, and the
+    aggregates divide the rest.
+    """
     compiler = Compiler(query, bounds, terms, form, scales)
+    rest = 1 - (Fraction(0) if way is None else way.share)
     whole = sum((one.weight for one in query.aggregates), Fraction(0))
     # Aggregates with values come first, so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
@@ -48,32 +55,55 @@ def compile_query(query: Query, bounds: Bounds, terms: Terms, form: Form, *, sca
         one = query.aggregates[i]
         cap = row_cap_of(query, one)
         compiled[i] = CompiledAggregate(
-            aggregate=one, cap=cap, statistics=_compiled(compiler, one, cap, one.weight / whole)
+            aggregate=one, cap=cap, statistics=_compiled(compiler, one, cap, rest * one.weight / whole)
         )
-    counted = max(
-        (one for one in compiler.statistics.values() if one.source == "basis" or one.what in ("rows", "units")),
-        key=lambda statistic: statistic.weight,
-        default=None,
+    counts = tuple(
+        one.name for one in compiler.statistics.values() if one.source == "basis" or one.what in ("rows", "units")
     )
-    units = _units(compiler, None if counted is None else counted.name) if query.keys and query.domain is None else ""
+    counted, units = (None, "") if way is None else _deciding(compiler, way)
     return Compilation(
         lanes=tuple(compiler.lanes),
         statistics=tuple(compiler.statistics.values()),
         compiled=tuple(compiled[i] for i in range(len(query.aggregates))),
         columns=tuple(compiler.columns),
-        counted=None if counted is None else counted.name,
+        counts=counts,
+        counted=counted,
         units=units,
     )
 
 
-def _units(compiler: Compiler, counted: str | None) -> str:
+def _deciding(compiler: Compiler, way: Way) -> tuple[str | None, str]:
+    """Return the statistic that decides which groups are shown, and the column with the exact number of their units."""
+    if way.by == "released":
+        if way.counted is None:
+            raise ValueError("a released count that decides needs a name")
+        return way.counted, _units(compiler, way.counted)
+    units = compiler.sum(*_units_of_groups(compiler))
+    if way.by == "rule":
+        return None, units
+    return compiler.noisy(noisy_sum(compiler, units, "units", way.share, COUNTS, ONCE, 0, 1)), units
+
+
+def _units_of_groups(compiler: Compiler) -> tuple[int, Sum]:
+    """Return the lane and the sum that count the units of a group, whatever the order of the aggregates.
+
+    If all aggregates look at the same value, these are the units that have it, so that no group without any appears.
+    Otherwise these are all units.
+    """
+    only = compiler.lanes[0] if len(compiler.lanes) == 1 else None
+    if only is not None and not only.everyone:
+        return 0, Sum(name="", of="units")
+    return _lane_of_all_rows(compiler), Sum(name="", of="units", everyone=_is_shared(compiler))
+
+
+def _units(compiler: Compiler, counted: str) -> str:
     """Ask for the number of units in each group, over the same rows that the statistic `counted` counts."""
-    own = {*compiler.statistics[counted].columns, counted} if counted is not None else set()
+    own = {*compiler.statistics[counted].columns, counted}
     for lane, known in enumerate(compiler.lanes):
         for one in known.sums:
             if one.name in own:
                 return compiler.sum(lane, Sum(name="", of="units", everyone=one.everyone))
-    return compiler.sum(0, Sum(name="", of="units"))
+    raise ValueError("no lane has the sums of this count")
 
 
 def _compiled(compiler: Compiler, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
@@ -205,7 +235,8 @@ def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction)
 def _with_basis(compiler: Compiler, counted: Value) -> Value | None:
     """Return a value whose basis sums already give this column's count of values that are not null."""
     values = [value for one in compiler.query.aggregates for value in one.values if value.bounds is not None]
-    return next((v for v in values if v.expression == counted.expression and degree_of(compiler, v)), None)
+    found = [v for v in values if v.expression == counted.expression and degree_of(compiler, v)]
+    return min(found, key=lambda v: (v.lower, v.upper), default=None)  # whatever the order of the aggregates
 
 
 def _basis(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:

@@ -36,6 +36,10 @@ class RowCap:
         return self.max_rows if self.enforce else None
 
 
+ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
+"""The cap of counts of units."""
+
+
 def bounds_of(query: Query) -> Bounds:
     """Return the cap on the groups of one unit, or raise an error that lists the ways to set it."""
     size = 1 if not query.keys else None if query.domain is None else query.domain.height
@@ -72,7 +76,7 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     if not query.unit:
         return RowCap(max_rows=1, rule="every row is a unit", enforce=False)
     if aggregate.row_rule is RowRule.ONCE:
-        return RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
+        return ONCE
     if aggregate.row_rule is RowRule.CLIP_TOTAL:
         return RowCap(max_rows=1, rule="per='unit': each unit's total in a group is clipped once", enforce=False)
     if query.max_rows == "auto":

@@ -12,6 +12,7 @@ from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.statistics import CompiledAggregate
+from dp_polars._plan.units_needed import is_released, keys_text, needed_rows
 
 if TYPE_CHECKING:
     from dp_polars._plan.auto import Estimate
@@ -39,17 +40,10 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     rows += [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(plan)]
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
     for measurement in plan.measurements:
-        rows += _measurement_rows(measurement, several)
-    if query.keys and query.domain is None and plan.discovery is None:
-        rows.append(("keys", "discovered"))
-    elif plan.discovery is not None:
-        found = plan.discovery
-        how = (
-            f"noisy count of at least {_in_rows(plan)}"
-            if found.rule is None
-            else f"{found.rule.strategy} rule on units, even chance at {found.rule.even_chance:g}"
-        )
-        rows.append(("keys", f"discovered: {how} (delta {float(found.delta):.3g})"))
+        own = "" if query.rollup or is_released(plan, measurement.name) else ", not released"
+        rows += [(name + own, text) for name, text in _measurement_rows(measurement, several or bool(own))]
+    if query.keys and query.domain is None:
+        rows += [("keys", keys_text(plan)), *needed_rows(plan)]
     elif query.keys:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
@@ -70,14 +64,6 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows
-
-
-def _in_rows(plan: Plan) -> int:
-    """Return the threshold of a noisy count in rows or units. In the sums of a basis, a row counts many steps."""
-    found = plan.discovery
-    if found is None or found.threshold is None or found.counted is None:
-        raise ValueError("this plan has no threshold on a count")
-    return math.ceil(found.threshold / plan.measurement(found.counted).statistic.whole)
 
 
 def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:

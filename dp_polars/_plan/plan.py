@@ -7,14 +7,15 @@ plan of the rest once they are known.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
-from dp_polars._numbers import MIN_DELTA
 from dp_polars._plan.auto import (
     Estimate,
     Found,
@@ -28,23 +29,21 @@ from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.description import plan_rows
+from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
-from dp_polars._plan.spend import Allowance, Noise, Wanted, allot, allowances_of, no_option
-from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic
+from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, allot, allowances_of, no_option
+from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic, Way
+from dp_polars._plan.units_needed import needed_rows
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
-from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
-from dp_polars.mechanisms.partitions import PartitionRule, partition_rule
 
-# If none of the released numbers counts rows or units, a third of the spend decides which discovered groups are shown.
-_DISCOVERY = Fraction(1, 3)
-
+_SOME_GROUPS, _SOME_ROWS = (1, 3, 10, 30), (1, 10, 100)  # caps that a preview tries if they are to be estimated
 
 # Units that are not integers are told apart by a hash of at least 79 bits. Among up to 2**40 units, this bounds the
 # probability that a given unit has the same hash as another one, so that both count as one unit. It assumes that the
@@ -85,16 +84,6 @@ class Measurement:
         if self.noise is None:
             raise ValueError("a choice has no noise")
         return self.noise.error(confidence)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Discovery:
-    """How discovered groups are chosen: by a noisy count of at least `threshold`, or by a rule on their unit counts."""
-
-    threshold: int | None
-    counted: str | None
-    rule: PartitionRule | None
-    delta: Fraction
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -181,6 +170,47 @@ class Plan(BasePlan):
             error = Fraction(math.ceil(error))  # the answer is a whole number, although its sum may be finer
         return float(error * compiled.aggregate.unit)
 
+    @property
+    def units_needed(self) -> int | None:
+        """How many units, each with one row, a discovered group needs to be shown half the time.
+
+        It is None if keys are public, or if caps that decide it are still to be estimated.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [1, 2], "region": ["a", "b"]})
+        >>> with dp.Session(epsilon=1.0, delta=1e-6, unit="user", max_groups=2):
+        ...     plans = [visits.dp.preview.count_units("region", epsilon=epsilon) for epsilon in (0.5, 1.0)]
+        >>> [plan.units_needed for plan in plans]
+        [66, 32]
+        """
+        return None if self.discovery is None else self.discovery.units_needed
+
+    def units_needed_by_caps(self) -> list[tuple[int, int, int]]:
+        """Return how many units a discovered group needs, for a few values of the caps that are to be estimated.
+
+        Each entry has a cap on groups, a cap on rows and the number of units. A cap that is known has one value. The
+        list is empty if nothing is to be estimated, or if keys are public.
+        """
+        if self.main is None or not self.estimates or not self.query.keys or self.query.domain is not None:
+            return []
+        unknown = {one.what for one in self.estimates}
+        groups = _SOME_GROUPS if "max_groups" in unknown else (self.bounds.max_groups,)
+        rows = _SOME_ROWS if "max_rows_per_group" in unknown else (self.query.max_rows,)
+        found = []
+        for max_groups, max_rows in product(groups, rows):
+            likely = replace(self.query, max_groups=max_groups, max_rows=max_rows)
+            with contextlib.suppress(InvalidParameterError):  # the spend may be too small for large caps
+                needed = _plan(likely, self.terms, self.main, _passes(self.estimates)).units_needed
+                if needed is not None:
+                    found.append((max_groups, max_rows if isinstance(max_rows, int) else 1, needed))
+        return found
+
+    def needed_rows(self) -> Facts:
+        """Return the rows on how many units a discovered group needs, for the table of the release."""
+        return needed_rows(self)
+
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""
         return plan_rows(self)
@@ -237,24 +267,47 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     return replace(after, estimated=tuple(found), cost=plan.cost)
 
 
-def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1, form: Form = "basis") -> Plan:
+def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
+    """Return the plan of a query whose caps and bounds are known, with the best way to discover keys if it has to."""
     bounds = bounds_of(query)
-    discovers = bool(query.keys) and query.domain is None
-    compilation = compile_query(query, bounds, terms, form)
-    _check_wanted_error(query, compilation, discovers)
+    if not query.keys or query.domain is not None:
+        return _drafted(query, terms, bounds, allowance, passes)
+    compilation = compile_query(query, bounds, terms, "basis")
+    _check_wanted_error(query, compilation, discovers=True)
+    allowances = [allowance] if allowance is not None else allowances_of(terms, query.spend)
+    left = {own.measure: _delta_for_keys(query, terms, own.cost, passes) for own in allowances}
+    problem = no_option(terms, query.spend)
+    for one in best_ways(query, terms, bounds, compilation, allowances, left):
+        try:
+            return _drafted(query, terms, bounds, allowance, passes, way=one.way, measure=one.measure, form=one.form)
+        except InvalidParameterError as error:  # the spend is too small for this way
+            problem = error
+    raise problem
+
+
+def _drafted(
+    query: Query,
+    terms: Terms,
+    bounds: Bounds,
+    allowance: Allowance | None,
+    passes: int,
+    *,
+    way: Way | None = None,
+    measure: Measure | None = None,
+    form: Form = "basis",
+) -> Plan:
+    """Return the plan of a query in which keys are public, or discovered in a given way."""
+    compilation = compile_query(query, bounds, terms, form, way=way)
+    if way is None:
+        _check_wanted_error(query, compilation, discovers=False)
     noisy = with_totals(query, bounds, terms, compilation.statistics) if query.rollup else compilation.statistics
-    wanted = [
-        Wanted(weight=statistic.weight, sensitivity=statistic.sensitivity, prices=statistic.prices)
-        for statistic in noisy
-    ]
-    by_rule = discovers and compilation.counted is None
-    if by_rule:
-        wanted = [replace(one, weight=one.weight * (1 - _DISCOVERY)) for one in wanted]
-        wanted.append(Wanted(weight=_DISCOVERY, ranged=False))
+    wanted = [wanted_noise(statistic) for statistic in noisy]
+    if way is not None and way.by == "rule":
+        wanted.append(Wanted(weight=way.share, ranged=False))
     spend = query.spend
     if spend.within is not None:
         spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
-    granted, cost = allot(terms, spend, wanted, allowance)
+    granted, cost = allot(terms, spend, wanted, allowance, measure)
     measurements = tuple(
         Measurement(statistic=statistic, noise=one.noise, epsilon=one.epsilon)
         for statistic, one in zip(noisy, granted, strict=False)
@@ -263,14 +316,16 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         measurement.statistic.source == "basis" and measurement.noise and measurement.noise.mechanism == "gaussian"
         for measurement in measurements
     ):
-        return _plan(query, terms, allowance, passes, form="split")
-    delta = delta_for(query, terms, cost)
-    unit_delta = unit_delta_for(query, terms, delta, passes)
+        return _drafted(query, terms, bounds, allowance, passes, way=way, measure=measure, form="split")
+    unit_delta = unit_delta_for(query, terms, delta_for(query, terms, cost), passes)
     discovery = None
-    if discovers:
-        rule_epsilon = granted[-1].epsilon if by_rule else None
+    if way is not None:
+        delta = _delta_for_keys(query, terms, cost, passes)
         counted = next((measurement for measurement in measurements if measurement.name == compilation.counted), None)
-        discovery = _discovery(query, terms, bounds, counted, delta - unit_delta, rule_epsilon)
+        if counted is None or counted.noise is None:
+            discovery = discovery_by_rule(query, terms, bounds, way, granted[-1].epsilon, delta)
+        else:
+            discovery = discovery_by_count(query, terms, bounds, way, counted.statistic, counted.noise, delta)
     used = unit_delta + (discovery.delta if discovery is not None else 0)
     return Plan(
         query=query,
@@ -285,6 +340,12 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
+
+
+def _delta_for_keys(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:
+    """Return the delta that discovering keys may use: that of the query, less what telling units apart takes."""
+    delta = delta_for(query, terms, cost)
+    return delta - unit_delta_for(query, terms, delta, passes)
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
@@ -303,53 +364,6 @@ def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> 
     changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
     price = passes * changed * _HASH_DELTA
     return price if price <= delta * _HASH_PART else Fraction(0)
-
-
-def _discovery(
-    query: Query, terms: Terms, bounds: Bounds, counted: Measurement | None, delta: Fraction, epsilon: Fraction | None
-) -> Discovery:
-    """Return how groups are chosen: by a noisy count that is released anyway, or by a rule with its own epsilon."""
-    if counted is None or counted.noise is None:
-        if epsilon is None:
-            raise ValueError("neither a noisy count nor an epsilon can decide which groups are shown")
-        own_epsilon, own_delta = _for_one_unit(epsilon, delta, terms.group_size)
-        rule = partition_rule(own_epsilon, own_delta, bounds.max_groups, strategy="auto", adjacency=terms.adjacency)
-        return Discovery(threshold=None, counted=None, rule=rule, delta=delta)
-    touched = terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
-    statistic = counted.statistic
-    threshold = _threshold(counted.noise, delta, touched, max(1, len(statistic.columns)))
-    threshold += (query.min_units - 1 + terms.group_size) * statistic.most
-    return Discovery(threshold=threshold, counted=counted.name, rule=None, delta=delta)
-
-
-def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fraction, Fraction]:
-    """Return the guarantee for one unit that implies this one for `size` units together, by group privacy."""
-    if size == 1:
-        return epsilon, delta
-    each = epsilon / size
-    shrink = math.expm1(float(each)) / math.expm1(float(epsilon)) if epsilon < 500 else 0.0
-    if delta * Fraction(shrink) < MIN_DELTA:
-        raise InvalidParameterError(
-            "The delta is too small to discover keys for this group_size. Give the public keys with keys=[...]."
-        )
-    return each, delta * Fraction(shrink * (1 - 1e-12))
-
-
-def _threshold(noise: Noise, delta: Fraction, touched: int, terms: int) -> int:
-    """Return the smallest m such that the noise of all `touched` groups stays below m, except with probability delta.
-
-    For a sum of several noises, m comes from a Chernoff bound and is slightly larger than necessary.
-    """
-    each = -math.expm1(math.log1p(-float(delta)) / touched) * (1 - 1e-9)
-    if terms > 1:
-        if noise.mechanism != "laplace":
-            raise ValueError("a basis needs Laplace noise")
-        return laplace_sum_threshold(noise.parameter, terms, each)
-    if noise.mechanism == "laplace":
-        scale = noise.parameter
-        return least_threshold(lambda m: laplace_tail(scale, m), each, float(scale) * math.log(1 / each))
-    sigma = math.sqrt(noise.parameter)
-    return least_threshold(lambda m: gaussian_tail(sigma, m), each, 5 * sigma)
 
 
 def _check_spend(query: Query) -> None:
@@ -373,7 +387,7 @@ def _check_wanted_error(query: Query, compilation: Compilation, discovers: bool)
             f"The error of a {kind} depends on how many rows a group has. Add the size of a typical group, for example "
             "if_rows=1000, or say epsilon= or share= instead of within=."
         )
-    if discovers and compilation.counted is None:
+    if discovers and not compilation.counts:
         raise InvalidParameterError(
             f"within= for a {kind} needs public keys. Pass keys=[...], or say epsilon= instead."
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dp_polars._numbers import MIN_EPSILON, boundary, rounded_down
 from dp_polars._plan.query import MechanismChoice, Spend
@@ -27,6 +27,9 @@ from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_steps, gaussian_tail, laplace_steps, laplace_tail
 from dp_polars.theory import pure_to_zcdp
+
+Measure = Literal["pure", "concentrated"]
+Option = TypeVar("Option")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,7 @@ class Granted:
 class Allowance:
     """A spend in one measure, epsilon or rho, that can be split into shares. The whole of it has the price `cost`."""
 
-    measure: Literal["pure", "concentrated"]
+    measure: Measure
     amount: Fraction
     cost: Cost
 
@@ -125,19 +128,22 @@ def _concentrated(terms: Terms, spend: Spend) -> Cost | None:
 
 
 def allot(
-    terms: Terms, spend: Spend, wanted: Sequence[Wanted], allowance: Allowance | None = None
+    terms: Terms,
+    spend: Spend,
+    wanted: Sequence[Wanted],
+    allowance: Allowance | None = None,
+    measure: Measure | None = None,
 ) -> tuple[list[Granted], Cost]:
     """Split a spend by weight, in the measure that buys less noise. Return what each share bought and the whole price.
 
-    If an `allowance` is given, it fixes the measure and the price.
+    If an `allowance` is given, it fixes the measure and the price. A `measure` fixes the measure only.
     """
     if spend.within is not None:
         return _within(terms, spend, wanted)
     found = []
     for own in [allowance] if allowance is not None else allowances_of(terms, spend):
-        granted = [_granted(own.part(one.weight), one, spend.mechanism) for one in wanted]
-        if None not in granted:
-            parts = [one for one in granted if one is not None]
+        parts = split(own, wanted, spend.mechanism) if measure in (None, own.measure) else None
+        if parts is not None:
             found.append((parts, _price(parts, own) if allowance is None else own.cost))
     if not found:
         raise no_option(terms, spend)
@@ -145,6 +151,22 @@ def allot(
     for one in best[0]:
         _check_scale(one.noise)
     return best
+
+
+def split(
+    allowance: Allowance, wanted: Sequence[Wanted], mechanism: MechanismChoice | None = None
+) -> list[Granted] | None:
+    """Split an allowance by weight and return what each share buys, or None if one of them is too small."""
+    granted = [_granted(allowance.part(one.weight), one, mechanism) for one in wanted]
+    parts = [one for one in granted if one is not None]
+    return parts if len(parts) == len(granted) else None
+
+
+def noise_size(granted: Sequence[Granted], wanted: Sequence[Wanted]) -> float:
+    """Return the geometric mean of the noise that was bought, by weight."""
+    total = sum(one.weight for one in wanted)
+    logs = (float(own.weight / total) * math.log(part.size) for part, own in zip(granted, wanted, strict=True))
+    return math.exp(math.fsum(logs))
 
 
 def _check_scale(noise: Noise | None) -> None:
@@ -168,16 +190,24 @@ def _least_noise(
     `tolerance` says how much more noise counts as nearly as little. It is 1 for a share of the budget, which is meant
     to be used up.
     """
-    total = sum(one.weight for one in wanted)
 
     def size(option: tuple[list[Granted], Cost]) -> float:
-        logs = (float(own.weight / total) * math.log(part.size) for part, own in zip(option[0], wanted, strict=True))
-        return math.exp(sum(logs))
+        return noise_size(option[0], wanted)
 
-    best = min(found, key=size)
-    near = [option for option in found if size(option) <= tolerance * size(best)]
-    cheapest = min(near, key=lambda option: share_of(terms, option[1]))
-    return cheapest if share_of(terms, cheapest[1]) < 0.9 * share_of(terms, best[1]) else best
+    return best_value(found, size, lambda option: share_of(terms, option[1]), tolerance)
+
+
+def best_value(
+    options: Sequence[Option],
+    size: Callable[[Option], float],
+    price: Callable[[Option], float],
+    tolerance: float = 1.1,
+) -> Option:
+    """Return the option of the smallest size, or one of nearly the same size that is clearly cheaper."""
+    best = min(options, key=size)
+    near = [option for option in options if size(option) <= tolerance * size(best)]
+    cheapest = min(near, key=price)
+    return cheapest if price(cheapest) < 0.9 * price(best) else best
 
 
 def _granted(allowance: Allowance, wanted: Wanted, mechanism: MechanismChoice | None) -> Granted | None:

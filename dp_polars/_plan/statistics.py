@@ -88,6 +88,26 @@ class CompiledAggregate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to decide which discovered groups are shown.
+
+    Attributes
+    ----------
+    by
+        What decides: a noisy count that is released anyway, a noisy count of units that is asked for to decide (and is
+        not released), or a rule on the number of units.
+    share
+        The share of the spend that is set aside to decide. A count that is released anyway needs none.
+    counted
+        The name of the statistic that is released and decides.
+    """
+
+    by: Literal["released", "hidden", "rule"]
+    share: Fraction = Fraction(0)
+    counted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compilation:
     """All lanes and statistics of a query. Lanes refer to the values in `columns` by their place."""
 
@@ -95,7 +115,9 @@ class Compilation:
     statistics: tuple[Statistic, ...]
     compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
+    counts: tuple[str, ...]
+    """The names of the statistics that count rows or units. Each of them can decide which groups are shown."""
     counted: str | None
-    """The name of a statistic that counts rows or units, if there is one. It can decide which groups are shown."""
+    """The name of the statistic that decides which discovered groups are shown, or None if a rule does."""
     units: str
     """The name of the column with the exact number of units in each group, or "" if no keys are discovered."""

@@ -12,6 +12,7 @@ This package and the release modules of the features are the only places that se
 - `intervals`: the confidence limits that the ends of an interval are made of. Only sees what is released.
 - `answers`: the frame that a user gets. Only sees what is released.
 - `expected_error`: the error of answers in a made-up group of a given size. Reads no private rows.
+- `empty`: warns if no discovered group is shown. Only sees what is released.
 - `lazy`: a lazy frame whose release happens once.
 - `rehearsal`: records how the releases of a throwaway session are made, for `dp.audit` alone.
 

@@ -20,6 +20,7 @@ from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
 from dp_polars._release.charge import release_once
+from dp_polars._release.empty import warn_if_empty
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Release
@@ -44,6 +45,7 @@ def run_plan(
     release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
     if isinstance(release.plan, Plan):
         warn_of_estimates(release.plan)
+    warn_if_empty(release, plan)
     return release
 
 

@@ -155,7 +155,9 @@ def partition_rule(
     if strategy != "laplace":
         rules.append(_gaussian(epsilon, delta, touched))
     if strategy == "auto" and _has_table(epsilon / touched, each):
-        rules.append(_optimal(epsilon / touched, each))
+        # The table is only made if it can be better, because a long one takes a while.
+        best = min(rule.even_chance for rule in rules)
+        rules += [_optimal(epsilon / touched, each)] if _least_even_chance(epsilon / touched, each) <= best else []
     rule = min(rules, key=lambda rule: rule.even_chance)
     if rule.noise > (MAX_SCALE**2 if rule.strategy == "gaussian" else MAX_SCALE):
         raise InvalidParameterError(
@@ -164,8 +166,16 @@ def partition_rule(
     return rule
 
 
+def _least_even_chance(epsilon: Fraction, delta: Fraction) -> float:
+    """Return a number of units below which the optimal rule shows a group less than half the time.
+
+    The recursion of `_optimal` gives pi(n) <= delta (e^(n eps) - 1) / (e^eps - 1), which is 1/2 there.
+    """
+    return 1 / float(epsilon) * math.log1p(math.expm1(min(float(epsilon), 50.0)) / (2 * float(delta)))
+
+
 def _has_table(epsilon: Fraction, delta: Fraction) -> bool:
-    length = 2 + 2 / float(epsilon) * math.log1p(math.expm1(min(float(epsilon), 50.0)) / (2 * float(delta)))
+    length = 2 + 2 * _least_even_chance(epsilon, delta)
     return length <= _LONGEST_TABLE and delta * _WORD >= 1
 
 

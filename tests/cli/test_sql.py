@@ -286,7 +286,8 @@ def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
         "SELECT region, dp_count(*) AS n FROM visits GROUP BY 1",
     )
     assert (code, out) == (0, "region,n\n")
-    assert "no rows: groups and candidates that are not listed" in err
+    assert "warning: No group is shown: count by region, unit user_id. The charge stays. A group needs " in err
+    assert err.count("to appear half the time") == 1
 
 
 def test_a_public_statement_costs_nothing(tmp_path, run):

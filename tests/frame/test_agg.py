@@ -182,7 +182,8 @@ def test_two_quantiles_of_one_column_are_two_choices(paying):
 
 def test_preview_of_agg_says_the_parts_and_spends_nothing(paying):
     asked = {"n": dp.count(weight=3), "middle": dp.median("x", bounds=B)}
-    text = str(FRAME.dp.preview.group_by("region").agg(**asked, epsilon=0.5, session=paying))
+    keys = ["north", "south"]
+    text = str(FRAME.dp.preview.group_by("region").agg(**asked, keys=keys, epsilon=0.5, session=paying))
     assert "count, median of x by region" in text
     assert "75% of the spend" in text
     assert "25% of the spend" in text
@@ -193,25 +194,25 @@ def test_preview_of_agg_says_the_parts_and_spends_nothing(paying):
 # ---------------------------------------------------------------- keys
 
 
-def test_discovered_keys_are_decided_by_the_count(paying):
-    """A count that is asked for anyway decides which groups are shown, so no spend is needed for a rule."""
+def test_discovered_keys_are_decided_by_a_count_of_units_if_rows_need_a_far_higher_threshold(paying):
+    """A unit may have 50 rows in a group but counts once, so a count of units that is not released decides."""
     frame = FRAME.with_columns(region=pl.when(pl.col("who") == 3).then(pl.lit("lone")).otherwise("region"))
     asked = {"middle": dp.median("n", bounds=B), "n": dp.count(), "some": dp.n_unique("kind")}
     plan = frame.dp.preview.group_by("region").agg(**asked, epsilon=3, session=paying)
     assert plan.discovery.rule is None
-    assert plan.measurement(plan.discovery.counted).statistic.what == "rows"
+    assert plan.measurement(plan.discovery.counted).statistic.what == "units"
     assert sum(weights(plan).values()) == 1
     words = {"max_groups": 5, "max_rows_per_group": 50, "session": paying}
     found = frame.dp.group_by("region").agg(**asked, epsilon=HUGE, **words)
-    # The lone unit has at most 50 rows and the noise is within one row; the threshold is above both together.
+    # The lone unit counts once and the noise is below one; the threshold is above both together.
     assert sorted(found["region"].to_list(), key=str) == [None, "east", "north", "south"]
 
 
 def test_without_a_count_a_part_of_the_spend_decides_on_keys(paying):
     asked = {"middle": dp.median("n", bounds=B), "some": dp.n_unique("kind")}
     plan = FRAME.dp.preview.group_by("region").agg(**asked, epsilon=3, session=paying)
-    assert plan.discovery.rule is not None
-    assert plan.discovery.counted is None
+    assert plan.discovery.way.share == Fraction(1, 3)
+    assert sum(weights(plan).values()) == 1
 
 
 def test_public_keys_are_all_shown_with_every_answer(paying):

@@ -418,7 +418,7 @@ def a_stream_is_compared_with_one_noisy_threshold():
 
 def _lone_group(plan):
     """Return the most that a group of nobody else counts, and the chance that its noise shows it."""
-    (measurement,) = plan.measurements
+    measurement = plan.measurement(plan.discovery.counted)
     together = plan.terms.group_size
     missing = plan.discovery.threshold - together * measurement.statistic.most
     scale = float(measurement.noise.parameter)
@@ -429,13 +429,23 @@ def _lone_group(plan):
 
 def groups_of_one_unit_stay_hidden_but_for_delta():
     for protected in PROTECTED:
-        for asked in (query("count_units", spend=LAPLACE), query("count", spend=LAPLACE)):
+        # Here a count of units that is not released decides.
+        many = query("count", max_rows=1_000, spend=Spend(share=Fraction(1, 2), mechanism="laplace"))
+        for asked in (query("count_units", spend=LAPLACE), query("count", spend=LAPLACE), many):
             plan = plans.plan_of(asked, terms_of(1, 1e-6, **protected))
             chance = _lone_group(plan)
             require(
                 chance <= float(plan.cost.delta) * (1 + 1e-6),
                 f"a group of one unit is shown with {chance:.3g}, of which {float(plan.cost.delta):.3g} is charged",
             )
+
+
+def a_count_that_decides_on_keys_is_paid():
+    spend = Spend(epsilon=Fraction(1, 2), mechanism="gaussian")
+    plan = plans.plan_of(query("count", max_rows=1_000, spend=spend), terms_of(1, 1e-6))
+    require(len(plan.measurements) == 2, "the keys of a count with a large cap are not decided by units")
+    rho = sum(one.sensitivity.l2_squared / (2 * one.noise.parameter) for one in plan.measurements)
+    require(rho <= plan.cost.rho, f"noise for rho {float(rho):g} costs {float(plan.cost.rho):g}")
 
 
 def the_session_pays_for_keys_once():

@@ -19,7 +19,7 @@ from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
-from dp_polars._plan import plan, spend
+from dp_polars._plan import discovery, plan, spend
 from dp_polars._plan.grid import Scaling
 from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
@@ -323,17 +323,34 @@ def threshold_anew_for_each_question(patch: Patch) -> None:
 
 
 def delta_of_keys_used_twice(patch: Patch) -> None:
-    honest = plan._discovery
+    honest = plan.discovery_by_count
 
-    def wrong(query, terms, bounds, counted, delta, epsilon):
-        return replace(honest(query, terms, bounds, counted, 2 * delta, epsilon), delta=delta)
+    def wrong(*given):
+        *rest, delta = given
+        return replace(honest(*rest, 2 * delta), delta=delta)
 
-    patch.setattr(plan, "_discovery", wrong)
+    patch.setattr(plan, "discovery_by_count", wrong)
+
+
+def count_that_decides_is_free(patch: Patch) -> None:
+    honest = plan.compile_query
+
+    def wrong(*given, way=None, **words):
+        found = honest(*given, way=way, **words)
+        if way is None or not way.share:
+            return found
+        whole = [
+            one if one.name == found.counted else replace(one, weight=one.weight / (1 - way.share))
+            for one in found.statistics
+        ]
+        return replace(found, statistics=tuple(whole))
+
+    patch.setattr(plan, "compile_query", wrong)
 
 
 def delta_of_keys_not_charged(patch: Patch) -> None:
-    honest = plan._discovery
-    patch.setattr(plan, "_discovery", lambda *given: replace(honest(*given), delta=Fraction(0)))
+    honest = plan.discovery_by_count
+    patch.setattr(plan, "discovery_by_count", lambda *given: replace(honest(*given), delta=Fraction(0)))
 
 
 def delta_of_keys_charged_twice(patch: Patch) -> None:
@@ -346,8 +363,8 @@ def delta_of_keys_charged_twice(patch: Patch) -> None:
 
 
 def threshold_of_keys_one_too_low(patch: Patch) -> None:
-    honest = plan._threshold
-    patch.setattr(plan, "_threshold", lambda *given: honest(*given) - 1)
+    honest = discovery._margin
+    patch.setattr(discovery, "_margin", lambda *given: honest(*given) - 1)
 
 
 def groups_of_few_units_hidden_by_their_exact_number(patch: Patch) -> None:
@@ -593,6 +610,9 @@ FAULTS = {
     ),
     "the delta of keys is not charged": Fault(
         delta_of_keys_not_charged, checks.groups_of_one_unit_stay_hidden_but_for_delta, "group of one unit is shown"
+    ),
+    "the count that decides on keys is free": Fault(
+        count_that_decides_is_free, checks.a_count_that_decides_on_keys_is_paid, "noise for rho"
     ),
     "the delta of keys is charged twice": Fault(
         delta_of_keys_charged_twice, checks.the_session_pays_for_keys_once, "not charged once"

@@ -65,7 +65,8 @@ def test_the_price_covers_all_parts_and_is_what_was_said(data):
     domain = draw(st.sampled_from([*DOMAINS, *([None] if measure != "pure" else [])]))
     plan = plan_of(query(aggregates=aggregates, domain=domain, spend=spend), terms)
     rule = plan.discovery is not None and plan.discovery.rule is not None
-    assert sum(measurement.statistic.weight for measurement in plan.measurements) == 1
+    for_rule = plan.discovery.way.share if rule else 0
+    assert sum(measurement.statistic.weight for measurement in plan.measurements) + for_rule == 1
     if plan.cost.gaussian_delta == 0 and not rule:
         assert epsilon_of(plan) <= plan.cost.epsilon
     if measure != "pure":
