@@ -158,7 +158,10 @@ def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None
         return None
     without = [one.kind for one in aggregates if not one.has_interval()]
     if len(without) == len(aggregates):
-        raise InvalidParameterError(f"No interval is known for {' or '.join(without)}. Leave out confidence=.")
+        raise InvalidParameterError(
+            f"No interval is known for {' or '.join(without)}. Leave out confidence=; the plan (df.dp.preview) says "
+            "how far the rank of the answer may be off."
+        )
     return probability_of(confidence, "confidence")
 
 
