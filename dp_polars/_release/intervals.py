@@ -28,6 +28,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._aggregates.base import Ends
+from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import LIMIT
 from dp_polars._plan.plan import Measurement, Plan
 from dp_polars._plan.statistics import CompiledAggregate
@@ -120,13 +121,19 @@ class Limits:
                 found = _ratio_limits(total[some], rows[some], own, bounds[within, level[some[0]]])
                 low[some], high[some] = np.minimum(estimate[some], found[0]), np.maximum(estimate[some], found[1])
         # Values are rounded to the grid, which moves their mean by at most half a step.
-        half = 0.0 if value.integers else float(noises.step) / 2
-        slack = half + _ROUNDING * (abs(lower) + abs(upper) + abs(float(noises.centre)))
+        slack = self._half_step(value) + _ROUNDING * (abs(lower) + abs(upper) + abs(float(noises.centre)))
         first, last = (
             np.clip(ends + float(noises.centre), float(value.lower), float(value.upper))
             for ends in (low - slack, high + slack)
         )
         return pl.Series(first, dtype=pl.Float64), pl.Series(last, dtype=pl.Float64)
+
+    def _half_step(self, value: Value) -> float:
+        """Return how far rounding to the grid moves a value at most, which is 0 for most integers."""
+        place = [known.expression for known in self.plan.columns].index(value.expression)
+        columns = [column for lane in self.plan.lanes for column in lane.columns]
+        exponent = max(own.exponent for own in columns if own.place == place and own.kind == "number")
+        return 0.0 if value.integers and exponent <= 0 else 2.0 ** (exponent - 1)
 
     def _ratio_errors(self, edges: Floats, miss: float, levels: Floats) -> Floats:
         """Return bounds on the noise of S - m N, for all m in each cell between edges: a row per cell.
@@ -252,8 +259,6 @@ class Combination:
         The coefficients that give the sum of each product of values, measured from their centres, in stored units.
     centre
         The centre of the first value.
-    step
-        The length of a step of the first value.
     """
 
     numbers: Floats
@@ -261,7 +266,6 @@ class Combination:
     rows: Floats
     sums: dict[str, Floats]
     centre: float
-    step: float
 
     def of(self, coefficients: Floats) -> Floats:
         """Return the linear combination in each group."""
@@ -286,7 +290,6 @@ def _basis(frame: pl.DataFrame, measurement: Measurement) -> Combination:
         rows=rows / whole,
         sums={product: coefficients / whole for product, coefficients in sums.items()},
         centre=float(grid.offset),
-        step=step,
     )
 
 
@@ -299,14 +302,12 @@ def _split_form(frame: pl.DataFrame, measurements: dict[str, Measurement]) -> Co
         if role != "rows":
             middle = float(measurement.grid.offset) if len(role) > 1 else 0.0
             sums[role] = one[role] * float(measurement.grid.step) + one["rows"] * middle
-    first = measurements["x"].grid
     return Combination(
         numbers=np.concatenate([_table(frame, own) for own in measurements.values()], axis=1).astype(np.float64),
         laws=tuple(_law(own) for own in measurements.values()),
         rows=one["rows"],
         sums=sums,
-        centre=float(first.offset),
-        step=float(first.step),
+        centre=float(measurements["x"].grid.offset),
     )
 
 
