@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import polars as pl
@@ -31,7 +32,7 @@ from dp_polars._frame.options import (
     labelled,
     spend_of,
 )
-from dp_polars._frame.question import TableQuestion, View
+from dp_polars._frame.question import Naming, TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.run import ExactAnswers
@@ -82,8 +83,9 @@ class ChoiceQuestion(TableQuestion[ChoicePlan]):
         """The names and types of the released table, known before it exists."""
         return choice_schema(self.plan)
 
-    def release(self, name: Callable[[], bytes]) -> Release:
+    def release(self, key: Naming) -> Release:
         """Return the stored release of this choice, or charge its price and choose."""
+        name = partial(key, self.plan.fingerprint())
         return run_choice(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
 
 

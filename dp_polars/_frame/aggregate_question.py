@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall, Shape
 from dp_polars._aggregates.values import Value
+from dp_polars._engines.normal_form import normal_form
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, labelled, spend_of
-from dp_polars._frame.question import TableQuestion, View
+from dp_polars._frame.question import Naming, TableQuestion, View
 from dp_polars._numbers import count_of, flag_of, probability_of
+from dp_polars._plan.digest import public_digest
+from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
+from dp_polars._release.charge import stored_release
 from dp_polars._release.expected_error import plan_within, with_group_size
-from dp_polars._release.run import ExactAnswers, run_plan
+from dp_polars._release.run import ExactAnswers, QueryRun, run_plan
 from dp_polars._session.releases import Release
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -39,9 +45,18 @@ class AggregateQuestion(TableQuestion[Plan]):
         """The names and types of the released table, known before it exists."""
         return result_schema(self.plan)
 
-    def release(self, name: Callable[[], bytes]) -> Release:
+    def release(self, key: Naming) -> Release:
         """Return the stored release of this question, or charge its price and make one."""
-        return run_plan(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
+        name = partial(key, self.plan.fingerprint())
+        return run_plan(self._run(key), self.session, name=name, fresh=self.fresh)
+
+    def stored(self, key: Naming) -> Release | None:
+        """Return a stored release of this question or of the same noisy numbers, as it is asked for now; or None."""
+        return stored_release(self.session, key(self.plan.fingerprint()), self._run(key))
+
+    def _run(self, key: Naming) -> QueryRun:
+        drawn = draw_fingerprint(self.plan, normal_form(self.rows, public_digest))
+        return QueryRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, partial(key, drawn))
 
 
 def question_of(

@@ -20,10 +20,14 @@ from dp_polars._frame.options import AnyOptions
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import UNIT_STEP
+from dp_polars._release.charge import stored_release
 from dp_polars._release.lazy import deferred
 from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, Terms, table_terms
+
+Naming = Callable[[bytes], bytes]
+"""Returns the key under which a session stores something: its fingerprint, on the source as it is now."""
 
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
 
@@ -92,14 +96,18 @@ class TableQuestion(Question[AnyPlan]):
         """The names and types of the released table, known before it exists."""
 
     @abstractmethod
-    def release(self, name: Callable[[], bytes]) -> Release:
-        """Return the release that is stored under `name()`, or charge the price and make one."""
+    def release(self, key: Naming) -> Release:
+        """Return the release that is stored for this question, or charge the price and make one."""
+
+    def stored(self, key: Naming) -> Release | None:
+        """Return the release that is stored for this question, or None. Charge nothing."""
+        return stored_release(self.session, key(self.plan.fingerprint()))
 
     def answer(self, origin: Origin) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
 
         def table() -> pl.DataFrame:
-            return self.release(lambda: origin.key(self.plan.fingerprint())).frame
+            return self.release(origin.key).frame
 
         return table() if isinstance(origin.frame, pl.DataFrame) else deferred(table, self.schema)
 

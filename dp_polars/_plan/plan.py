@@ -26,6 +26,7 @@ from dp_polars._plan.auto import (
     wanted_estimates,
 )
 from dp_polars._plan.base import BasePlan, Facts
+from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.description import plan_rows
@@ -242,7 +243,7 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
         raise no_option(terms, query.spend)
     # The measure that is likely to be better is fixed here, so that the price does not depend on the estimates.
     whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
-    estimates = estimates_of(query, whole, terms)
+    estimates = estimates_of(_ordered(query), whole, terms)
     main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
     # A draft with made-up caps has the same columns and the same types of answers as the final plan.
     likely = replace(
@@ -268,7 +269,19 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
-    """Return the plan of a query whose caps and bounds are known, with the best way to discover keys if it has to."""
+    """Return the plan of a query whose caps and bounds are known.
+
+    It is made for the aggregates in their canonical order. So the order in which they are listed changes neither the
+    noise nor the names of the statistics, and noisy numbers are found again whatever that order was.
+    """
+    found = _plan_in_order(_ordered(query), terms, allowance, passes)
+    places = canonical_order(query.aggregates)
+    asked = sorted(zip(places, found.compiled, strict=True), key=lambda pair: pair[0])
+    return replace(found, query=query, compiled=tuple(compiled for _, compiled in asked))
+
+
+def _plan_in_order(query: Query, terms: Terms, allowance: Allowance | None, passes: int) -> Plan:
+    """Return the plan of a query with the best way to discover keys, if it has to discover them."""
     bounds = bounds_of(query)
     if not query.keys or query.domain is not None:
         return _drafted(query, terms, bounds, allowance, passes)
@@ -340,6 +353,11 @@ def _drafted(
         unit_delta=unit_delta,
         cost=cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=used),
     )
+
+
+def _ordered(query: Query) -> Query:
+    """Return a query with its aggregates in the canonical order."""
+    return replace(query, aggregates=tuple(query.aggregates[place] for place in canonical_order(query.aggregates)))
 
 
 def _delta_for_keys(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:

@@ -9,6 +9,7 @@ Before and after that, it waits until the charge is recorded in the ledger.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from dp_polars._plan.base import BasePlan
 from dp_polars._release.rehearsal import Make, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.releases import Release, Reservation
+from dp_polars._session.releases import Draw, Release, Reservation
 from dp_polars._session.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 
@@ -26,6 +27,26 @@ Result = TypeVar("Result")
 
 MOST_QUESTIONS = 1_000_000
 """Largest number of queries to a stream or to online queries. Answers that cost nothing reveal a little too."""
+
+
+class Drawing(ABC):
+    """Work that draws noisy numbers once. They are stored, and other presentations of them cost nothing."""
+
+    @abstractmethod
+    def draw_key(self) -> bytes:
+        """Return what identifies the draw and its source as it is now."""
+
+    @abstractmethod
+    def draw(self) -> Draw:
+        """Read the rows, add noise, and return the noisy numbers."""
+
+    @abstractmethod
+    def show(self, draw: Draw) -> tuple[pl.DataFrame, object]:
+        """Return the frame that presents noisy numbers as they were asked for, and its plan. This reads no rows."""
+
+    def __call__(self) -> tuple[pl.DataFrame, object]:
+        """Read the rows, add noise, and return the frame to release and its plan."""
+        return self.show(self.draw())
 
 
 def release_once(
@@ -50,7 +71,8 @@ def release_once(
     fresh
         Whether to make a new release even if one is stored.
     make
-        Reads the rows, adds noise, and returns the frame to release and its plan.
+        Reads the rows, adds noise, and returns the frame to release and its plan. A `Drawing` is also found by its
+        draw, however that was presented before.
 
     Notes
     -----
@@ -58,22 +80,52 @@ def release_once(
     happens after it.
     """
     key = name()
+    drawing = make if isinstance(make, Drawing) else None
+    draw_key = b"" if drawing is None else drawing.draw_key()
     if not fresh:
-        stored = session.stored(key)
+        stored = _stored(session, key, drawing, draw_key)
         if stored is not None:
             return stored
     with Deferred() as signals, session.reserve(cost, label=label, key=key) as reservation:
         note(session, make)
-        frame, plan = guarded(make, signals)
+        draw, frame, plan = guarded(lambda: _made(make), signals)
         if name() != key:
             reservation.fail(closes=False)  # that somebody wrote to the source is public
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
                 "writes to the source, or query a copy of it."
             )
-        release = reservation.commit(frame)
+        release = reservation._commit(frame, draw, draw_key)
         session.remember(release, _priced(plan, reservation))
         return release
+
+
+def stored_release(session: Session, key: bytes, make: Make | Drawing | None = None) -> Release | None:
+    """Return the stored release of a query, presented as `make` asks for it, or None. Charge nothing."""
+    drawing = make if isinstance(make, Drawing) else None
+    return _stored(session, key, drawing, b"" if drawing is None else drawing.draw_key())
+
+
+def _stored(session: Session, key: bytes, drawing: Drawing | None, draw_key: bytes) -> Release | None:
+    """Return the newest release of a query: the same question, or another presentation of the same noisy numbers.
+
+    The question itself is looked up as well, because older ledgers hold no noisy numbers.
+    """
+    asked = session.stored(key)
+    found = None if drawing is None else session._drawn(draw_key)
+    if drawing is None or found is None or (asked is not None and asked.id >= found[0].id):
+        return asked
+    entry, draw = found
+    frame, plan = drawing.show(draw)
+    return Release(entry, lambda: frame, stored=True, plan=plan)
+
+
+def _made(make: Make | Drawing) -> tuple[Draw | None, pl.DataFrame, object]:
+    """Return what a release is made of: the noisy numbers if they are kept, the frame, and the plan."""
+    if not isinstance(make, Drawing):
+        return None, *make()
+    draw = make.draw()
+    return draw, *make.show(draw)
 
 
 def open_charged(

@@ -10,7 +10,6 @@ from functools import partial
 
 import polars as pl
 
-from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._plan.contribution import Bounds
@@ -19,11 +18,11 @@ from dp_polars._plan.plan import Plan, settled
 from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Drawing, release_once
 from dp_polars._release.empty import warn_if_empty
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
-from dp_polars._session.releases import Release
+from dp_polars._session.releases import Draw, Release
 from dp_polars._session.session import Session
 from dp_polars.errors import DPWarning
 
@@ -31,21 +30,12 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 """A function that returns the exact bounded aggregates of rows: `Engine.aggregate`, or a stand-in for it."""
 
 
-def run_plan(
-    plan: Plan,
-    rows: PrivateRows,
-    session: Session,
-    *,
-    name: Callable[[], bytes],
-    fresh: bool,
-    engine: ExactAnswers | None = None,
-) -> Release:
-    """Return the release of a planned query. `rows` has the columns that a bounded request names."""
-    make = QueryRun(plan, rows, engine or engine_for(rows).aggregate)
-    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+def run_plan(make: QueryRun, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+    """Return the release of a planned query: a stored one, or a new one that is charged."""
+    release = release_once(session, make.plan.cost, make.plan.label(), name=name, fresh=fresh, make=make)
     if isinstance(release.plan, Plan):
         warn_of_estimates(release.plan)
-    warn_if_empty(release, plan)
+    warn_if_empty(release, make.plan)
     return release
 
 
@@ -62,17 +52,33 @@ def warn_of_estimates(plan: Plan) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class QueryRun:
-    """The work between the charge for a query and its release: read exact numbers, then add noise."""
+class QueryRun(Drawing):
+    """The work between the charge for a query and its release: read exact numbers, then add noise.
+
+    `rows` has the columns that a bounded request names.
+    """
 
     plan: Plan
     rows: PrivateRows
     engine: ExactAnswers
+    draw_name: Callable[[], bytes]
+    """Returns the key of the noisy numbers: equal for all presentations of them."""
 
-    def __call__(self) -> tuple[pl.DataFrame, Plan]:
-        """Return the frame to release, and the plan with the estimated caps and bounds."""
+    def draw_key(self) -> bytes:
+        """Return what identifies the noisy numbers and their source as it is now."""
+        return self.draw_name()
+
+    def draw(self) -> Draw:
+        """Return the noisy numbers of the groups that are shown, and the caps and bounds that were estimated."""
         exact, final = self.read()
-        return present(noisy_aggregates(exact, final, SYSTEM_BITS), final), final
+        estimates = dict(final.estimated)
+        return Draw(noisy_aggregates(exact, final, SYSTEM_BITS), tuple(estimates[one] for one in self.plan.estimates))
+
+    def show(self, draw: Draw) -> tuple[pl.DataFrame, Plan]:
+        """Return the frame to release, and the plan with the estimated caps and bounds."""
+        found = dict(zip(self.plan.estimates, draw.estimates, strict=True))
+        final = settled(self.plan, found) if found else self.plan
+        return present(draw.numbers, final), final
 
     def read(self) -> tuple[Exact, Plan]:
         """Return the exact bounded aggregates, which are private, and the plan with the estimated caps and bounds."""

@@ -131,6 +131,15 @@ class Fact:
         return f"{self.kind} of {self.subject}: {', '.join(' '.join(pair) for pair in json.loads(self.value))}"
 
 
+@dataclass(frozen=True)
+class StoredDraw:
+    """Noisy numbers as the ledger keeps them: their key, a stored frame, and the estimates before them as JSON."""
+
+    key: bytes
+    numbers: bytes
+    estimates: str
+
+
 class Ledger:
     """An open ledger. Get one from `Ledger.in_memory`, `Ledger.at` or `Ledger.open`."""
 
@@ -337,6 +346,17 @@ class Ledger:
             stored = connection.execute("SELECT frame FROM result WHERE charge_id = ?", (row[0],)).fetchone()
         return None if stored is None else (_entry(row), stored[0])
 
+    def find_draw(self, key: bytes) -> tuple[Entry, StoredDraw] | None:
+        """Return the newest noisy numbers under a key, with the charge that paid for them, or None."""
+        with self._reading() as connection:
+            stored = connection.execute(
+                "SELECT charge_id, numbers, estimates FROM draw WHERE key = ? ORDER BY charge_id DESC LIMIT 1", (key,)
+            ).fetchone()
+            if stored is None:
+                return None
+            row = connection.execute(_SELECT_ENTRY + " WHERE id = ?", (stored[0],)).fetchone()
+        return _entry(row), StoredDraw(key, *stored[1:])
+
     def result(self, identifier: int) -> tuple[Entry, bytes] | None:
         """Return a committed release by its number with its stored frame, or None."""
         with self._reading() as connection:
@@ -406,8 +426,11 @@ class Ledger:
         self._open_charges.start(charge.id)
         made.append(charge)
 
-    def commit(self, charge: Charge, frame: bytes) -> None:
-        """Store the release of a charge. If the session was closed since the charge, mark it as failed instead."""
+    def commit(self, charge: Charge, frame: bytes, draw: StoredDraw | None = None) -> None:
+        """Store the release of a charge. If the session was closed since the charge, mark it as failed instead.
+
+        `draw` holds the noisy numbers that the release was made from, if other presentations of them are free.
+        """
         with Deferred():
             with self._writing() as connection:
                 closing = self._closed_since(connection, charge)
@@ -416,6 +439,9 @@ class Ledger:
                 else:
                     self._finish(connection, charge.id, "committed")
                     connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
+                    if draw is not None:
+                        own = (charge.id, draw.key, draw.numbers, draw.estimates)
+                        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", own)
             self._open_charges.end(charge.id)
         if closing is not None:
             raise SessionClosed(closing)

@@ -16,7 +16,7 @@ from pathlib import Path
 from dp_polars.errors import LedgerError
 
 APPLICATION_ID = 0x6470_6C72  # "dplr"
-FORMAT = 2
+FORMAT = 3
 BUSY_SECONDS = 60.0
 
 _ADDED = """
@@ -39,6 +39,18 @@ CREATE TABLE fact (
 );
 """
 
+# Noisy numbers stand in a table of their own, so that a process which still runs the older version can go on: what it
+# releases is found again as before, by the whole question.
+_DRAWS = """
+CREATE TABLE draw (
+    charge_id INTEGER PRIMARY KEY REFERENCES charge (id),
+    key BLOB NOT NULL,
+    numbers BLOB NOT NULL,
+    estimates TEXT NOT NULL
+);
+CREATE INDEX draw_by_key ON draw (key, charge_id);
+"""
+
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
@@ -54,7 +66,7 @@ CREATE TABLE charge (
     finished_at TEXT
 );
 CREATE TABLE result (charge_id INTEGER PRIMARY KEY REFERENCES charge (id), frame BLOB NOT NULL);
-{_ADDED}"""
+{_ADDED}{_DRAWS}"""
 
 # Format 1 had a table `release`. It is renamed so that a process which still runs the older version can neither charge
 # nor release: that version does not know that a session can be closed.
@@ -65,6 +77,9 @@ DROP INDEX release_by_key;
 ALTER TABLE agreement ADD COLUMN identity TEXT NOT NULL DEFAULT '';
 {_ADDED}
 PRAGMA user_version = 2;
+"""
+_FROM_2 = f"""{_DRAWS}
+PRAGMA user_version = 3;
 """
 
 _REASONS = {
@@ -131,6 +146,9 @@ def migrate(connection: sqlite3.Connection) -> None:
             for statement in _FROM_1.split(";"):
                 connection.execute(statement)
             connection.execute("UPDATE agreement SET identity = ?", (secrets.token_hex(16),))
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 2:
+            for statement in _FROM_2.split(";"):
+                connection.execute(statement)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
@@ -18,7 +21,7 @@ from dp_polars._display.text import budget_text, escaped
 from dp_polars._session.cost import Cost
 from dp_polars._session.exclusive_lock import Exclusive
 from dp_polars._session.filters import part_of
-from dp_polars._session.ledger import Charge, Entry, Ledger, State
+from dp_polars._session.ledger import Charge, Entry, Ledger, State, StoredDraw
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidDataError, InvalidParameterError, LedgerError, SessionClosed
 
@@ -127,6 +130,35 @@ class Release:
         return f"{rows:,} {'row' if rows == 1 else 'rows'} of {columns} {'column' if columns == 1 else 'columns'}"
 
 
+@dataclass(frozen=True, repr=False)
+class Draw:
+    """Noisy numbers that were released, from which every presentation of them is made.
+
+    Attributes
+    ----------
+    numbers
+        The keys that are shown and their noisy numbers. Groups that are not shown are not among them.
+    estimates
+        The caps and bounds that were estimated first, in the order of the plan.
+    """
+
+    numbers: pl.DataFrame
+    estimates: tuple[Fraction, ...] = ()
+
+    def stored(self, key: bytes) -> StoredDraw:
+        """Return the numbers in the form that the ledger keeps."""
+        return StoredDraw(key, to_ipc(self.numbers), json.dumps([str(one) for one in self.estimates]))
+
+    @classmethod
+    def read(cls, stored: StoredDraw, identifier: int) -> Draw:
+        """Return the numbers that the ledger keeps for a charge."""
+        numbers = from_ipc(stored.numbers, identifier)
+        try:
+            return cls(numbers, tuple(Fraction(one) for one in json.loads(stored.estimates)))
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise _damaged(identifier) from None
+
+
 class Reservation:
     """A charge in the ledger that waits for its release. It can be finished once and is never given back.
 
@@ -162,14 +194,19 @@ class Reservation:
 
     def commit(self, frame: pl.DataFrame | pl.Series) -> Release:
         """Store the released frame or Series. Hand out only what this returns."""
+        return self._commit(frame)
+
+    def _commit(self, frame: pl.DataFrame | pl.Series, draw: Draw | None = None, draw_key: bytes = b"") -> Release:
+        """Store the released frame, and the noisy numbers that it was made from."""
         self._check_open()
         try:
             stored = to_ipc(frame.to_frame() if isinstance(frame, pl.Series) else frame)
+            numbers = None if draw is None else draw.stored(draw_key)
         except InvalidDataError as error:
             self._unfit = error
             raise
         try:
-            self._ledger.commit(self._charge, stored)
+            self._ledger.commit(self._charge, stored, numbers)
         except SessionClosed:
             self._open = False
             raise
@@ -260,9 +297,13 @@ def from_ipc(stored: bytes, identifier: int) -> pl.DataFrame:
     with contextlib.suppress(Exception, pl.exceptions.PanicException):
         found.append(pl.read_ipc(io.BytesIO(stored)))
     if not found:
-        raise LedgerError(
-            f"The stored release of charge number {identifier} is damaged. Restore the ledger from a backup that has "
-            "every release, or pay for a new release with fresh=True.",
-            code="ledger-damaged",
-        )
+        raise _damaged(identifier)
     return found[0]
+
+
+def _damaged(identifier: int) -> LedgerError:
+    return LedgerError(
+        f"The stored release of charge number {identifier} is damaged. Restore the ledger from a backup that has "
+        "every release, or pay for a new release with fresh=True.",
+        code="ledger-damaged",
+    )

@@ -6,6 +6,7 @@ Declarations belong to the object, so another spelling of a name means the same 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Database:
         self.registered: dict[str, OpenedFile] = {}
         self.public: set[TableKey] = set()
         self.units: dict[TableKey, tuple[UnitWords, bool]] = {}
+        self.versions: dict[TableKey, str] = {}
+        """What the owner says identifies the rows of a table, instead of the state of its file."""
         self.token = object_token(connection).hex()
         self.declarations = 0
         """The number of declarations so far. Answers made before another declaration may no longer be right."""
@@ -62,6 +65,7 @@ class Database:
         self.registered[own] = source
         self.public.discard(("frame", own))
         self.units.pop(("frame", own), None)
+        self.versions.pop(("frame", own), None)
         self.declarations += 1
 
     def declare_public(self, keys: set[TableKey]) -> None:
@@ -70,10 +74,14 @@ class Database:
         self.public |= keys
         self.declarations += 1
 
-    def declare_private(self, key: TableKey, unit: UnitWords, *, weaker: bool) -> None:
-        """Declare the unit of a private table or view."""
+    def declare_private(self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool) -> None:
+        """Declare the unit of a private table or view, and the version of its rows. No unit leaves it as it is."""
         self.public.discard(key)
-        self.units[key] = (unit, weaker)
+        if unit is not None:
+            self.units[key] = (unit, weaker)
+        self.versions.pop(key, None)
+        if version is not None:
+            self.versions[key] = version
         self.declarations += 1
 
     def unit_of(self, key: TableKey, session: Session, columns: Iterable[str]) -> TableUnit:
@@ -255,9 +263,18 @@ class Catalog:
         """Return an identifier of the present state of tables, made without reading their rows."""
         return b"\x00".join(sorted(self._source(key) for key in keys))
 
+    def private_source(self, keys: frozenset[TableKey]) -> bytes:
+        """Return an identifier of the private tables among these. Public rows are part of a query by their content."""
+        return self.source(keys - self._database.public)
+
     def _source(self, key: TableKey) -> bytes:
+        version = self._database.versions.get(key)
         if key[0] == "frame":
-            return b"frame:" + self._database.registered[key[1]].source_name()
+            opened = self._database.registered[key[1]]
+            return opened.source_name() if version is None else opened.owned_name(key[1], version)
+        if version is not None:
+            place = self._database_places[key[1]]
+            return b"version:" + json.dumps([place or self._database.token, *key[2:], version]).encode()
         # A database in memory has no file; the connection object identifies it.
         token = "" if all(self._database_paths) else self._database.token
         return table_identity([fold(part) for part in self._paths[key][0]], self._database_files, token)
@@ -283,6 +300,12 @@ class Catalog:
             "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
         )
         return ["" if row[0] is None else str(row[0]) for row in rows]
+
+    @cached_property
+    def _database_places(self) -> dict[str, str]:
+        """The real path of each attached database by its number, or "" if it is in memory."""
+        rows = self._run("SELECT database_oid::VARCHAR, path FROM system.main.duckdb_databases()")
+        return {number: "" if path is None else os.path.realpath(path) for number, path in rows}
 
     @property
     def _database_files(self) -> list[str]:

@@ -126,12 +126,19 @@ class GuardedConnection:
         self._database.declare_public({catalog.declared_key(name) for name in names})
         return self
 
-    def private(self, name: str, unit: UnitWords, *, weaker_unit: bool = False) -> GuardedConnection:
-        """Declare the unit of a table or view, if the session's unit column doesn't identify it.
+    def private(
+        self, name: str, unit: UnitWords = None, *, weaker_unit: bool = False, data_version: str | None = None
+    ) -> GuardedConnection:
+        """Declare the unit of a table or view, if the session's unit column doesn't identify it, or its version.
 
         For a view this is the owner's promise that each of its rows is computed from the rows of one unit. The unit may
         be the session's unit, the same unit under another name (`unit={"user_id": "customer"}`), or a coarser one (some
         of its columns). Any other unit could protect less than the session promises and needs `weaker_unit=True`.
+
+        Stored releases of a table are found again until its database file is written to, even if another table was
+        changed. `data_version` is the owner's promise that the rows of this table stay the same as long as its version
+        does: releases are then found by it, in every process. Change the version whenever the rows change. Otherwise
+        old answers are returned for the new rows.
 
         Examples
         --------
@@ -142,12 +149,17 @@ class GuardedConnection:
         >>> con = con.private("sales", unit={"user_id": "customer"})
         >>> round(con.sql("SELECT dp_count_units(epsilon := 0.5) FROM sales").fetchall()[0][0], -2)
         900
+        >>> con = con.private("sales", unit={"user_id": "customer"}, data_version="2026-11")
         """
-        if unit is None:
+        if unit is None and data_version is None:
             raise InvalidParameterError("unit= must name the column or columns that identify the unit of a row.")
+        if data_version is not None and (not isinstance(data_version, str) or not data_version.strip()):
+            raise InvalidParameterError(
+                'data_version= must be a text that changes whenever the rows of the table do, such as "2026-11".'
+            )
         weaker = flag_of(weaker_unit, "weaker_unit")
         table_unit(self._session.terms.unit, unit, weaker=weaker)  # refuses a unit that protects less
-        self._database.declare_private(self._catalog().declared_key(name), unit, weaker=weaker)
+        self._database.declare_private(self._catalog().declared_key(name), unit, data_version, weaker=weaker)
         return self
 
     def _catalog(self, parameters: Mapping[str, Any] | None = None) -> Catalog:

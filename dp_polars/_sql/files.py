@@ -32,6 +32,7 @@ from typing import Any, Literal
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from dp_polars._engines.base import owner_identity
 from dp_polars._engines.registry import source_identity
 from dp_polars._session.session import Session
 from dp_polars._sql.frames import lazy_of, plain, schema_of
@@ -103,6 +104,12 @@ class OpenedFile:
             return source_identity(self._origin, None, None)
         types = None if self.types is None else list(self.types.items())
         return b"file:" + json.dumps([astuple(self.read or _state(self.path)), types]).encode()
+
+    def owned_name(self, name: str, version: str) -> builtins.bytes:
+        """Return the identity that the owner gave the rows: the registered name and a version, in place of a state."""
+        owned = owner_identity(name, version) or b""
+        # The same lines give other rows if they are read with other types.
+        return owned if self.types is None else b"typed:" + json.dumps(list(self.types.items())).encode() + owned
 
     @property
     def bytes(self) -> int:

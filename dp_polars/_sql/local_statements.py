@@ -202,8 +202,8 @@ class _LocalPlanner:
         return analysis.aggregations[0].queries[0]
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
-        def key() -> bytes:
-            return release_key(planned.plan.fingerprint(), self.catalog.source(query.sources))
+        def key(fingerprint: bytes) -> bytes:
+            return release_key(fingerprint, self.catalog.private_source(query.sources))
 
         try:
             return planned.release(key)

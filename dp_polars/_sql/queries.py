@@ -44,7 +44,6 @@ class PlannedQuery:
     query: SqlQuery
     question: AggregateQuestion | ChoiceQuestion
     catalog: Catalog
-    fingerprint: bytes
     source: bytes
     """The state of the tables when the query was planned."""
 
@@ -53,9 +52,13 @@ class PlannedQuery:
         """The plan."""
         return self.question.plan
 
-    def key(self) -> bytes:
-        """Return the key under which the session stores the release: the query and the present state of its tables."""
-        return release_key(self.fingerprint, self.present_source())
+    def key(self, fingerprint: bytes) -> bytes:
+        """Return the key under which the session stores something: its fingerprint and the present private tables."""
+        return release_key(fingerprint, self.catalog.private_source(self.query.sources))
+
+    def is_new(self) -> bool:
+        """Return whether the answers have to be paid for."""
+        return self.question.fresh or self.question.stored(self.key) is None
 
     def release(self) -> Release:
         """Charge the session and release the answers, or return the stored release of the same query."""
@@ -110,7 +113,7 @@ class PlannedStatement:
 
     def release(self) -> dict[str, pl.DataFrame]:
         """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
-        new = [query for query in self.queries if query.question.fresh or self.session.stored(query.key()) is None]
+        new = [query for query in self.queries if query.is_new()]
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
@@ -219,7 +222,7 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
         own["keys"] = _public_keys(own["keys"], query)
     source = catalog.source(query.sources)
     question = _question(query, session, options, own)
-    return PlannedQuery(query, question, catalog, question.plan.fingerprint(), source)
+    return PlannedQuery(query, question, catalog, source)
 
 
 def _question(

@@ -393,10 +393,10 @@ def test_two_processes_that_migrate_at_once_do_it_once(path):
 def test_a_newer_format_is_refused_and_left_alone(path):
     session_at(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 4")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(dp.LedgerError, match="its format is 3, and this version reads formats 1 to 2"):
+    with pytest.raises(dp.LedgerError, match="its format is 4, and this version reads formats 1 to 3"):
         session_at(path)
     assert path.read_bytes() == before
 

@@ -1,0 +1,127 @@
+"""What tells one draw of noise from another, apart from the rows.
+
+Noisy numbers are drawn once and can be presented in many ways: with an interval or without, with negative numbers or
+without, under other names, in another order, as a variance or as a standard deviation. All of these are free. So noisy
+numbers are found again by what was drawn: what the engine computed, the noise on each statistic, and the rule that
+shows groups. Everything that could change one of these is in the fingerprint. What a plan is given later is in it, too,
+unless it is listed here as presentation: a question that is not found again is paid for, but a wrong answer is found
+never.
+
+If caps or bounds are estimated first, the noise is not known before. Then the estimates, what is left of the spend, and
+all that the rest of the plan follows from stand for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from dp_polars._expressions.tree import written_type
+from dp_polars._plan.canonical import Writer, canonical_order
+from dp_polars._plan.plan import Discovery, Plan
+from dp_polars._plan.query import UNIT_STEP, Query, Spend
+from dp_polars._plan.spend import Noise
+from dp_polars._plan.statistics import Statistic
+
+_FORM = 1
+"""The number of this form. Another number makes all questions new."""
+
+SQL_STEP = "sql"
+"""The kind of a step that only describes rows which are also given."""
+
+_PRESENTATION = frozenset({"interval", "nonnegative", "unfolded", "label"})
+"""The parts of a query that only say how its answers are shown."""
+
+_ELSEWHERE = frozenset(
+    {
+        "aggregates", "unit", "keys", "domain", "domain_rule", "max_groups", "max_groups_rule", "max_rows",
+        "max_rows_rule", "min_units", "spend", "steps", "unchecked", "integer_unit",
+    }
+)  # fmt: skip
+"""The parts of a query that the rows, the lanes and the noise already say, as far as they matter."""
+
+_NOT_NOISE = frozenset(
+    {
+        "query", "terms", "cost", "bounds", "compiled", "columns", "unit_delta", "estimates", "estimated", "main",
+    }
+)  # fmt: skip
+"""The parts of a plan without estimates that are not noise, or that stand elsewhere in the fingerprint."""
+
+_NOT_DRAWN: dict[type, frozenset[str]] = {
+    # Whoever asked first paid for the noise. The prices of equal noise can differ by a rounding, as those of a share
+    # and an epsilon do.
+    Noise: frozenset({"cost"}),
+    Discovery: frozenset({"delta"}),
+    Statistic: frozenset({"weight", "what"}),
+}
+"""The parts of what is drawn that do not change what is drawn."""
+
+
+def draw_fingerprint(plan: Plan, rows: Mapping[str, Any]) -> bytes:
+    """Return bytes that are equal for plans that draw the same noise on the same numbers, in every process.
+
+    `rows` is the normal form of the rows that the engine reads.
+    """
+    query = plan.query
+    written = Writer(plan.columns, _NOT_DRAWN)
+    drawn = {
+        "form": _FORM,
+        "rows": rows,
+        "terms": [plan.terms.to_json(), plan.terms.unit_note],
+        "steps": _steps(query),
+        "units": len(query.unit),
+        "keys": [written_type(key.dtype) for key in query.keys],
+        "domain": written(query.engine_domain()),
+        "hashed": plan.unit_delta > 0,
+        "query": written.parts(query, _PRESENTATION | _ELSEWHERE),
+        "plan": _estimates(plan, written) if plan.estimates else _noise(plan, written),
+    }
+    return json.dumps(drawn, sort_keys=True).encode()
+
+
+def _noise(plan: Plan, written: Writer) -> dict[str, Any]:
+    """Return what a plan without estimates asks the engine for, and the noise that it adds."""
+    query = plan.query
+    found = {
+        "max_groups": [plan.bounds.max_groups, plan.bounds.enforce_groups],
+        "drawn": written.parts(plan, _NOT_NOISE),
+        "min_units": None if plan.discovery is None else query.min_units,
+    }
+    if query.rollup:  # which totals are rounded follows from the aggregates that show them
+        found["totals"] = [[one.aggregate.kind, written(one.statistics)] for one in plan.compiled]
+    return found
+
+
+def _estimates(plan: Plan, written: Writer) -> dict[str, Any]:
+    """Return what is estimated first, and all that the noise follows from once this is known."""
+    query = plan.query
+    ordered = [query.aggregates[place] for place in canonical_order(query.aggregates)]
+    return {
+        "estimates": written(plan.estimates),
+        "main": written(plan.main),
+        "cost": written(plan.cost),
+        "aggregates": written(ordered),
+        "max_groups": query.max_groups,
+        "max_rows": query.max_rows,
+        "constant_keys": [key.constant_per_unit for key in query.keys],
+        "min_units": query.min_units,
+        "integer_unit": query.integer_unit,
+        "spend": written(_without_amount(query.spend)),
+    }
+
+
+def _without_amount(spend: Spend) -> dict[str, Any]:
+    """Return a spend without its amount, which `Plan.main` says in the measure that was chosen."""
+    amounts = {"epsilon", "share", "rho", "within", "confidence"}
+    return {one.name: getattr(spend, one.name) for one in fields(spend) if one.name not in amounts}
+
+
+def _steps(query: Query) -> list[str]:
+    """Return the steps that the rows do not show: a table's own unit, and steps that nobody checked.
+
+    An unchecked step is a new source of rows without a description. Its random name keeps it apart from all others.
+    """
+    kinds = [(json.loads(step)[0] if step.startswith("[") else None, step) for step in query.steps]
+    return [step for kind, step in kinds if kind == UNIT_STEP or (query.unchecked and kind != SQL_STEP)]
