@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -34,10 +35,12 @@ from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
 from dp_polars._plan.base import BasePlan, Facts, hashed_text
+from dp_polars._plan.canonical import Writer
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, RowCap, bounds_of
 from dp_polars._plan.description import shown
 from dp_polars._plan.digest import public_digest
+from dp_polars._plan.draw import joined_fingerprint
 from dp_polars._plan.plan import delta_for, unit_delta_for
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices
@@ -51,6 +54,10 @@ from dp_polars.errors import InvalidParameterError
 
 _LEAST_CANDIDATES, _CANDIDATES_PER_CHOICE = 100, 10
 """How many discovered candidates of a group compete: at least 100, and at least 10 for each that is wanted."""
+
+
+_NOT_DRAWN = frozenset({"query", "selection", "terms", "cost", "bounds", "cap", "columns", "unit_delta"})
+"""The parts of a plan that do not change a choice, or that its fingerprint has in another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +171,22 @@ class ChoicePlan(BasePlan):
         """Return bytes that are equal for equal choices, in every process."""
         plain = {"query": self.query.fingerprint().decode(), "selection": self.selection.public()}
         return json.dumps(plain, sort_keys=True).encode()
+
+    def draw_fingerprint(self, rows: Mapping[str, Any]) -> bytes:
+        """Return bytes that are equal for equal choices among the same candidates, whatever the columns are called.
+
+        `rows` is the normal form of the rows that the engine reads.
+        """
+        written = Writer(self.columns, {Statistic: frozenset({"weight", "what"})})
+        selection = self.selection
+        public = [selection.candidates, selection.groups]
+        drawn = {
+            **written.parts(self, _NOT_DRAWN),
+            "selection": [selection.kind, selection.k, selection.largest, *(written(_unnamed(one)) for one in public)],
+            "max_groups": [self.bounds.max_groups, self.bounds.enforce_groups],
+            "hashed": self.unit_delta > 0,
+        }
+        return joined_fingerprint(self.query, self.terms, rows, written, drawn)
 
     def expected_regret(self, confidence: float = 0.95) -> float | None:
         """Return how far a chosen score lies below the best one at most, with this confidence; None if unknown.
@@ -320,3 +343,8 @@ def _check(query: Query, selection: Selection, terms: Terms) -> None:
             "Candidates can be discovered only if no row lowers a score: give bounds= that begin at 0 or above, or "
             "pass public candidates=[...]."
         )
+
+
+def _unnamed(frame: pl.DataFrame | None) -> pl.DataFrame | None:
+    """Return a frame with columns that are named by their places."""
+    return None if frame is None else frame.rename({name: f"column{i}" for i, name in enumerate(frame.columns)})

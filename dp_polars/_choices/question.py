@@ -15,7 +15,9 @@ from dp_polars._aggregates.counts import count, count_units
 from dp_polars._aggregates.sums import Sum
 from dp_polars._aggregates.values import Bounds
 from dp_polars._choices.plan import ChoicePlan, Selection, choice_plan
-from dp_polars._choices.release import OWN, RANK, SLOTS, Scores, choice_schema, run_choice, slot_name
+from dp_polars._choices.release import OWN, RANK, SLOTS, ChoiceRun, Scores, choice_schema, run_choice, slot_name
+from dp_polars._engines.normal_form import normal_form
+from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
@@ -34,7 +36,9 @@ from dp_polars._frame.options import (
 )
 from dp_polars._frame.question import Naming, TableQuestion, View
 from dp_polars._numbers import count_of
+from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import Key, Query
+from dp_polars._release.charge import stored_release
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
@@ -86,7 +90,17 @@ class ChoiceQuestion(TableQuestion[ChoicePlan]):
     def release(self, key: Naming) -> Release:
         """Return the stored release of this choice, or charge its price and choose."""
         name = partial(key, self.plan.fingerprint())
-        return run_choice(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
+        return run_choice(self._run(key), self.session, name=name, fresh=self.fresh)
+
+    def stored(self, key: Naming) -> Release | None:
+        """Return a stored release of this choice, as it is asked for now, or None."""
+        return stored_release(self.session, key(self.plan.fingerprint()), self._run(key))
+
+    def _run(self, key: Naming) -> ChoiceRun:
+        drawn = self.plan.fingerprint()
+        if self.plan.selection.kind != "select_best":  # whose scores are not columns of the rows
+            drawn = self.plan.draw_fingerprint(normal_form(self.rows, public_digest))
+        return ChoiceRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, partial(key, drawn))
 
 
 # ---------------------------------------------------------------- noisy_max, noisy_min, top_k

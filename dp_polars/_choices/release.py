@@ -26,10 +26,10 @@ from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Drawing, release_once
 from dp_polars._release.run import ExactAnswers, bounded_request
 from dp_polars._sampling import SYSTEM_BITS, BitSource
-from dp_polars._session.releases import Release
+from dp_polars._session.releases import Draw, Release
 from dp_polars._session.session import Session
 from dp_polars.mechanisms.selection import peel
 
@@ -49,32 +49,33 @@ _GROUP, _WEIGHT = f"{OWN}group", f"{OWN}weight"
 Numbers = NDArray[np.int64]
 
 
-def run_choice(
-    plan: ChoicePlan,
-    rows: PrivateRows,
-    session: Session,
-    *,
-    name: Callable[[], bytes],
-    fresh: bool,
-    engine: ExactAnswers | None = None,
-) -> Release:
+def run_choice(make: ChoiceRun, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
     """Return the stored release of a choice on a source, or charge the plan's price and choose."""
-    make = ChoiceRun(plan, rows, engine or engine_for(rows).aggregate)
-    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, make.plan.cost, make.plan.label(), name=name, fresh=fresh, make=make)
 
 
 @dataclass(frozen=True, repr=False)
-class ChoiceRun:
+class ChoiceRun(Drawing):
     """What happens between the charge for a choice and its release: read the exact scores, then choose."""
 
     plan: ChoicePlan
     rows: PrivateRows
     engine: ExactAnswers
+    draw_name: Callable[[], bytes]
+    """Returns the key of the chosen candidates: equal for all presentations of them."""
 
-    def __call__(self) -> tuple[pl.DataFrame, ChoicePlan]:
-        """Return what may be released, and the plan."""
+    def draw_key(self) -> bytes:
+        """Return what identifies the choice and its source as it is now."""
+        return self.draw_name()
+
+    def draw(self) -> Draw:
+        """Return the keys of the chosen candidates."""
         exact, plan = self.read()
-        return present_choices(choose_candidates(exact, plan, SYSTEM_BITS), plan), plan
+        return Draw(choose_candidates(exact, plan, SYSTEM_BITS))
+
+    def show(self, draw: Draw) -> tuple[pl.DataFrame, ChoicePlan]:
+        """Return what may be released, and the plan."""
+        return present_choices(draw.numbers, self.plan), self.plan
 
     def read(self) -> tuple[Exact, ChoicePlan]:
         """Return the exact scores, which are private, and the plan."""

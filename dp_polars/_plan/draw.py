@@ -21,15 +21,13 @@ from typing import Any
 from dp_polars._expressions.tree import written_type
 from dp_polars._plan.canonical import Writer, canonical_order
 from dp_polars._plan.plan import Discovery, Plan
-from dp_polars._plan.query import UNIT_STEP, Query, Spend
+from dp_polars._plan.query import SQL_STEP, UNIT_STEP, Query, Spend
 from dp_polars._plan.spend import Noise
 from dp_polars._plan.statistics import Statistic
+from dp_polars._session.terms import Terms
 
 _FORM = 1
 """The number of this form. Another number makes all questions new."""
-
-SQL_STEP = "sql"
-"""The kind of a step that only describes rows which are also given."""
 
 _PRESENTATION = frozenset({"interval", "nonnegative", "unfolded", "label"})
 """The parts of a query that only say how its answers are shown."""
@@ -64,21 +62,30 @@ def draw_fingerprint(plan: Plan, rows: Mapping[str, Any]) -> bytes:
 
     `rows` is the normal form of the rows that the engine reads.
     """
-    query = plan.query
     written = Writer(plan.columns, _NOT_DRAWN)
-    drawn = {
+    drawn = _estimates(plan, written) if plan.estimates else _noise(plan, written)
+    return joined_fingerprint(plan.query, plan.terms, rows, written, {**drawn, "hashed": plan.unit_delta > 0})
+
+
+def joined_fingerprint(
+    query: Query, terms: Terms, rows: Mapping[str, Any], written: Writer, drawn: Mapping[str, Any]
+) -> bytes:
+    """Return a fingerprint of what is drawn by any kind of plan, of its query and of the rows that it reads.
+
+    `drawn` has everything that the parts of the query in `_ELSEWHERE` decide.
+    """
+    whole = {
         "form": _FORM,
         "rows": rows,
-        "terms": [plan.terms.to_json(), plan.terms.unit_note],
+        "terms": [terms.to_json(), terms.unit_note],
         "steps": _steps(query),
         "units": len(query.unit),
         "keys": [written_type(key.dtype) for key in query.keys],
         "domain": written(query.engine_domain()),
-        "hashed": plan.unit_delta > 0,
         "query": written.parts(query, _PRESENTATION | _ELSEWHERE),
-        "plan": _estimates(plan, written) if plan.estimates else _noise(plan, written),
+        "drawn": drawn,
     }
-    return json.dumps(drawn, sort_keys=True).encode()
+    return json.dumps(whole, sort_keys=True).encode()
 
 
 def _noise(plan: Plan, written: Writer) -> dict[str, Any]:
@@ -99,9 +106,7 @@ def _estimates(plan: Plan, written: Writer) -> dict[str, Any]:
     query = plan.query
     ordered = [query.aggregates[place] for place in canonical_order(query.aggregates)]
     return {
-        "estimates": written(plan.estimates),
-        "main": written(plan.main),
-        "cost": written(plan.cost),
+        "drawn": written.parts(plan, _NOT_NOISE - {"estimates", "main", "cost"}),
         "aggregates": written(ordered),
         "max_groups": query.max_groups,
         "max_rows": query.max_rows,

@@ -15,6 +15,9 @@ from dp_polars._plan.digest import public_digest
 UNIT_STEP = "unit"
 """The kind of the step that records how the unit of a table was declared."""
 
+SQL_STEP = "sql"
+"""The kind of the step that describes the rows of a SQL query."""
+
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
 

@@ -80,7 +80,7 @@ class SqlQuery:
     sources: frozenset[Any]
     declared: bool
 
-    def step(self, kind: str = "sql") -> str:
+    def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
         return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
 

@@ -22,6 +22,7 @@ from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._frame.question import View
 from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
+from dp_polars._plan.query import SQL_STEP
 from dp_polars._session.cost import NOTHING
 from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
@@ -245,7 +246,7 @@ def _question(
     return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
 
 
-def view_of(query: SqlQuery, session: Session, kind: str = "sql") -> View:
+def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP) -> View:
     """Return the view of a private table that a query is planned on."""
     return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit)
 
