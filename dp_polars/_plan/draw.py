@@ -91,7 +91,7 @@ def joined_fingerprint(
 def _noise(plan: Plan, written: Writer) -> dict[str, Any]:
     """Return what a plan without estimates asks the engine for, and the noise that it adds."""
     query = plan.query
-    found = {
+    found: dict[str, Any] = {
         "max_groups": [plan.bounds.max_groups, plan.bounds.enforce_groups],
         "drawn": written.parts(plan, _NOT_NOISE),
         "min_units": None if plan.discovery is None else query.min_units,

@@ -87,7 +87,7 @@ def test_one_aggregate_has_the_same_price_and_noise_as_asked_alone(paying):
     assert found["n"].list.len().to_list() == [3] * 4
 
 
-def test_the_same_question_again_is_free_and_in_another_order_it_is_another(paying):
+def test_the_same_question_again_is_free_and_with_another_weight_it_is_another(paying):
     """Asking a frame twice is charged once, and the stored release has the same rows."""
     ask = FRAME.dp.group_by("region").agg
     first = ask(a=dp.count(), b=dp.median("n", bounds=B), epsilon=1, session=paying)
