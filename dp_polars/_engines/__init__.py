@@ -2,6 +2,7 @@
 
 - `request`: what an engine is asked to compute, and its exact answer;
 - `rows`: the rows of a private frame, a source and the steps applied to it;
+- `normal_form`: when two ways to write rows mean the same rows;
 - `base`: the protocol that every engine follows, and what identifies a source;
 - `registry`: the list of engines;
 - `bounding/`: contribution bounding on sorted integers, shared by engines that hold rows in memory;

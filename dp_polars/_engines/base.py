@@ -8,6 +8,8 @@ equal content would reveal that a person is absent. A source is the same as anot
   device, inode, size and times of change (that a file was touched counts as public);
 - it is the same object in the same process.
 
+A table of a database file has the state of that file, or the version that its owner gave it.
+
 An object that is changed in place keeps its identity: pass `fresh=True`, or give the data a version.
 """
 

@@ -2,7 +2,8 @@
 
 This package and the release modules of the features are the only places that see exact numbers.
 
-- `charge`: the only way to private rows. It reserves the price first, guards the work, and commits the result.
+- `charge`: the only way to private rows. It reserves the price first, guards the work, and commits the result. It also
+  finds what was drawn before, and presents it as it is asked for now.
 - `run`: the work for a query, from its plan to its release.
 - `auto`: estimates the caps and bounds that a plan leaves open, before the query itself runs.
 - `noise`: adds noise to exact aggregates and decides which discovered groups are shown.
