@@ -143,7 +143,7 @@ def test_the_readme_prints_what_it_shows():
             exec(compile(code, "README.md", "exec"), names)
         assert shape_of(printed.getvalue()) == shape_of(expected)
     with pytest.raises(dp.BudgetExceeded):
-        names["visits"].dp.count_units("region", epsilon=0.3, session=names["session"])
+        names["visits"].dp.count("region", epsilon=0.3, session=names["session"])
 
 
 def test_the_readme_is_short_and_shows_an_answer_at_once():

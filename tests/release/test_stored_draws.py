@@ -131,6 +131,7 @@ SAME = [
         (
             lambda f: f.var("y", bounds=B, epsilon=1),
             lambda f: f.std("y", bounds=B, epsilon=1),
+            lambda f: f.std("y", bounds=B, epsilon=1, if_rows=100),
             lambda f: f.group_by().agg(s=dp.std("y", bounds=B), epsilon=1),
         ),
     ),
