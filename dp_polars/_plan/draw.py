@@ -27,7 +27,7 @@ from dp_polars._plan.statistics import Statistic
 from dp_polars._session.terms import Terms
 
 _FORM = 1
-"""The number of this form. Another number makes all questions new."""
+"""The number of this form. Raise it whenever the columns of noisy numbers change: then all questions are new."""
 
 _PRESENTATION = frozenset({"interval", "nonnegative", "unfolded", "label"})
 """The parts of a query that only say how its answers are shown."""

@@ -115,8 +115,8 @@ def _stored(session: Session, key: bytes, drawing: Drawing | None, draw_key: byt
     found = None if drawing is None else session._drawn(draw_key)
     if drawing is None or found is None or (asked is not None and asked.id >= found[0].id):
         return asked
-    entry, draw = found
-    frame, plan = drawing.show(draw)
+    entry, stored = found
+    frame, plan = drawing.show(Draw.read(stored, entry.id))
     return Release(entry, lambda: frame, stored=True, plan=plan)
 
 

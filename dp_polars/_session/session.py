@@ -29,9 +29,9 @@ from dp_polars._session.filters import (
     share_of,
 )
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.ledger import Closing, Entry, Fact, Ledger
+from dp_polars._session.ledger import Closing, Entry, Fact, Ledger, StoredDraw
 from dp_polars._session.prices import check_price
-from dp_polars._session.releases import Draw, Release, Reservation, from_ipc
+from dp_polars._session.releases import Release, Reservation, from_ipc
 from dp_polars._session.terms import Adjacency, Cap, Defaults, Terms, _Row, agree, read_defaults
 from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
 
@@ -428,10 +428,9 @@ class Session:
         entry, frame = found
         return self._released(entry, frame)
 
-    def _drawn(self, key: bytes) -> tuple[Entry, Draw] | None:
+    def _drawn(self, key: bytes) -> tuple[Entry, StoredDraw] | None:
         """Return the newest noisy numbers that are stored under a key, and the charge that paid for them, or None."""
-        found = self._ledger.find_draw(key)
-        return None if found is None else (found[0], Draw.read(found[1], found[0].id))
+        return self._ledger.find_draw(key)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
         return Release(
