@@ -501,6 +501,16 @@ def equal_rows_are_not_the_same_source():
         require(session.spent.epsilon == 0.25 * place, "another frame of equal rows gets the stored release")
 
 
+def other_noise_and_other_rows_are_paid_for():
+    session = dp.Session(epsilon=1.0, unit="user")
+    people = dp.private(pl.DataFrame({"user": range(50)}), session)
+    people.count_units(epsilon=0.25)
+    people.count_units(epsilon=0.125)
+    require(session.spent.epsilon == 0.375, "another spend gets the stored numbers")
+    people.filter(pl.col("user") > 3).count_units(epsilon=0.25)
+    require(session.spent.epsilon == 0.625, "another condition gets the stored numbers")
+
+
 def every_question_has_a_smallest_price():
     session = dp.Session(epsilon=1.0, unit="user")
     try:

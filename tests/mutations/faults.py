@@ -17,6 +17,7 @@ from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
+from dp_polars._frame import aggregate_question
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import discovery, plan, spend
@@ -389,6 +390,16 @@ def charge_after_the_read(patch: Patch) -> None:
     patch.setattr(run, "release_once", wrong)
 
 
+def draws_found_whatever_the_noise(patch: Patch) -> None:
+    honest = aggregate_question.draw_fingerprint
+    patch.setattr(aggregate_question, "draw_fingerprint", lambda own, rows: honest(replace(own, measurements=()), rows))
+
+
+def draws_found_whatever_the_conditions(patch: Patch) -> None:
+    honest = aggregate_question.normal_form
+    patch.setattr(aggregate_question, "normal_form", lambda *given: {**honest(*given), "conditions": []})
+
+
 def source_named_by_its_rows(patch: Patch) -> None:
     def wrong(frame, name, data_version):
         return hashlib.sha256(frame.lazy().collect().write_json().encode()).digest()
@@ -631,6 +642,12 @@ FAULTS = {
     ),
     "a source is named by its rows": Fault(
         source_named_by_its_rows, checks.equal_rows_are_not_the_same_source, "gets the stored release"
+    ),
+    "noisy numbers are found whatever their noise": Fault(
+        draws_found_whatever_the_noise, checks.other_noise_and_other_rows_are_paid_for, "another spend gets"
+    ),
+    "noisy numbers are found whatever the conditions": Fault(
+        draws_found_whatever_the_conditions, checks.other_noise_and_other_rows_are_paid_for, "another condition gets"
     ),
     "there is no smallest price": Fault(
         no_smallest_price, checks.every_question_has_a_smallest_price, "below the smallest price is charged"
