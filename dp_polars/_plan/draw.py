@@ -1,14 +1,14 @@
 """What tells one draw of noise from another, apart from the rows.
 
-Noisy numbers are drawn once and can be presented in many ways: with an interval or without, with negative numbers or
+Noisy numbers are drawn once and can be presented in many ways: with or without intervals, with negative numbers or
 without, under other names, in another order, as a variance or as a standard deviation. All of these are free. So noisy
-numbers are found again by what was drawn: what the engine computed, the noise on each statistic, and the rule that
-shows groups. Everything that could change one of these is in the fingerprint. What a plan is given later is in it, too,
-unless it is listed here as presentation: a question that is not found again is paid for, but a wrong answer is found
-never.
+numbers are stored by what was drawn: what the engine computed, the noise on each statistic, and the rule that shows
+groups. Everything that could change one of these is part of the fingerprint. A field that is added to a query or a plan
+becomes part of it as well, unless it is listed here as presentation. The worst that a forgotten entry can do is to
+charge for a question that could be free; it can never answer another question.
 
-If caps or bounds are estimated first, the noise is not known before. Then the estimates, what is left of the spend, and
-all that the rest of the plan follows from stand for it.
+If caps or bounds are estimated first, the noise is not known in advance. The fingerprint then has the estimates, what
+is left of the spend, and everything else that decides the rest of the plan.
 """
 
 from __future__ import annotations

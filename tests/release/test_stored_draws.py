@@ -585,6 +585,18 @@ def test_writing_to_one_table_leaves_another_with_a_version_as_it_was(shop, sess
     assert charges(session) == 2
 
 
+def test_a_table_with_a_version_is_found_in_a_database_that_is_opened_again(shop, session):
+    path, raw = shop
+    first = dp.connect(raw, session).private("visits", data_version="1").sql(COUNT).fetchall()
+    written(raw)
+    raw.close()
+    with dp.connect(path, session) as con:
+        con.private("visits", unit="user", data_version="1")
+        found = con.sql('WITH c AS (SELECT "user" FROM visits) SELECT dp_count(*, epsilon := 0.5) AS n FROM c')
+        assert found.fetchall() == first
+    assert charges(session) == 1
+
+
 def test_without_a_version_any_write_to_the_file_makes_its_tables_new(shop, session):
     _, raw = shop
     con = dp.connect(raw, session)
