@@ -29,7 +29,7 @@ from dp_polars._session.terms import Terms
 _FORM = 1
 """The number of this form. Raise it whenever the columns of noisy numbers change: then all questions are new."""
 
-_PRESENTATION = frozenset({"interval", "nonnegative", "unfolded", "label"})
+_PRESENTATION = frozenset({"interval", "nonnegative", "unfolded"})
 """The parts of a query that only say how its answers are shown."""
 
 _ELSEWHERE = frozenset(
@@ -43,7 +43,7 @@ _ELSEWHERE = frozenset(
 _NOT_NOISE = frozenset(
     {
         "query", "terms", "cost", "bounds", "compiled", "columns", "unit_delta", "estimates", "estimated", "main",
-        "if_rows", "errors_if_rows",
+        "if_rows", "errors_if_rows", "given_label",
     }
 )  # fmt: skip
 """The parts of a plan without estimates that are not noise, or that stand elsewhere in the fingerprint."""

@@ -12,6 +12,7 @@ import polars as pl
 
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._plan.auto import Found
 from dp_polars._plan.contribution import Bounds
 from dp_polars._plan.description import unreliable_texts
 from dp_polars._plan.plan import Plan, settled
@@ -22,7 +23,7 @@ from dp_polars._release.charge import Drawing, release_once
 from dp_polars._release.empty import warn_if_empty
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
-from dp_polars._session.releases import Draw, Release
+from dp_polars._session.releases import Chosen, Draw, Release
 from dp_polars._session.session import Session
 from dp_polars.errors import DPWarning
 
@@ -71,12 +72,15 @@ class QueryRun(Drawing):
     def draw(self) -> Draw:
         """Return the noisy numbers of the groups that are shown, and the caps and bounds that were estimated."""
         exact, final = self.read()
-        estimates = dict(final.estimated)
-        return Draw(noisy_aggregates(exact, final, SYSTEM_BITS), tuple(estimates[one] for one in self.plan.estimates))
+        estimates = tuple(Chosen(one.chosen, one.units) for one in final.estimated)
+        return Draw(noisy_aggregates(exact, final, SYSTEM_BITS), estimates)
 
     def show(self, draw: Draw) -> tuple[pl.DataFrame, Plan]:
         """Return the frame to release, and the plan with the estimated caps and bounds."""
-        found = dict(zip(self.plan.estimates, draw.estimates, strict=True))
+        found = [
+            Found(estimate=estimate, chosen=own.values, units=own.units)
+            for estimate, own in zip(self.plan.estimates, draw.estimates, strict=True)
+        ]
         final = settled(self.plan, found) if found else self.plan
         return present(draw.numbers, final), final
 

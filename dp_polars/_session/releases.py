@@ -130,6 +130,14 @@ class Release:
         return f"{rows:,} {'row' if rows == 1 else 'rows'} of {columns} {'column' if columns == 1 else 'columns'}"
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A cap or a pair of bounds that was estimated, and the noisy number of units that it rests on."""
+
+    values: tuple[Fraction, ...]
+    units: int
+
+
 @dataclass(frozen=True, repr=False)
 class Draw:
     """Noisy numbers that were released, from which every presentation of them is made.
@@ -143,18 +151,20 @@ class Draw:
     """
 
     numbers: pl.DataFrame
-    estimates: tuple[Fraction, ...] = ()
+    estimates: tuple[Chosen, ...] = ()
 
     def stored(self, key: bytes) -> StoredDraw:
         """Return the numbers in the form that the ledger keeps."""
-        return StoredDraw(key, to_ipc(self.numbers), json.dumps([str(one) for one in self.estimates]))
+        estimates = [[[str(value) for value in one.values], one.units] for one in self.estimates]
+        return StoredDraw(key, to_ipc(self.numbers), json.dumps(estimates))
 
     @classmethod
     def read(cls, stored: StoredDraw, identifier: int) -> Draw:
         """Return the numbers that the ledger keeps for a charge."""
         numbers = from_ipc(stored.numbers, identifier)
         try:
-            return cls(numbers, tuple(Fraction(one) for one in json.loads(stored.estimates)))
+            estimates = [Chosen(tuple(map(Fraction, own)), int(units)) for own, units in json.loads(stored.estimates)]
+            return cls(numbers, tuple(estimates))
         except (ValueError, TypeError, ZeroDivisionError):
             raise _damaged(identifier) from None
 

@@ -129,7 +129,7 @@ SAME = [
     Same(
         "a variance and a standard deviation",
         (
-            lambda f: f.var("y", bounds=B, epsilon=1),
+            lambda f: f.var("y", bounds=B, epsilon=1, label="how far apart"),
             lambda f: f.std("y", bounds=B, epsilon=1),
             lambda f: f.std("y", bounds=B, epsilon=1, if_rows=100),
             lambda f: f.group_by().agg(s=dp.std("y", bounds=B), epsilon=1),
@@ -195,7 +195,7 @@ SAME = [
     Same(
         "chosen candidates",
         (
-            lambda f: f.top_k("g", 2, epsilon=1),
+            lambda f: f.top_k("g", 2, epsilon=1, label="the best"),
             lambda f: f.rename({"g": "h"}).filter(pl.lit(True)).top_k("h", 2, epsilon=1),
         ),
     ),
