@@ -56,7 +56,9 @@ _LEAST_CANDIDATES, _CANDIDATES_PER_CHOICE = 100, 10
 """How many discovered candidates of a group compete: at least 100, and at least 10 for each that is wanted."""
 
 
-_NOT_DRAWN = frozenset({"query", "selection", "terms", "cost", "bounds", "cap", "columns", "unit_delta", "given_label"})
+_NOT_DRAWN = frozenset(
+    {"query", "selection", "terms", "cost", "spent", "bounds", "cap", "columns", "unit_delta", "given_label"}
+)
 """The parts of a plan that do not change a choice, or that its fingerprint has in another form."""
 
 

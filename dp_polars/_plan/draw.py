@@ -43,7 +43,7 @@ _ELSEWHERE = frozenset(
 _NOT_NOISE = frozenset(
     {
         "query", "terms", "cost", "bounds", "compiled", "columns", "unit_delta", "estimates", "estimated", "main",
-        "if_rows", "errors_if_rows", "given_label",
+        "if_rows", "errors_if_rows", "given_label", "spent",
     }
 )  # fmt: skip
 """The parts of a plan without estimates that are not noise, or that stand elsewhere in the fingerprint."""

@@ -117,7 +117,7 @@ def _stored(session: Session, key: bytes, drawing: Drawing | None, draw_key: byt
         return asked
     entry, stored = found
     frame, plan = drawing.show(Draw.read(stored, entry.id))
-    return Release(entry, lambda: frame, stored=True, plan=plan)
+    return session._shown(entry, frame, plan)
 
 
 def _made(make: Make | Drawing) -> tuple[Draw | None, pl.DataFrame, object]:

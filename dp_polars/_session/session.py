@@ -432,6 +432,10 @@ class Session:
         """Return the newest noisy numbers that are stored under a key, and the charge that paid for them, or None."""
         return self._ledger.find_draw(key)
 
+    def _shown(self, entry: Entry, frame: pl.DataFrame, plan: object) -> Release:
+        """Return a stored release with a frame that presents its noisy numbers in another way."""
+        return Release(entry, lambda: frame, part=partial(self._part, entry), stored=True, plan=plan)
+
     def _released(self, entry: Entry, frame: bytes) -> Release:
         return Release(
             entry,
