@@ -20,7 +20,8 @@ from typing import Any
 
 from dp_polars._expressions.tree import written_type
 from dp_polars._plan.canonical import Writer, canonical_order
-from dp_polars._plan.plan import Discovery, Plan
+from dp_polars._plan.discovery import Discovery
+from dp_polars._plan.plan import Plan
 from dp_polars._plan.query import SQL_STEP, UNIT_STEP, Query, Spend
 from dp_polars._plan.spend import Noise
 from dp_polars._plan.statistics import Statistic
