@@ -265,7 +265,7 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
     after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
-    return replace(after, estimated=tuple(found), cost=plan.cost)
+    return replace(after, estimated=tuple(found), cost=plan.cost, spent=plan.spent, given_label=plan.given_label)
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
