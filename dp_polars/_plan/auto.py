@@ -182,7 +182,7 @@ def _estimate(
         part=part,
         group_size=terms.group_size,
         changes=terms.group_size * (1 if terms.adjacency == "add_remove" else 2),
-        ratio=what == "max_rows_per_group" and Shape.LINEAR not in shapes,
+        ratio=value is None and Shape.LINEAR not in shapes,
         sums=sums,
         ranks=value is not None and shapes == {Shape.RANK},
     )
