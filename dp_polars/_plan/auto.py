@@ -44,7 +44,6 @@ from dp_polars._session.terms import Terms
 _EACH, _ALL = Fraction(6, 100), Fraction(18, 100)
 _COUNT = Fraction(1, 6)  # the fraction of an estimate's spend that pays for the noisy count of its units
 _MOST = 4096  # the largest cap that is considered
-_EVERYONE = 1 << 40  # more units than any table has
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit while max_groups is not known
@@ -52,9 +51,8 @@ _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20
 _MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mistake, at most,
 _SURELY = 20  # except in one of this many choices
 
-_FREE = {False: 1, True: UNIT // 2}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
-CAP_MOVES = UNIT + 1
-"""The width of the range within which adding one unit moves the scores of caps: -50 to 1, or -25 to 25 for ratios."""
+_FREE = {False: 1, True: 12}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
+_RATIO = 4  # how many more units may lie beyond a cap if their rows change ratios alone
 
 What = Literal["max_groups", "max_rows_per_group", "bounds"]
 
@@ -80,20 +78,26 @@ class Estimate:
     changes: int
     """How many units are added or removed at once: twice the group size if units are replaced."""
     ratio: bool = False
-    """Whether all answers are ratios, such as means. Ratios lose little if fewer rows of a unit count."""
+    """Whether all answers are ratios, such as means. Ratios lose less if fewer rows of a unit count: only as far as
+    units with many rows have other values."""
     sums: bool = False
     """Whether the bounds are of sums alone. A bound on the far side of 0 would not lower their noise."""
     ranks: bool = False
     """Whether the bounds are of quantiles alone, whose noise hardly depends on them."""
 
     @property
+    def moves(self) -> int:
+        """The width of the range within which adding one unit moves all scores; see `scores_of`, `bound_scores`."""
+        return BOUND_MOVES if self.value is not None else UNIT + _FREE[self.ratio]
+
+    @property
     def rate(self) -> Fraction:
         """The factor of a score in the exponent.
 
-        Adding or removing one unit moves all scores within a range of width `BOUND_MOVES` or `CAP_MOVES`. Replacing a
-        unit removes one and adds another, and a group of units moves the scores as many times as far.
+        Adding or removing one unit moves all scores within a range of width `moves`. Replacing a unit removes one and
+        adds another, and a group of units moves the scores as many times as far.
         """
-        return self.epsilon / ((CAP_MOVES if self.value is None else BOUND_MOVES) * self.changes)
+        return self.epsilon / (self.moves * self.changes)
 
     @property
     def evidence(self) -> float:
@@ -178,7 +182,7 @@ def _estimate(
         part=part,
         group_size=terms.group_size,
         changes=terms.group_size * (1 if terms.adjacency == "add_remove" else 2),
-        ratio=what == "max_rows_per_group" and Shape.LINEAR not in shapes,
+        ratio=value is None and Shape.LINEAR not in shapes,
         sums=sums,
         ranks=value is not None and shapes == {Shape.RANK},
     )
@@ -213,8 +217,6 @@ def likely_noise(allowance: Allowance, groups: int) -> float:
 
 def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict[What, int]) -> list[int]:
     """Return how many units should lie beyond each candidate, given the caps found so far. Bounds have one target."""
-    if estimate.ratio:
-        return [_EVERYONE] * len(estimate.candidates)
     if estimate.ranks:
         return [0]
     groups = 1 if not query.keys else _UNKNOWN_GROUPS if query.domain is None else query.domain.height
@@ -236,7 +238,7 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
         # Raising the bound by 1 saves 1 in each row beyond it. A unit has between one such row and as many as the caps
         # allow; this takes the geometric mean.
         each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)]
-    return [max(1, math.ceil(noise * one)) for one in each]
+    return [max(1, math.ceil(noise * one)) * (_RATIO if estimate.ratio else 1) for one in each]
 
 
 def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int, noisy: int) -> list[int]:
@@ -249,7 +251,7 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     necessary is e**2 times less likely to be chosen.
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
-    units (up to +25 for ratios and +1 otherwise, see `_FREE`).
+    units, of which a fraction may lie beyond at no loss (up to +12 for ratios and +1 otherwise, see `_FREE`).
     """
     least, most = 2 / estimate.evidence, max(0, noisy) / DOUBLINGS
     free = _FREE[estimate.ratio] * units

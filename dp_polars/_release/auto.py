@@ -115,10 +115,9 @@ def _sides(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> Sides:
     if estimate.value is None:
         raise ValueError("this estimate is not about a value")
     table, edges = cells[estimate.value.expression], _edges(estimate)
-    counts = np.bincount(table["value"].to_numpy(), table["count"].to_numpy(), minlength=len(edges) - 1)
-    # The bin that starts at a candidate holds the values that equal it. Counts are far below 2**53, so that floats hold
-    # them exactly.
-    below = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    below = np.zeros(len(edges), np.int64)
+    np.add.at(below, table["value"].to_numpy() + 1, table["count"].to_numpy().astype(np.int64))
+    below = np.cumsum(below)  # how many units lie below each edge; the bin at a candidate has the values that equal it
     exact = estimate.value.dtype.is_float()
     places = [edges.index(float(one) if exact else int(one)) for one in estimate.candidates]
     under = below[places]

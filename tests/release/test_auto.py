@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import dp_polars as dp
 from dp_polars._aggregates import REGISTRY
 from dp_polars._engines.polars import engine, run_bounded
-from dp_polars._plan.auto import CAP_MOVES, Found, scores_of, wanted_beyond
-from dp_polars._plan.auto_bounds import BOUND_MOVES, bound_scores, pair_of
+from dp_polars._plan.auto import Found, scores_of, wanted_beyond
+from dp_polars._plan.auto_bounds import bound_scores, pair_of
 from dp_polars._plan.plan import plan_of, settled
 from dp_polars._plan.query import Spend
 from dp_polars._release.auto import _beyond, _sides, _units, estimated, requests_for
@@ -115,19 +115,19 @@ def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
             wanted = [draw(st.integers(0, 3))] * len(wanted)
         public = draw(st.integers(0, 1000))
         if one.value is None:
-            width, units = CAP_MOVES, [_units(one, cells) for cells in (without, within)]
+            units = [_units(one, cells) for cells in (without, within)]
             scores = [
                 np.array(scores_of(one, _beyond(one, cells), wanted, own, public))
                 for cells, own in zip((without, within), units, strict=True)
             ]
         else:
-            width, sides = BOUND_MOVES, [_sides(one, cells) for cells in (without, within)]
+            sides = [_sides(one, cells) for cells in (without, within)]
             units = [own.positive + own.negative for own in sides]
             scores = [bound_scores(one, own, wanted[0], public) for own in sides]
         assert abs(units[1] - units[0]) <= 1
         moved = scores[1] - scores[0]
-        assert max(0, moved.max()) - min(0, moved.min()) <= width
-        assert one.rate * width <= one.epsilon
+        assert max(0, moved.max()) - min(0, moved.min()) <= one.moves
+        assert one.rate * one.moves <= one.epsilon
         assert one.count_scale * one.count_epsilon >= 1
 
 
@@ -279,7 +279,7 @@ def test_candidates_for_decimals_of_many_digits_fit(scale):
 # ---------------------------------------------------------------- no collapse
 
 
-def delays(units=4000, rows=20, seed=5):
+def delays(units=12_000, rows=10, seed=5):
     """Return made-up flights: delays from -43 to 1301 with a mean of about 12, as those of 2013 from New York."""
     generator = np.random.default_rng(seed)
     n = units * rows
@@ -352,7 +352,7 @@ def test_estimates_never_collapse(kind, column, keys):
         assert all(one.reliable for one in found)
         query = settled(plan, found).query
         (value,) = query.aggregates[0].values
-        kept = min(1, query.max_rows / 20) if kind == "sum" else 1  # every plane has 20 flights
+        kept = min(1, query.max_rows / 10) if kind == "sum" else 1  # every plane has 10 flights
         clipped = answers(np.clip(values, float(value.lower), float(value.upper))) * kept
         assert (np.abs(clipped - truth) <= np.abs(truth) / 2).all()
         widths.append(float(value.upper - value.lower))
