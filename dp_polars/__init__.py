@@ -14,7 +14,7 @@ from dp_polars import _aggregates, mechanisms, theory
 from dp_polars._aggregates import *  # noqa: F403 - exactly its __all__: a new aggregate needs no line here
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._frame.dashboard import Dashboard
-from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ResponseOptions
+from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ProfileOptions, ResponseOptions
 from dp_polars._frame.private_frame import PrivateFrame, private, register_namespace
 from dp_polars._many.domain import Bins, bins
 from dp_polars._many.online_plan import OnlinePlan
@@ -23,6 +23,8 @@ from dp_polars._many.online_release import OnlineAnswer
 from dp_polars._many.synthesis import Synthesis
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._plan.plan import Plan
+from dp_polars._profile.plan import ProfilePlan
+from dp_polars._profile.profile import TableProfile
 from dp_polars._session.cost import Budget, Cost
 from dp_polars._session.ledger import Closing, Fact
 from dp_polars._session.prices import exponential_cost, gaussian_cost, pure_cost
@@ -81,6 +83,8 @@ __all__ = [
     "Options",
     "Plan",
     "PrivateFrame",
+    "ProfileOptions",
+    "ProfilePlan",
     "Release",
     "Reservation",
     "ResponseOptions",
@@ -91,6 +95,7 @@ __all__ = [
     "StreamPlan",
     "Synthesis",
     "SynthesisPlan",
+    "TableProfile",
     "Terms",
     "audit",
     "bins",

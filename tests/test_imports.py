@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "dp_polars"
 FOUNDATIONS = {"errors", "_numbers"}
 MATHEMATICS = FOUNDATIONS | {"_sampling", "theory", "mechanisms"}
 PLANNING = MATHEMATICS | {"_session", "_expressions", "_aggregates", "_plan", "_engines"}
-FEATURES = {"_choices", "_streams", "_many", "_local"}
+FEATURES = {"_choices", "_streams", "_many", "_local", "_profile"}
 FRONT_ENDS = {"_frame", "_sql", "_cli", *FEATURES}
 
 # Each package, the packages it may import, and subpackages of those that it must not import all the same.
@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_streams": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
     "_many": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
     "_local": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
+    "_profile": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, set()),  # it draws its own chart
     "_frame": (PLANNING | FEATURES | {"_release", "_display"}, {"_display.charts"}),
     "_sql": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
     "_audit": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, set()),  # it draws its own chart

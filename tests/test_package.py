@@ -55,7 +55,7 @@ def test_no_public_function_takes_a_seed_or_a_source_of_bits():
         *(member for _, member in inspect.getmembers(dp.Session, inspect.isfunction)),
     ]
     forbidden = {"seed", "source", "bits", "rng", "random_state", "generator", "debug", "noise_off", "no_noise"}
-    dictionaries = (dp.Options, dp.OpeningOptions, dp.ChoiceOptions, dp.ResponseOptions)  # by type
+    dictionaries = (dp.Options, dp.OpeningOptions, dp.ChoiceOptions, dp.ResponseOptions, dp.ProfileOptions)  # by type
     for options in dictionaries:
         assert not forbidden & set(options.__annotations__)
     for thing in public:

@@ -4,6 +4,7 @@
 - `needs`: what an aggregate may need to know about a group. The compiler in `_plan` turns needs into sums and noise.
 - `values`: the columns that an aggregate reads, with their types and bounds.
 - `moment_ranges`: the intervals of variances, correlations and regressions.
+- `cut`: the units that caps and bounds cut, which `cut=True` counts beside other aggregates.
 - `counts`, `sums`, `moments`, `geometric_mean`, `quantiles`, `histogram`, `pairs`: the aggregates, each with its
   function, such as `dp.mean`. A new aggregate is a new class in a file of its own, imported below, and a method in
   `_frame/methods.py`.

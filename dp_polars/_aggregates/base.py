@@ -243,6 +243,8 @@ class Aggregate(ABC):
     """Whether its columns may hold dates and times."""
     shape: ClassVar[Shape] = Shape.LINEAR
     rows_beyond_the_cap: ClassVar[RowRule] = RowRule.SCALE
+    hidden: ClassVar[bool] = False
+    """Whether it is only asked for by an option of another question, and has no name in Python and SQL."""
     unfolds: ClassVar[Literal["rows", "columns"] | None] = None
     """Whether an answer of several numbers becomes rows or columns of its own when it is asked for alone."""
 
@@ -261,7 +263,7 @@ class Aggregate(ABC):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "kind" in cls.__dict__:
+        if "kind" in cls.__dict__ and not cls.hidden:
             if cls.kind in REGISTRY:
                 raise ValueError(f"there are two aggregates named {cls.kind}")
             if "sql_names" not in cls.__dict__:

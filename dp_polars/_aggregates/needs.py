@@ -33,6 +33,13 @@ class Units:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnitsOver:
+    """The number of units that have more rows in a group than the cap allows."""
+
+    share: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Power:
     """The sum of a product of values, each measured from the middle of its bounds."""
 
@@ -83,4 +90,4 @@ class Quantiles:
     share: Fraction = Fraction(1)
 
 
-Need = Rows | Units | Power | Total | UnitTotal | Distinct | Bins | Quantiles
+Need = Rows | Units | UnitsOver | Power | Total | UnitTotal | Distinct | Bins | Quantiles

@@ -47,6 +47,8 @@ class Value:
         The range to which it is clipped, in stored numbers; None if it isn't used as a number.
     auto
         Whether the bounds are to be estimated. `bounds` is then the range in which they are looked for.
+    bounds_rule
+        Where the bounds came from if the call does not give them, in words.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Value:
     dtype: pl.DataType
     bounds: tuple[Fraction, Fraction] | None = None
     auto: bool = False
+    bounds_rule: str = ""
 
     @property
     def integers(self) -> bool:

@@ -213,6 +213,9 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
         text = f"within {error:.6g} for 95 % of answers (privacy noise)"
         rows.append((f"expected error of {name}" if named else "expected error", text))
     rows += getattr(release.plan, "needed_rows", list)()
+    cut = getattr(release.plan, "cut_off", lambda: None)()
+    if cut is not None:
+        rows.append(("cut off", cut))
     when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
     rows.append(("when", when))
     return rows

@@ -72,7 +72,8 @@ class Sum:
     name
         The name of the sum in the answer.
     of
-        What is summed: "rows", "units", a value ("x", "y"), a product ("xx", "yy", "xy"), or "basis".
+        What is summed: "rows", "units", units with more than `max_rows` rows ("over"), a value ("x", "y"), a product
+        ("xx", "yy", "xy"), or "basis".
     max_rows
         The cap on rows per unit and group. The sum of a unit with more rows is scaled down as if it had this many.
         None means that no cap binds.
@@ -93,7 +94,7 @@ class Sum:
     """
 
     name: str
-    of: Literal["rows", "units", "x", "y", "xx", "yy", "xy", "basis"]
+    of: Literal["rows", "units", "over", "x", "y", "xx", "yy", "xy", "basis"]
     max_rows: int | None = None
     shift: int = 0
     everyone: bool = False
@@ -106,11 +107,16 @@ class Sum:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """Counts of each value in each group, over at most `max_rows` rows (or distinct values) per unit and group."""
+    """Counts of each value in each group, over at most `max_rows` rows (or distinct values) per unit and group.
+
+    With `missing`, rows without a value compete for these places too and are counted under `low - 1`. The lane must
+    then be for `everyone`.
+    """
 
     name: str
     max_rows: int | None
     distinct: bool = False
+    missing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,9 @@ from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.options import By, Options, cap_of, check_options, domain_of, fresh_of, labelled, spend_of
+from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
+from dp_polars._frame.cut import with_cut
+from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, labelled, spend_of
 from dp_polars._frame.question import Naming, TableQuestion, View
 from dp_polars._numbers import count_of, flag_of, probability_of
 from dp_polars._plan.digest import public_digest
@@ -74,11 +76,14 @@ def question_of(
     keys, key_columns = keys_of(by, view)
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
+    if flag_of(options.get("cut", False), "cut"):
+        aggregates = with_cut(aggregates, options, view.unit, expressions)
     interval = _interval(options, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
-    max_groups, groups_rule = cap_of(options, "max_groups", session)
-    max_rows, rows_rule = cap_of(options, "max_rows_per_group", session)
+    trees = [item.tree for item in key_columns]
+    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees, aggregates)
+    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, aggregates)
     query = Query(
         aggregates=aggregates,
         unit=unit,
@@ -100,6 +105,7 @@ def question_of(
         unfolded=isinstance(asked, AggregateCall),
     )
     plan = labelled(_planned(query, view.terms, options.get("if_rows")), options)
+    plan = replace(plan, profile=known_cuts(view, trees, expressions))
     rows = engine_rows(view, key_columns, expressions, plan.columns)
     return AggregateQuestion(plan, rows, session, fresh_of(options))
 
@@ -139,8 +145,14 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         raise InvalidParameterError("bounds= takes a pair for each of the two columns: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
     for column, bounds in zip_longest(call.columns, call.bounds):
-        checked = aggregate.prepared(check_expression(column, schema=schema, what=call.kind), bounds)
-        values.append(aggregate.value(checked, bounds, call))
+        plain = check_expression(column, schema=schema, what=call.kind)
+        # A profile suggests bounds for the values of rows, not for the totals of units.
+        usable = bounds is None and aggregate.bounded and call.options.get("per", "row") == "row"
+        adopted = adopted_bounds(view, plain.tree) if usable else None
+        given = bounds if adopted is None else adopted[0]
+        checked = aggregate.prepared(plain, given)
+        value = aggregate.value(checked, given, call)
+        values.append(value if adopted is None else replace(value, bounds_rule=adopted[1]))
         expressions[checked.canonical] = _plain(checked.tree)
     own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
     return aggregate.parse(call, own, tuple(values))

@@ -59,6 +59,9 @@ class Options(TypedDict, total=False):
         Shows answers below 0 as 0.
     rollup
         For several public keys: adds the totals over the last key, the last two keys, and so on. All totals agree.
+    cut
+        Spends a tenth on how many units caps and bounds cut in each group. `cut_by_cap` is the number of units with
+        more rows than `max_rows_per_group`, and `cut_by_bounds` that of units with a value outside the bounds.
     fresh
         Pays for new noise even if the same release is stored.
     label
@@ -91,6 +94,7 @@ class Options(TypedDict, total=False):
     if_rows: int | None
     nonnegative: bool
     rollup: bool
+    cut: bool
     fresh: bool
     label: str | None
     session: Session | None
@@ -207,8 +211,40 @@ class ResponseOptions(TypedDict, total=False):
     session: Session | None
 
 
+class ProfileOptions(TypedDict, total=False):
+    """The options of `profile`.
+
+    Attributes
+    ----------
+    epsilon, share, rho
+        The spend, in one of these ways: the epsilon of this release, a share of the session's budget, or a rho. By
+        default a share of 5 %.
+    fresh
+        Pays for a new profile even if the same one is stored.
+    label
+        The name of this release in the ledger, at most 200 characters. The default says what was asked.
+    session
+        The session that pays, if it is not the current one.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> usual: dp.ProfileOptions = {"share": 0.1}
+    >>> with dp.Session(epsilon=1.0, unit="user"):
+    ...     float(pl.DataFrame({"user": [1, 2]}).dp.preview.profile(**usual).cost.epsilon)
+    0.1
+    """
+
+    epsilon: Number | None
+    share: Number | None
+    rho: Number | None
+    fresh: bool
+    label: str | None
+    session: Session | None
+
+
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan)
-AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions
+AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions | ProfileOptions
 
 
 class RowsStayPrivate:

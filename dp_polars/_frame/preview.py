@@ -18,6 +18,8 @@ from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.synthesis_plan import SynthesisPlan
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.plan import Plan
+from dp_polars._profile.methods import Profiling
+from dp_polars._profile.plan import ProfilePlan
 from dp_polars._streams.plan import StreamPlan
 from dp_polars._streams.stream import Streams
 
@@ -28,6 +30,7 @@ class Preview(
     Streams[StreamPlan],
     ManyQueries[OnlinePlan, SynthesisPlan],
     Responses[ResponsePlan],
+    Profiling[ProfilePlan],
     PublicNames,
     RowsStayPrivate,
 ):

@@ -15,6 +15,7 @@ from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
 from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
+from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
@@ -30,6 +31,8 @@ from dp_polars._many.synthesis import Synthesis
 from dp_polars._numbers import Number, flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
+from dp_polars._profile.methods import Profiling
+from dp_polars._profile.profile import TableProfile
 from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
@@ -53,6 +56,7 @@ class PrivateFrame(
     Streams[Stream],
     ManyQueries[OnlineQueries, Synthesis],
     Responses[Frame],
+    Profiling[TableProfile],
     PublicNames,
     RowsStayPrivate,
     Generic[Frame],
@@ -472,7 +476,12 @@ class PrivateFrame(
             raise InvalidParameterError(
                 "Column names that begin with a null character are reserved for dp_polars; rename yours."
             )
-        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend)
+        # After an unchecked step, nobody knows what a column of the source became.
+        sources = None if self._unchecked else self._sources
+        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend, sources)
+
+    def _sources(self) -> tuple[bytes, ...]:
+        return (source_identity(self._origin, self._name, self._data_version),)
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()

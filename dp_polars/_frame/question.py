@@ -45,6 +45,8 @@ class View:
     """The unit of this table, if it has one of its own."""
     spend: Mapping[str, Number] | None = None
     """The spend that a dashboard gives the question, instead of the one of the call."""
+    sources: Callable[[], tuple[bytes, ...]] | None = None
+    """Returns the identities of the tables behind the rows, by which adopted suggestions are found."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question

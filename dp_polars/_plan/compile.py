@@ -21,6 +21,7 @@ from dp_polars._aggregates.needs import (
     Rows,
     Total,
     Units,
+    UnitsOver,
     UnitTotal,
 )
 from dp_polars._aggregates.values import Value
@@ -125,6 +126,8 @@ def _compiled_need(compiler: Compiler, need: Need, cap: RowCap, weight: Fraction
         case Units():
             name = compiler.sum(_lane_of_all_rows(compiler), Sum(name="", of="units", everyone=_is_shared(compiler)))
             return {"rows": compiler.noisy(noisy_sum(compiler, name, "units", weight, COUNTS, cap, 0, 1))}
+        case UnitsOver():
+            return {"rows": _units_over(compiler, cap, weight)}
         case Power():
             return {need.of: _power(compiler, need, cap, weight)}
         case Total():
@@ -165,6 +168,15 @@ def _rows(compiler: Compiler, values: tuple[Value, ...], cap: RowCap, weight: Fr
         lane = value_lane(compiler, values, cap)
     name = compiler.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
     return compiler.noisy(noisy_sum(compiler, name, "rows", weight, COUNTS, cap, 0, 1))
+
+
+def _units_over(compiler: Compiler, cap: RowCap, weight: Fraction) -> str:
+    """Count the units with more rows in a group than the cap. A unit adds at most 1 to each of its groups."""
+    once = replace(cap, max_rows=1)
+    shared = _is_shared(compiler)
+    own = Sum(name="", of="over", max_rows=cap.enforced, everyone=shared)
+    name = compiler.sum(_lane_of_all_rows(compiler), own)
+    return compiler.noisy(noisy_sum(compiler, name, "units over the cap", weight, COUNTS, once, 0, 1))
 
 
 def _lane_of_all_rows(compiler: Compiler) -> int:

@@ -11,6 +11,7 @@ import polars as pl
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
+from dp_polars._plan.cut import CUT
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._plan.units_needed import is_released, keys_text, needed_rows
 
@@ -29,13 +30,14 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         *question_rows(plan),
         ("protects", protected_text(terms, query.unit)),
     ]
+    asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
     unknown = {one.what: unknown_text(one) for one in plan.estimates if one.value is None}
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
     rows.append(("groups per unit", groups))
     later = unknown.get("max_rows_per_group")
-    caps = _different(_cap(compiled) for compiled in plan.compiled) if later is None else [later]
+    caps = _different(_cap(one) for one in asked) if later is None else [later]
     rows += [("rows per unit and group", text) for text in caps]
-    limits = _different([text for compiled in plan.compiled for text in bounds_texts(compiled, plan)])
+    limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
     rows += [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(plan)]
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
@@ -61,6 +63,9 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         if math.isinf(error):
             text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
         rows.append((f"expected error{whose}", text))
+    cut = plan.cut_off()
+    if cut is not None:
+        rows.append((CUT, cut))
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows
@@ -134,6 +139,7 @@ def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
             if value.auto and value.expression in later
             else f"{shown(value, 0)} to {shown(value, 1)}, each {per}"
             + (f", estimated ({float(found[value.expression]):.0%} of the spend)" if value.expression in found else "")
+            + (f", {value.bounds_rule}" if value.bounds_rule else "")
         )
         + (f", of {value.name}" if len(one.values) > 1 else "")
         for value in one.values

@@ -29,6 +29,7 @@ from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
+from dp_polars._plan.cut import cut_text
 from dp_polars._plan.description import plan_rows
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
@@ -41,6 +42,7 @@ from dp_polars._plan.units_needed import needed_rows
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
+from dp_polars._session.suggestions import Suggestions
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 
@@ -116,6 +118,8 @@ class Plan(BasePlan):
     """The caps and bounds that were estimated, with what was chosen."""
     main: Allowance | None = None
     """What is left of the spend for the answers if something is estimated first."""
+    profile: Suggestions | None = None
+    """What an adopted profile tells about these keys and values, by their expressions in the query."""
     if_rows: int | None = None
     """The number of rows in a group for which the errors of all answers were computed."""
     errors_if_rows: tuple[tuple[str, tuple[float, ...]], ...] = ()
@@ -212,6 +216,10 @@ class Plan(BasePlan):
         """Return the rows on how many units a discovered group needs, for the table of the release."""
         return needed_rows(self)
 
+    def cut_off(self) -> str | None:
+        """Return in one line what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""
+        return cut_text(self)
+
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""
         return plan_rows(self)
@@ -265,7 +273,14 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
     after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
-    return replace(after, estimated=tuple(found), cost=plan.cost, spent=plan.spent, given_label=plan.given_label)
+    return replace(
+        after,
+        estimated=tuple(found),
+        cost=plan.cost,
+        spent=plan.spent,
+        given_label=plan.given_label,
+        profile=plan.profile,
+    )
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:

@@ -11,6 +11,7 @@
 - `open_charges`: the locks that tell a running query from one whose process died.
 - `exclusive_lock`: one user at a time for a connection, even with signals and forks.
 - `interrupts`: signals that wait while the ledger is in use.
+- `suggestions`: the caps and bounds that a session adopted from a profile.
 - `releases`: releases and reservations, and the form in which frames are stored.
 
 May import: `errors`, `_numbers`, `theory`, and `_display` for how sessions and releases look.

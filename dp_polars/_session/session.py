@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,8 +33,9 @@ from dp_polars._session.interrupts import Deferred
 from dp_polars._session.ledger import Closing, Entry, Fact, Ledger, StoredDraw
 from dp_polars._session.prices import check_price
 from dp_polars._session.releases import Release, Reservation, from_ipc
+from dp_polars._session.suggestions import HasSuggestions, Suggestions
 from dp_polars._session.terms import Adjacency, Cap, Defaults, Terms, _Row, agree, read_defaults
-from dp_polars.errors import BudgetExceeded, DPError, InvalidParameterError
+from dp_polars.errors import BudgetExceeded, DPError, DPWarning, InvalidParameterError
 
 _PLANS = 100  # how many of the latest plans are kept to be shown
 _LONGEST_REASON = 1000
@@ -133,11 +135,13 @@ class Session:
         self._terms = replace(terms, share_account=defaults.account)
         self._defaults, self._ledger = defaults, ledger
         self._plans: dict[int, object] = {}
+        self._adopted: tuple[Suggestions, ...] = ()
 
     def _throwaway(self) -> Session:
         """Return a new session in memory with the same terms and defaults and its whole budget."""
         session = Session.__new__(Session)
         session._start(self._terms, self._defaults, Ledger.in_memory(self._terms, self._defaults.to_json()))
+        session._adopted = self._adopted
         return session
 
     @classmethod
@@ -227,6 +231,59 @@ class Session:
     ) -> float:
         """Return the largest epsilon or rho of one release that would be accepted now; 0 if none would."""
         return largest_affordable(self._terms, self._ledger.spent(), mechanism, measure)
+
+    # ------------------------------------------------------------------ suggestions of a profile
+
+    def adopt(self, profile: HasSuggestions) -> None:
+        """Make what a profile suggests the default for later questions about the same table.
+
+        The suggested caps are used where a question groups by the same keys and leaves `max_groups` or
+        `max_rows_per_group` out, and the suggested bounds where it leaves `bounds` out. They come before the defaults
+        of the session. What a question says itself comes first, and its plan says what is "from the profile". If the
+        table changes, the suggestions no longer apply.
+
+        Adopting costs nothing. It lasts as long as this object; after opening a ledger again, ask for the same
+        profile, which is free, and adopt it again.
+
+        Parameters
+        ----------
+        profile
+            What `df.dp.profile(...)` returned, or `dp.TableProfile(release)` for the release of a `SUMMARIZE`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [i % 9_000 for i in range(27_000)], "spent": [5.0, 7.0, 9.0] * 9_000})
+        >>> with dp.Session(epsilon=2.0, unit="user") as session:
+        ...     session.adopt(visits.dp.profile(columns=["spent"], epsilon=1.0))
+        ...     plan = visits.dp.preview.sum("spent", epsilon=0.5)
+        >>> [text for name, text in plan.rows() if name in ("rows per unit and group", "value bounds")]
+        ['3 (max_rows_per_group from the profile)', '3 to 10, each row, from the profile']
+        """
+        suggestions = getattr(profile, "suggestions", None)
+        if not isinstance(suggestions, Suggestions):
+            raise InvalidParameterError(
+                "adopt takes a profile: session.adopt(df.dp.profile(...)), or dp.TableProfile(release) for the release "
+                "of a SUMMARIZE."
+            )
+        if not suggestions.reliable:
+            warnings.warn(
+                "The noise of this profile is large against the number of units, so what it suggests is not reliable. "
+                "Ask for it with a larger spend, for example share=0.2.",
+                DPWarning,
+                stacklevel=2,
+            )
+        self._adopted = (*self._adopted, suggestions)
+
+    @property
+    def adopted(self) -> tuple[Suggestions, ...]:
+        """The suggestions that `adopt` made defaults, in order. The last one that applies to a question is used.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").adopted
+        ()
+        """
+        return self._adopted
 
     # ------------------------------------------------------------------ charging
 

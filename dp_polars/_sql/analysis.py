@@ -124,6 +124,11 @@ def analyse(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: 
     return Analysis(without_places(relation.node), tuple(analyser.aggregations))
 
 
+def private_relation(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Relation:
+    """Return the rows of a query below a SUMMARIZE: private rows with their unit, or public and released rows."""
+    return _Analyser(Context(sql, parameters, parser, catalog)).query(node, {})
+
+
 class _Analyser:
     """Walks through the queries of a statement from the inside out, and collects private aggregations on the way."""
 

@@ -16,6 +16,7 @@ from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._numbers import flag_of
 from dp_polars._plan.plan import Plan
+from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
@@ -25,6 +26,7 @@ from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
 from dp_polars._sql.queries import PlannedStatement, plan_statement
 from dp_polars._sql.sandbox import check_parameter
+from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Parser, parameters_of, sandbox
 from dp_polars.errors import InvalidParameterError
 
@@ -58,6 +60,9 @@ class GuardedConnection:
     `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement of its own kind: it returns one
     randomized response per unit, in a session with adjacency "replace". So is
     `FROM dp_estimate_frequencies('responses', 'vote', epsilon := 1.0)`, which reads a public table and costs nothing.
+
+    `SUMMARIZE visits` is a profile of a private table: see `df.dp.profile`. Options are given in Python:
+    `con.sql("SUMMARIZE visits", by=["region"], columns=["amount"], share=0.1)`.
 
     Examples
     --------
@@ -202,7 +207,7 @@ class GuardedConnection:
 
     def preview(
         self, query: str, *, params: Parameters = None, **options: Any
-    ) -> Plan | ChoicePlan | ResponsePlan | list[Plan | ChoicePlan]:
+    ) -> Plan | ChoicePlan | ResponsePlan | ProfilePlan | list[Plan | ChoicePlan]:
         """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent."""
         plans: list[Any] = []
         spent = self._session._total()
@@ -222,13 +227,15 @@ class GuardedConnection:
 
     def _planned(
         self, query: str, parameters: dict[str, Any], options: dict[str, Any]
-    ) -> PlannedStatement | LocalStatement:
+    ) -> PlannedStatement | LocalStatement | SummaryStatement:
         """Parse, analyse and plan a statement. Nothing is spent, and no private row is read."""
         node = self._parser.select(query)
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:
             raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
         catalog = self._catalog(parameters)
+        if is_summary(node):
+            return summary_statement(node, query, self._parser, catalog, self._session, parameters, options)
         if is_local(query):
             local = local_statement(node, query, self._parser, catalog, self._session, parameters, options)
             if local is not None:

@@ -76,7 +76,7 @@ class PlannedQuery:
         """Return the answer columns of the release, and the names that they get in the released table."""
         plan = self.plan
         chosen = isinstance(plan, ChoicePlan)
-        names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates]
+        names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates if not one.hidden]
         return dict(zip(names, self.query.answers, strict=True))
 
     def present_source(self) -> bytes:
@@ -147,7 +147,8 @@ class PlannedStatement:
     def _answers(self, query: PlannedQuery, keys: list[str]) -> pl.DataFrame:
         release = query.release()
         self.releases.append(release)
-        frame = release.frame.rename({**dict(zip(query.query.keys, keys, strict=True)), **query.names()})
+        names = {**dict(zip(query.query.keys, keys, strict=True)), **query.names()}
+        frame = release.frame.select(list(names)).rename(names)  # a SELECT has no place for what cut=True adds
         if not keys and not frame.height:  # a choice found nothing to choose
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         return frame
@@ -222,15 +223,15 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     if "keys" in own:
         own["keys"] = _public_keys(own["keys"], query)
     source = catalog.source(query.sources)
-    question = _question(query, session, options, own)
+    question = _question(query, session, catalog, options, own)
     return PlannedQuery(query, question, catalog, source)
 
 
 def _question(
-    query: SqlQuery, session: Session, options: dict[str, Any], own: dict[str, Any]
+    query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any], own: dict[str, Any]
 ) -> AggregateQuestion | ChoiceQuestion:
     """Plan a query in the same way as the Polars front end does."""
-    view = view_of(query, session)
+    view = view_of(query, session, catalog=catalog)
     keys = list(query.keys) or None
     asked: dict[str | None, AggregateCall] = {}
     for name in sorted(OWN & options.keys()):
@@ -246,9 +247,13 @@ def _question(
     return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
 
 
-def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP) -> View:
-    """Return the view of a private table that a query is planned on."""
-    return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit)
+def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog: Catalog | None = None) -> View:
+    """Return the view of a private table that a query is planned on.
+
+    With the catalog, caps and bounds that the session adopted for the table are found.
+    """
+    sources = None if catalog is None else lambda: tuple(catalog.source(frozenset({one})) for one in query.sources)
+    return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit, sources=sources)
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:

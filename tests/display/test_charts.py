@@ -58,7 +58,8 @@ def test_bars_for_names_with_the_interval_of_the_noise():
     assert (bars["y"]["field"], bars["y"]["title"]) == ("value", "count")
     assert (ends["y"]["field"], ends["y2"]["field"]) == ("low", "high")
     assert [one["title"] for one in bars["tooltip"]] == ["region", "count", "low", "high"]
-    assert text_of(chart) == ("count by region, unit user", "with the interval of the privacy noise of 90% of answers")
+    below = "with the interval of the privacy noise of 90% of answers; cut off: unknown for max_rows_per_group: say "
+    assert text_of(chart) == ("count by region, unit user", f"{below}cut=True, or adopt a profile")
     # The frame alone says as much, except for the query.
     assert rows_of(dp.plot(release.frame)) == expected
     assert text_of(dp.plot(release.frame)) == ("count by region", "with the interval of the privacy noise")
@@ -158,7 +159,8 @@ def test_times_are_points_and_durations_are_seconds_without_an_interval():
         waits.dp.sum("wait", by="region", keys=REGIONS, bounds=ends, epsilon=0.2)
     chart = dp.plot(session.releases[-1])
     assert chart.to_dict()["layer"][0]["encoding"]["y"]["title"] == "wait (seconds)"
-    assert text_of(chart)[1] == ""
+    unknown = "cut off: unknown for max_rows_per_group and bounds: say cut=True, or adopt a profile"
+    assert text_of(chart)[1] == unknown
     assert "low" not in rows_of(chart)[0]
 
 
@@ -166,7 +168,9 @@ def test_totals_are_left_out():
     release = asked(a_session(), lambda: DATED.dp.count(["day", "region"], keys=BOTH, rollup=True, epsilon=0.2))
     assert release.frame.height == 17
     assert len(rows_of(dp.plot(release))) == 12
-    assert text_of(dp.plot(release))[1] == "without the totals"
+    assert text_of(dp.plot(release))[1] == (
+        "without the totals; cut off: unknown for max_groups and max_rows_per_group: say cut=True, or adopt a profile"
+    )
 
 
 def test_what_cannot_be_drawn_says_what_to_do():

@@ -231,6 +231,7 @@ def test_the_plan_reads(session):
         "keys | 3 public (keys= in the call)",
         "price | 20 % of the budget (by itself epsilon 0.2)",
         "expected error | within 225 for 95 % of answers (privacy noise, not what caps and bounds cut off)",
+        "cut off | unknown for max_rows_per_group: say cut=True, or adopt a profile",
     ]
 
 
@@ -239,8 +240,9 @@ def test_the_release_reads(session):
     assert lines[0] == "Release 1: count by region, unit user"
     assert "region | count | count_low | count_high" in lines[1]
     below = lines.index("price | 20 % of the budget (by itself epsilon 0.2)")
-    assert lines[below + 1 : below + 5] == [
+    assert lines[below + 1 : below + 6] == [
         "expected error | within 225 for 95 % of answers (privacy noise)",
+        "cut off | unknown for max_rows_per_group: say cut=True, or adopt a profile",
         "when | TIME UTC, committed",
         "Plan: from the unit to the noise",
         "query | count by region",

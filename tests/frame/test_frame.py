@@ -576,7 +576,7 @@ def test_selectors_lists_and_constraints_work_as_in_polars(session):
         ({"keys": [1, 2]}, "can't be read as region: String"),
         ({"keys": pl.Series([1, 2])}, "can't be read as region: String"),
         ({"max_group": 3}, "no option max_group. Did you mean max_groups?"),
-        ({"zzz": 3}, "no option zzz. Its options are confidence, delta"),
+        ({"zzz": 3}, "no option zzz. Its options are confidence, cut, delta"),
         ({"share": 1.2}, "it is 1.2"),
     ],
 )

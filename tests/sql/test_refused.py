@@ -116,7 +116,8 @@ REFUSED = [
     ("SELECT current_setting('memory_limit') AS x", "current_setting is not among"),
     ("SELECT * FROM lookup AT (VERSION => 1)", "time travel|can't parse"),
     ("DESCRIBE visits", "not supported in FROM"),
-    ("SUMMARIZE visits", "not supported in FROM"),
+    ("FROM (SUMMARIZE visits)", "not supported in FROM"),
+    ("SUMMARIZE lookup", "SUMMARIZE profiles private rows"),
     ("SHOW TABLES", "not supported in FROM"),
     # statements
     ("DROP TABLE visits", "SELECT statements only"),

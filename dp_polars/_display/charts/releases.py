@@ -16,6 +16,8 @@ from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
+from dp_polars._profile.plan import ProfilePlan
+from dp_polars._profile.profile import TableProfile
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
@@ -83,12 +85,17 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     if any(known):
         of = "" if confidence is None else f" of {confidence:.0%} of answers"
         below.append(f"with the interval of the privacy noise{of}{'' if all(known) else ', where it is known'}")
+    cut = plan.cut_off() if isinstance(plan, Plan) else None
+    if cut is not None:
+        below.append(f"cut off: {cut}")
     return replace(answer, below="; ".join(below))
 
 
 def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
     """Return the chart of a release or of a released frame."""
     altair()  # report first if it is missing
+    if isinstance(released, Release) and isinstance(released.plan, ProfilePlan):
+        return TableProfile(released).plot()
     answer = answer_of(released, x, y)
     frame = answer.frame
     if not frame.height:

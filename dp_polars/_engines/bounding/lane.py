@@ -40,7 +40,8 @@ class LaneBounding:
         self._sums = CappedSums(lane, groups, cap)
         self._cells = None
         if lane.cells is not None and self._values is not None:
-            bits = (self._values[1] - lane.everyone).bit_length()
+            first = lane.everyone and not lane.cells.missing
+            bits = (self._values[1] - first).bit_length()
             self._cells = CellCounts(lane.cells, groups, bits, cap, salt)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
         self._shape = RowShape(
@@ -54,8 +55,11 @@ class LaneBounding:
 
     def _collect(self, block: Block) -> None:
         self._sums.collect(block)
-        if self._cells is not None:
-            self._cells.collect(block, BlockValues(block, self._lane).present, first=int(self._lane.everyone))
+        if self._cells is not None and self._lane.cells is not None:
+            if self._lane.cells.missing:  # the code 0 stands for a row without a value
+                self._cells.collect(block)
+            else:
+                self._cells.collect(block, BlockValues(block, self._lane).present, first=int(self._lane.everyone))
         for profile in self._profiles.values():
             profile.collect(block)
 
@@ -82,5 +86,6 @@ class LaneBounding:
         }
         if self._cells is not None and self._lane.cells is not None:
             groups, values, counts = self._cells.finish()
-            cells[self._lane.cells.name] = (groups, values + self._lane.columns[0].low, counts)
+            first = self._lane.columns[0].low - self._lane.cells.missing
+            cells[self._lane.cells.name] = (groups, values + first, counts)
         return LaneResult(names, runs, named, cells)

@@ -29,7 +29,7 @@ class CappedSums:
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
         self._added = [one for one in lane.sums if not self._is_runs(one)]
-        long = [None if one.of in ("rows", "units") else one.inner - one.fine for one in self._added]
+        long = [None if one.of in ("rows", "units", "over") else one.inner - one.fine for one in self._added]
         self._sums = Sums(groups, long)
 
     def _is_runs(self, one: Sum) -> bool:
@@ -130,6 +130,8 @@ def _term(one: Sum, block: Block, values: BlockValues) -> Numbers:
         return rows if most is None else np.minimum(rows, most)
     if one.of == "units":
         return (rows > 0).astype(np.int64)
+    if one.of == "over":
+        return (rows > (_MOST_ROWS if most is None else most)).astype(np.int64)
     numbers, bits = values.basis(one.place, one.degree) if one.of == "basis" else values.of(one.of)
     total = run_sums(numbers, block.starts, bits)
     if one.clip is not None:

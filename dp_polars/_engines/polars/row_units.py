@@ -84,6 +84,8 @@ def _number(one: Sum, lane: Lane, names: list[str]) -> pl.Expr:
 def _sum(one: Sum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.Expr:
     """Return a sum over rows. `present` tells which rows have a value; None means all of them."""
     rows = pl.len() if one.everyone or present is None else present.sum()
+    if one.of == "over":  # a row that is a unit of its own has no other rows
+        return pl.lit(0, dtype=pl.Int64)
     if one.of in ("rows", "units"):
         return rows.cast(pl.Int64)
     number = _number(one, lane, names)

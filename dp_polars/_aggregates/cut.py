@@ -1,0 +1,66 @@
+"""How many units lose something to caps and bounds, which `cut=True` adds to an answer.
+
+How much a unit loses has no bound: it may have any number of rows beyond a cap, and values however far beyond the
+bounds. So units are counted that lose something at all. What one unit can change: it adds at most 1 to each of the
+groups that it counts in, as to `count_units`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import polars as pl
+
+from dp_polars._aggregates.base import Noisy, RowRule
+from dp_polars._aggregates.counts import _Counting
+from dp_polars._aggregates.needs import Need, UnitsOver, UnitTotal
+
+CUT_BY_CAP, CUT_BY_BOUNDS = "cut_by_cap", "cut_by_bounds"
+"""The columns that `cut=True` adds."""
+
+CUT_SHARE = Fraction(1, 10)
+"""The share of the spend that `cut=True` takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutByCap(_Counting):
+    """The number of units that have more rows in a group than `max_rows_per_group`."""
+
+    hidden: ClassVar = True
+    kind: ClassVar = "cut_by_cap"
+    columns: ClassVar = ()
+
+    def needs(self) -> tuple[Need, ...]:
+        """Return what this aggregate needs to know about each group."""
+        return (UnitsOver(),)
+
+    def title(self) -> str:
+        """Return a short description of the aggregate."""
+        return "units cut by the cap"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutByBounds(_Counting):
+    """The number of units that have a value outside the bounds in a group.
+
+    Its value is 1 in the rows where any value lies outside its bounds, and 0 in others. The total of a unit is clipped
+    to the range from 0 to 1.
+    """
+
+    hidden: ClassVar = True
+    kind: ClassVar = "cut_by_bounds"
+    rows_beyond_the_cap: ClassVar = RowRule.CLIP_TOTAL
+
+    def needs(self) -> tuple[Need, ...]:
+        """Return what this aggregate needs to know about each group."""
+        return (UnitTotal(value=self.values[0]),)
+
+    def estimate(self, noisy: Noisy) -> pl.Series:
+        """Return the number of units of each group."""
+        return noisy.total()
+
+    def title(self) -> str:
+        """Return a short description of the aggregate."""
+        return "units cut by the bounds"

@@ -1,0 +1,109 @@
+"""Caps and bounds that a question leaves out and that the session adopted from a profile of the same source.
+
+A suggestion is found by public facts alone: the identity of the source, the unit, and the expressions of keys and
+columns, written over the columns of the source. Filters in between make no difference, because fewer rows need no
+larger caps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from dp_polars._aggregates.base import Aggregate, Shape
+from dp_polars._engines.rows import Lookup, Make
+from dp_polars._expressions.tree import Apply, Column, Expression, canonical
+from dp_polars._frame.options import AnyOptions, cap_of
+from dp_polars._frame.question import View
+from dp_polars._plan.query import Cap
+from dp_polars._session.suggestions import Suggestions
+
+CapName = Literal["max_groups", "max_rows_per_group"]
+
+_LARGEST = 1_000  # nodes of an expression that is followed back to the source
+
+
+def adopted_cap(
+    options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression], aggregates: Sequence[Aggregate]
+) -> tuple[Cap | None, str]:
+    """Return a cap and where it came from: the call, an adopted profile, or the session."""
+    ratios = all(one.shape is not Shape.LINEAR for one in aggregates)
+    if options.get(name) is None:
+        wanted = _source_keys(view, keys)
+        for own in _suggestions(view):
+            rows = own.max_rows_for_ratios if ratios else own.max_rows_per_group
+            cap = own.max_groups if name == "max_groups" else rows
+            if cap is not None and own.keys is not None and wanted == sorted(own.keys):
+                return cap, f"{name} {own.rule}"
+    return cap_of(options, name, view.session)
+
+
+def _source_keys(view: View, keys: Iterable[Expression]) -> list[str] | None:
+    """Return keys as sorted expressions over the columns of the source; None if one of them has no such form."""
+    found = [source_expression(view, key) for key in keys]
+    return None if None in found else sorted(one for one in found if one is not None)
+
+
+def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expression]) -> Suggestions | None:
+    """Return what adopted profiles tell about the caps and bounds of a query; None if no profile was adopted.
+
+    `values` are the values of the query by their expressions, and so are the bins in the result.
+    """
+    suggestions = _suggestions(view)
+    if not suggestions:
+        return None
+    wanted = _source_keys(view, keys)
+    same = [one for one in suggestions if one.keys is not None and sorted(one.keys) == wanted]
+    outside = {}
+    for expression, tree in values.items():
+        source = source_expression(view, tree) or ""
+        own = next((one.outside[source] for one in suggestions if source in one.outside), None)
+        if own is not None:
+            outside[expression] = own
+    return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
+
+
+def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] | None:
+    """Return the adopted bounds of an expression and where they came from, or None."""
+    suggestions = _suggestions(view)
+    expression = source_expression(view, tree) if suggestions else None
+    for own in suggestions:
+        if expression is not None and expression in own.bounds:
+            return own.bounds[expression], own.rule
+    return None
+
+
+def _suggestions(view: View) -> list[Suggestions]:
+    """Return what the session adopted for the sources of a view, the latest first."""
+    adopted = view.session.adopted
+    if not adopted or view.sources is None:
+        return []
+    sources, unit = view.sources(), source_unit(view)
+    return [one for one in reversed(adopted) if one.source in sources and one.unit == unit]
+
+
+def source_unit(view: View) -> tuple[str | None, ...]:
+    """Return the unit columns as expressions over the columns of the source."""
+    schema = view.rows.schema
+    return tuple(source_expression(view, Column(name, schema[name])) for name in view.unit)
+
+
+def source_expression(view: View, tree: Expression) -> str | None:
+    """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
+    for step in reversed(view.rows.steps):
+        if isinstance(step, Make):
+            tree = _substituted(tree, dict(step.columns))
+        elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
+            return None
+        if isinstance(tree, Apply) and tree.size > _LARGEST:
+            return None
+    return canonical(tree)
+
+
+def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
+    if isinstance(tree, Column):
+        return made.get(tree.name, tree)
+    if isinstance(tree, Apply):
+        return replace(tree, arguments=tuple(_substituted(one, made) for one in tree.arguments))
+    return tree

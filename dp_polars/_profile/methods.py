@@ -1,0 +1,158 @@
+"""The method `profile` of a private frame, and the question behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, Unpack
+
+import polars as pl
+
+from dp_polars._expressions import Expression, apply
+from dp_polars._expressions.check import check_expression
+from dp_polars._frame.adopted import source_expression, source_unit
+from dp_polars._frame.aggregate_question import check_unit, keys_of, unit_columns
+from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
+from dp_polars._frame.question import FrameMethods, Origin, Question, View
+from dp_polars._plan.query import Spend
+from dp_polars._profile.ladders import ladder_of
+from dp_polars._profile.plan import DEFAULT_SHARE, ProfiledColumn, ProfilePlan, profile_plan
+from dp_polars._profile.profile import TableProfile
+from dp_polars._profile.release import run_profile
+from dp_polars._release.run import ExactAnswers
+from dp_polars._session.releases import Release
+from dp_polars.errors import InvalidParameterError
+
+Answer = TypeVar("Answer")
+
+MOST_COLUMNS = 100
+
+
+@dataclass(frozen=True)
+class ProfileQuestion(Question[ProfilePlan]):
+    """A planned profile, and the rows with the columns that the engine reads."""
+
+    fresh: bool = False
+    """Whether a new profile is paid for even if one is stored."""
+    engine: ExactAnswers | None = None
+    """The engine that counts; None for the one that reads the source of the rows."""
+
+    def release(self, name: Callable[[], bytes]) -> Release:
+        """Return the stored release of this profile, or charge its price and make one."""
+        return run_profile(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
+
+    def answer(self, origin: Origin) -> TableProfile:
+        """Return the profile. It is made at once, for a LazyFrame too."""
+        return TableProfile(self.release(lambda: origin.key(self.plan.fingerprint())))
+
+
+class Profiling(FrameMethods, Generic[Answer]):
+    """Profiles of tables."""
+
+    def profile(
+        self, by: By = None, *, columns: Sequence[ExpressionLike] = (), **options: Unpack[ProfileOptions]
+    ) -> Answer:
+        """Measure what one should know before choosing caps and bounds, in one release with a small spend.
+
+        The profile tells how many units there are, how many rows a unit has, in how many groups of `by` it is, and how
+        many rows it has in one of these groups; and for each of `columns`, how many values are missing, between which
+        values most of them lie, and roughly how many distinct values there are. It suggests `max_groups`,
+        `max_rows_per_group` and `bounds`, and says what share of units or values each would cut. `session.adopt` makes
+        the suggestions defaults.
+
+        Each unit counts with one number for each of these: its number of rows or groups, or the value in one of its
+        rows, which a hash chooses. So a few units with very many rows can hide behind the noise. The number of distinct
+        values is that of one value of each unit, so there may be more.
+
+        Parameters
+        ----------
+        by
+            The keys whose groups are counted: names or row-wise expressions. Their values are not released.
+        columns
+            The columns to look at: names or row-wise expressions. Each takes a part of the spend.
+        **options
+            The spend and other options: see `dp.ProfileOptions`. By default the profile costs 5 % of the session.
+
+        Returns
+        -------
+        TableProfile
+            The profile, which prints as a table and has a chart (`plot`).
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [i % 9_000 for i in range(27_000)], "spent": [5.0, 7.0, 9.0] * 9_000})
+        >>> with dp.Session(epsilon=2.0, unit="user"):
+        ...     profile = visits.dp.profile(columns=["spent"], epsilon=1.0)
+        >>> profile.max_rows_per_group, profile.bounds
+        (3, {'spent': (3.0, 10.0)})
+        """
+        answer: Answer = self._resolve(options, lambda view: profile_question(view, by, columns, options))
+        return answer
+
+
+def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], options: ProfileOptions) -> ProfileQuestion:
+    """Return the question that a call asks, or raise an error that says what is wrong. Nothing is read or spent."""
+    check_options(options, "profile", ProfileOptions, ("by", "columns"))
+    schema = view.rows.schema
+    check_unit(view.unit, schema)
+    keys, key_columns = keys_of(by, view)
+    listed = [columns] if isinstance(columns, str | pl.Expr) else list(columns)
+    if len(listed) > MOST_COLUMNS:
+        raise InvalidParameterError(
+            f"A profile looks at up to {MOST_COLUMNS} columns, because they share the spend. Name fewer in columns=."
+        )
+    profiled: list[ProfiledColumn] = []
+    trees: list[Expression] = []
+    for item in listed:
+        checked = check_expression(item, schema=schema, what="profile")
+        if checked.columns & set(view.unit):
+            raise InvalidParameterError(
+                f"{checked.name} reads the unit column, whose values identify people. Leave it out of columns=."
+            )
+        column, tree = _profiled(view, checked.name, checked.canonical, checked.tree)
+        profiled.append(column)
+        trees.append(tree)
+    if len({one.name for one in profiled}) < len(profiled):
+        raise InvalidParameterError("columns= has two columns with the same name. Give one of them an alias.")
+    sources = () if view.sources is None else view.sources()
+    found = [source_expression(view, one.tree) for one in key_columns]
+    plan = profile_plan(
+        view.terms,
+        _spend(options, view),
+        keys=keys,
+        columns=tuple(profiled),
+        unit=view.unit,
+        steps=view.steps,
+        unchecked=view.unchecked,
+        identity=sources[0] if len(sources) == 1 else None,
+        source_unit=source_unit(view),
+        source_keys=None if None in found else tuple(one for one in found if one is not None),
+    )
+    made = unit_columns(view)
+    made |= {f"key{i}": item.tree for i, item in enumerate(key_columns)}
+    made |= {f"value{i}": tree for i, tree in enumerate(trees)}
+    return ProfileQuestion(labelled(plan, options), view.rows.make(made, keep=False), view.session, fresh_of(options))
+
+
+def _spend(options: ProfileOptions, view: View) -> Spend:
+    if all(options.get(name) is None for name in ("epsilon", "share", "rho")):
+        return Spend(share=DEFAULT_SHARE)
+    return spend_of(options, view.session)
+
+
+def _profiled(view: View, name: str, expression: str, tree: Expression) -> tuple[ProfiledColumn, Expression]:
+    """Return a column to profile, and its tree in a type that engines take."""
+    dtype = tree.dtype
+    comparable = not (dtype.is_nested() or dtype in (pl.Object, pl.Null, pl.Unknown))
+    column = ProfiledColumn(
+        name=name,
+        expression=expression,
+        dtype=dtype,
+        ladder=ladder_of(dtype),
+        distinct=comparable and dtype != pl.Boolean,
+        source=source_expression(view, tree),
+    )
+    if isinstance(dtype, pl.Categorical):  # its codes depend on other rows
+        return column, apply("cast", tree, to=pl.String())
+    return column, apply("cast", tree, to=pl.Int8()) if dtype == pl.Boolean else tree

@@ -1,0 +1,131 @@
+"""`SUMMARIZE t` and `SUMMARIZE SELECT ...` on a guarded connection: a profile of private rows, in one release.
+
+The statement must stand alone. It profiles every column that it selects but the unit; `con.sql("SUMMARIZE t",
+by=["region"], columns=["amount"], share=0.1)` says more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dp_polars._engines.base import parts_for
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.request import BoundedRequest, Exact
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._expressions import Column, Expression
+from dp_polars._frame.options import ProfileOptions
+from dp_polars._frame.question import View
+from dp_polars._plan.digest import public_digest
+from dp_polars._profile.methods import ProfileQuestion, profile_question
+from dp_polars._profile.plan import ProfilePlan
+from dp_polars._profile.profile import TableProfile
+from dp_polars._session.releases import Release, release_key
+from dp_polars._session.session import Session
+from dp_polars._sql.analysis import private_relation
+from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.relations import PrivateRelation
+from dp_polars._sql.syntax_tree import Node, Parser, fold
+from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+
+_SUMMARY = "SUMMARY"
+
+
+def is_summary(node: Node) -> bool:
+    """Return whether a statement is a SUMMARIZE with nothing around it."""
+    table = node.get("from_table") or {}
+    return table.get("type") == "SHOW_REF" and table.get("show_type") == _SUMMARY
+
+
+@dataclass(frozen=True)
+class SummaryStatement:
+    """A planned SUMMARIZE."""
+
+    question: ProfileQuestion
+    sources: frozenset[Any]
+    catalog: Catalog
+    releases: list[Release] = field(default_factory=list)
+    """The release behind the answer, new or stored, once `answer` has been called."""
+
+    @property
+    def plans(self) -> list[ProfilePlan]:
+        """The plan, as a list."""
+        return [self.question.plan]
+
+    def answer(self) -> Any:
+        """Release the profile and return it as an Arrow table with a row for each column."""
+        try:
+            release = replace(self.question, engine=self._counts).release(self._key)
+        finally:
+            self.catalog.close()
+        self.releases.append(release)
+        return TableProfile(release).table.to_arrow()
+
+    def _key(self) -> bytes:
+        return release_key(self.question.plan.fingerprint(), self.catalog.source(self.sources))
+
+    def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
+        parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())
+        return engine_for(rows).aggregate(rows, request, parts=parts)
+
+
+def summary_statement(
+    node: Node,
+    sql: str,
+    parser: Parser,
+    catalog: Catalog,
+    session: Session,
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+) -> SummaryStatement:
+    """Plan a SUMMARIZE of private rows, or refuse it. Nothing is read or spent."""
+    own = {"select_list": None, "from_table": None}
+    if {**node, **own} != {**parser.select("SELECT 1 FROM t"), **own}:
+        raise StatementNotAllowed("SUMMARIZE must be the whole statement. Read its answer in Python or in a table.")
+    query = node["from_table"].get("query")
+    relation = None if query is None else private_relation(query, sql, parser, catalog, parameters)
+    if not isinstance(relation, PrivateRelation):
+        raise StatementNotAllowed(
+            "SUMMARIZE profiles private rows: SUMMARIZE visits, or SUMMARIZE SELECT region, amount FROM visits. Public "
+            "tables need no profile; read them with SELECT."
+        )
+    schema = relation.rows.schema
+    units = zip(relation.table_unit.columns, relation.unit, strict=True)
+    made: dict[str, Expression] = {shown: Column(one, schema[one]) for shown, one in units}
+    taken, names = {fold(name) for name in made}, dict[str, str]()
+    for name, meaning in relation.tables[0].columns.items():
+        if isinstance(meaning, Column) and fold(name) not in taken:
+            made[name], names[fold(name)] = meaning, name
+    words = dict(options)
+    by = _names("by", words.pop("by", None), names)
+    columns = _names("columns", words.pop("columns", None), names)
+    if columns is None:
+        columns = [name for name in names.values() if name not in (by or [])]
+    rows = relation.rows.make(made, keep=False)
+    step = f'["SUMMARIZE",{_text(rows)}]'
+    view = View(
+        rows, (step,), relation.declared, relation.table_unit.columns, session, relation.table_unit,
+        sources=lambda: tuple(catalog.source(frozenset({one})) for one in relation.sources),
+    )  # fmt: skip
+    question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
+    return SummaryStatement(question, relation.sources, catalog)
+
+
+def _text(rows: PrivateRows) -> str:
+    return json.dumps(rows.describe(public_digest), sort_keys=True)
+
+
+def _names(option: str, given: Any, known: dict[str, str]) -> list[str] | None:
+    """Return listed columns as the table spells them."""
+    if given is None:
+        return None
+    listed = [one.strip() for one in given.split(",")] if isinstance(given, str) else list(given)
+    missing = [str(one) for one in listed if not isinstance(one, str) or fold(one) not in known]
+    if missing:
+        raise InvalidParameterError(
+            f"{option}= names {', '.join(missing)}, which the summarized rows don't have. They have "
+            f"{', '.join(known.values())}.",
+            code="unknown-column",
+        )
+    return [known[fold(one)] for one in listed]

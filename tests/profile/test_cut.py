@@ -1,0 +1,125 @@
+"""What caps and bounds cut off: counted with `cut=True`, told by an adopted profile, or said to be unknown."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import dp_polars as dp
+from dp_polars._engines.polars import engine
+from dp_polars._engines.registry import engine_for
+from dp_polars._frame.aggregate_question import question_of
+from dp_polars._release.run import request_of
+from dp_polars.errors import InvalidParameterError
+
+KEYS = ["a", "b", "c"]
+ROWS = pl.DataFrame(
+    {
+        "user": [1, 1, 1, 2, 2, 3, 4, 4, 4, 4],
+        "key": ["a", "a", "a", "a", "b", "b", "c", "c", "c", "c"],
+        "x": [1.0, 2.0, 99.0, 5.0, -5.0, None, 3.0, 3.0, 3.0, float("nan")],
+        "y": [1, 2, 3, 4, 5, 6, 7, 8, 9, 11],
+    }
+)
+CAPS = {"max_rows_per_group": 2, "max_groups": 2, "keys": KEYS, "cut": True, "epsilon": 1}
+
+
+def exact_of(frame, aggregate, monkeypatch, **words):
+    """Return the plan and the exact columns of what is cut, by name."""
+    session = dp.Session(epsilon=10.0, unit="user", adjacency=words.pop("adjacency", "add_remove"))
+    question = question_of(dp.private(frame, session)._view({}), aggregate, "key", {**CAPS, **words})
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.secrets, "randbits", lambda _: 11)
+        exact = engine_for(question.rows).aggregate(question.rows, request_of(question.plan))
+    hidden = [one for one in question.plan.compiled if one.aggregate.hidden]
+    names = {one.aggregate.name: next(iter(one.statistics.values())) for one in hidden}
+    return question.plan, {name: exact.groups[own].to_numpy() for name, own in names.items()}
+
+
+def test_the_units_are_counted_that_lose_rows_or_values(monkeypatch):
+    """Unit 1 has 3 rows in a and a value above the bounds, 2 a value below them in b, 4 has 4 rows in c and a NaN."""
+    _, found = exact_of(ROWS, dp.mean("x", bounds=(0, 10)), monkeypatch, max_groups=3)
+    assert found["cut_by_cap"].tolist() == [1, 0, 1]
+    assert found["cut_by_bounds"].tolist() == [1, 1, 0]
+    _, found = exact_of(ROWS, dp.sum("y", bounds=(0.5, 10.5)), monkeypatch, max_groups=3)
+    assert found["cut_by_bounds"].tolist() == [0, 0, 1]
+    _, found = exact_of(ROWS, dp.count(), monkeypatch, max_groups=3)
+    assert {name: own.tolist() for name, own in found.items()} == {"cut_by_cap": [1, 0, 1]}
+
+
+@pytest.mark.parametrize("aggregate", [dp.count(), dp.mean("x", bounds=(0, 10)), dp.median("y", bounds=(0, 10))])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+def test_a_unit_adds_at_most_one_to_each_of_its_groups(aggregate, adjacency, monkeypatch):
+    """A unit with thousands of rows and values far outside the bounds moves the counts by no more than planned."""
+    heavy = pl.DataFrame({"user": [9] * 6_000, "key": KEYS * 2_000, "x": [1e9] * 6_000, "y": [10**9] * 6_000})
+    few = heavy.head(1)
+    before = pl.concat([ROWS, few]) if adjacency == "replace" else ROWS
+    plan, old = exact_of(before, aggregate, monkeypatch, adjacency=adjacency)
+    _, new = exact_of(pl.concat([ROWS, heavy]), aggregate, monkeypatch, adjacency=adjacency)
+    for one in plan.compiled:
+        if not one.aggregate.hidden:
+            continue
+        statistic = plan.measurement(next(iter(one.statistics.values())))
+        moved = np.abs(new[one.aggregate.name] - old[one.aggregate.name])
+        assert statistic.sensitivity.each == 1
+        assert moved.max() <= 1
+        assert 1 <= moved.sum() <= statistic.sensitivity.l1 <= 4
+    weights = [own.statistic.weight for own in plan.measurements if own.statistic.what in ("units over the cap",)]
+    assert all(weight <= 0.1 for weight in weights)
+
+
+def planes():
+    """Two airlines: every plane of "big" flies 100 times, and every plane of "small" 5 times."""
+    big = pl.DataFrame({"user": np.repeat(np.arange(600), 100), "key": "a", "delay": 30.0})
+    small = pl.DataFrame({"user": np.repeat(np.arange(600, 1200), 5), "key": "b", "delay": 5.0})
+    return pl.concat([big, small])
+
+
+def test_the_release_tells_which_group_was_cut():
+    """Noise of scale 20 on counts of 600 and 0: a false alarm at 300 has a probability below 1e-6."""
+    session = dp.Session(epsilon=10.0, unit="user")
+    asked = dp.private(planes(), session)
+    words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"]}
+    answer = asked.mean("delay", "key", bounds=(0, 20), cut=True, epsilon=2, **words)
+    assert answer.columns == ["key", "delay", "cut_by_cap", "cut_by_bounds"]
+    assert (answer["cut_by_cap"] > 300).to_list() == [True, False]
+    assert (answer["cut_by_bounds"] > 300).to_list() == [True, False]
+    release = session.releases[-1]
+    for shown in (str(release), release._repr_html_(), str(release.plan), str(dp.plot(release).to_dict()["title"])):
+        assert "cut_by_cap counts" in shown
+    spent = session.spent
+    con = dp.connect(None, session).register("flights", planes())
+    query = "SELECT key, dp_avg(delay, 0, 20) AS m FROM flights GROUP BY key"
+    table = con.sql(query, cut=True, epsilon=2, **words).pl()
+    assert table.columns == ["key", "m"]
+    assert (session.releases[-1].frame["cut_by_cap"] > 300).to_list() == [True, False]
+    assert session.spent.share > spent.share
+
+
+def test_without_a_measure_the_cut_is_unknown_and_a_profile_tells_it():
+    session = dp.Session(epsilon=10.0, unit="user")
+    asked = dp.private(planes(), session)
+    words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"], "epsilon": 0.1}
+    plan = asked.preview.sum("delay", "key", bounds=(0, 20), **words)
+    assert plan.cut_off() == ("unknown for max_groups, max_rows_per_group and bounds: say cut=True, or adopt a profile")
+    assert asked.preview.count_units(epsilon=0.1).cut_off() is None
+    session.adopt(asked.profile("key", columns=["delay"], epsilon=5))
+    text = asked.preview.sum("delay", "key", bounds=(0, 20), **words).cut_off()
+    assert "unknown" not in text
+    shares = [float(part.split(" %")[0].lstrip("<")) for part in text.split("; ")]
+    assert shares[0] < 5
+    assert 40 < shares[1] < 60
+    assert 40 < shares[2] < 60
+    asked.count("key", **words)
+    assert "of units have more than 20 rows in a group (profile)" in str(session.releases[-1])
+
+
+def test_what_cut_refuses():
+    asked = dp.private(ROWS, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=2))
+    with pytest.raises(InvalidParameterError, match="this question has neither"):
+        asked.count_units(cut=True, epsilon=0.1)
+    with pytest.raises(InvalidParameterError, match="With cut=True, say epsilon="):
+        asked.count(cut=True, within=50)
+    with pytest.raises(InvalidParameterError, match="cut"):
+        asked.rename({"key": "cut_by_cap"}).count("cut_by_cap", keys=["a"], cut=True, epsilon=0.1)
+    each = dp.private(ROWS, dp.Session(epsilon=1.0, unit=dp.ROW))
+    assert each.mean("x", bounds=(0, 10), cut=True, epsilon=0.5).columns == ["x", "cut_by_bounds"]
