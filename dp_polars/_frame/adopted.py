@@ -28,7 +28,7 @@ def adopted_cap(
     options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression], aggregates: Sequence[Aggregate]
 ) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call, an adopted profile, or the session."""
-    ratios = all(one.shape is not Shape.LINEAR for one in aggregates)
+    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
     if options.get(name) is None:
         wanted = _source_keys(view, keys)
         for own in _suggestions(view):

@@ -169,7 +169,8 @@ def _estimate(
         counting, choosing = (
             rounded_down(math.sqrt(times * own) * (1 - 1e-12)) for times, own in ((2, counting), (8, choosing))
         )
-    shapes = {one.shape for one in query.aggregates if value is None or _reads(one, value)}
+    asked = [one for one in query.aggregates if not one.hidden]
+    shapes = {one.shape for one in asked if value is None or _reads(one, value)}
     sums = value is not None and shapes == {Shape.LINEAR}
     candidates = _caps(query, what) if value is None else ladder_of(value)
     return Estimate(

@@ -53,7 +53,11 @@ def cut_text(plan: Plan) -> str | None:
             elif "bounds" not in unknown:
                 unknown.append("bounds")
     if unknown:
-        ways = "adopt a profile (df.dp.profile)" if unknown == ["max_groups"] else "say cut=True, or adopt a profile"
+        ways = (
+            "adopt a profile (df.dp.profile)"
+            if measured or unknown == ["max_groups"]
+            else "say cut=True, or adopt a profile"
+        )
         *others, last = unknown
         known.append(f"unknown for {', '.join(others)}{' and ' if others else ''}{last}: {ways}")
     return "; ".join(known) or None

@@ -123,3 +123,10 @@ def test_what_cut_refuses():
         asked.rename({"key": "cut_by_cap"}).count("cut_by_cap", keys=["a"], cut=True, epsilon=0.1)
     each = dp.private(ROWS, dp.Session(epsilon=1.0, unit=dp.ROW))
     assert each.mean("x", bounds=(0, 10), cut=True, epsilon=0.5).columns == ["x", "cut_by_bounds"]
+
+
+def test_counting_what_is_cut_does_not_change_how_caps_are_estimated():
+    asked = dp.private(ROWS, dp.Session(epsilon=1.0, unit="user"))
+    words = {"bounds": (0, 10), "max_rows_per_group": "auto", "epsilon": 0.5}
+    plans = [asked.preview.mean("x", cut=cut, **words) for cut in (False, True)]
+    assert [plan.estimates[0].ratio for plan in plans] == [True, True]
