@@ -130,3 +130,15 @@ def test_counting_what_is_cut_does_not_change_how_caps_are_estimated():
     words = {"bounds": (0, 10), "max_rows_per_group": "auto", "epsilon": 0.5}
     plans = [asked.preview.mean("x", cut=cut, **words) for cut in (False, True)]
     assert [plan.estimates[0].ratio for plan in plans] == [True, True]
+
+
+def test_adopting_a_profile_makes_no_question_new():
+    """The same caps and bounds are the same question, whether they are given or come from a profile."""
+    session = dp.Session(epsilon=10.0, unit="user")
+    asked = dp.private(planes(), session)
+    words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"], "epsilon": 1}
+    first = asked.count("key", **words)
+    session.adopt(asked.profile("key", epsilon=2))
+    spent = session.spent
+    assert asked.count("key", **words).equals(first)
+    assert session.spent == spent
