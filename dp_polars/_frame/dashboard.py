@@ -17,7 +17,7 @@ from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._frame.question import Question, View
+from dp_polars._frame.question import Question, TableQuestion, View
 from dp_polars._numbers import Number, boundary, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._session.cost import NOTHING, Cost
@@ -124,7 +124,7 @@ class Dashboard(AsTable):
 
     @property
     def fits(self) -> bool:
-        """Whether the session would accept all questions now."""
+        """Whether the session would accept all questions now. Those whose answers are stored cost nothing."""
         return self._fits(self._factor)
 
     def fitted(self) -> Dashboard:
@@ -177,18 +177,32 @@ class Dashboard(AsTable):
         return found
 
     def _fits(self, factor: Fraction) -> bool:
-        questions = self._questions(factor)
-        cost = sum((question.plan.cost for question in questions), NOTHING)
-        return not questions or questions[0].session.can_afford(cost)
+        unpaid = self._unpaid(self._questions(factor))
+        cost = sum((question.plan.cost for question in unpaid), NOTHING)
+        return not unpaid or unpaid[0].session.can_afford(cost)
+
+    def _unpaid(self, questions: Sequence[Question[BasePlan]]) -> list[Question[BasePlan]]:
+        """Return the questions that would be charged, because no release of them is stored."""
+
+        def is_stored(entry: _Entry, question: Question[BasePlan]) -> bool:
+            if not isinstance(question, TableQuestion) or question.fresh:
+                return False
+            return question.stored(entry.frame._source().key) is not None
+
+        pairs = zip(self._entries, questions, strict=True)
+        return [question for entry, question in pairs if not is_stored(entry, question)]
 
     # ------------------------------------------------------------------ running
 
     def run(self) -> list[pl.DataFrame | pl.LazyFrame]:
-        """Ask all questions and return their answers, in order. If they don't all fit, none is asked."""
+        """Ask all questions and return their answers, in order. If they don't all fit, none is asked.
+
+        Answers that are stored cost nothing.
+        """
         questions = self._questions(self._factor)
-        if not questions:
-            return []
-        questions[0].session.check(sum((question.plan.cost for question in questions), NOTHING))
+        unpaid = self._unpaid(questions)
+        if unpaid:
+            unpaid[0].session.check(sum((question.plan.cost for question in unpaid), NOTHING))
         return [
             question.answer(entry.frame._source()) for entry, question in zip(self._entries, questions, strict=True)
         ]

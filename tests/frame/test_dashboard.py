@@ -45,6 +45,9 @@ def test_running_again_is_free() -> None:
     spent = own.spent
     assert all(one.equals(other) for one, other in zip(first, board.run(), strict=True))  # type: ignore[arg-type]
     assert own.spent == spent
+    dp.private(VISITS, own).count(share=0.5)  # nothing is left
+    assert board.fits
+    assert all(one.equals(other) for one, other in zip(first, board.run(), strict=True))  # type: ignore[arg-type]
 
 
 def test_a_dashboard_that_does_not_fit_asks_nothing_and_suggests_one_that_does() -> None:
