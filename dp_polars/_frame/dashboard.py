@@ -59,12 +59,14 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     1
     """
 
-    def __init__(self, frame: PrivateFrame[Any], entries: list[_Entry]) -> None:
-        self._frame, self._entries = frame, entries
+    def __init__(self, frame: PrivateFrame[Any], entries: list[_Entry], total: Allotted) -> None:
+        self._frame, self._entries, self._total = frame, entries, total
 
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
-        self._entries.append(_Entry(self._frame, options, question))
+        entry = _Entry(self._frame, options, question)
+        question(self._frame._view(options, entry.own or self._total))  # a mistake is told where it is made
+        self._entries.append(entry)
 
 
 class Dashboard(AsTable):
@@ -100,6 +102,8 @@ class Dashboard(AsTable):
         said = {name: positive(amount, name) for name, amount in given.items() if amount is not None}
         if len(said) > 1:
             raise InvalidParameterError(f"Give the spend in one way, not as {' and '.join(said)}.")
+        if said.get("share", 0) > 1:
+            raise InvalidParameterError(f"share= is a fraction of the session's budget, up to 1, but it is {share}.")
         self._total: dict[str, Fraction] = said
         self._entries: list[_Entry] = []
         self._factor = Fraction(1)
@@ -108,7 +112,7 @@ class Dashboard(AsTable):
         """Return the methods of a private frame. Each call adds its question to the dashboard."""
         if not isinstance(frame, PrivateFrame):
             raise InvalidParameterError("A dashboard asks private frames: board.on(df.dp) or board.on(dp.private(df)).")
-        return DashboardQuestions(frame, self._entries)
+        return DashboardQuestions(frame, self._entries, self._total)
 
     # ------------------------------------------------------------------ planning
 

@@ -29,12 +29,13 @@ def cut_text(plan: Plan) -> str | None:
     values = {value.expression: value for one in shown for value in one.aggregate.values if value.bounds is not None}
     known, unknown = list[str](), list[str]()
     profile = plan.profile
+    source = "profile" if profile is None or profile.reliable else "profile, not reliable"
     if plan.bounds.enforce_groups:
         share = None if profile is None else profile.share_beyond("max_groups", plan.bounds.max_groups)
         if share is None:
             unknown.append("max_groups")
         else:
-            known.append(f"{percent(share)} of units are in more than {plan.bounds.max_groups:,} groups (profile)")
+            known.append(f"{percent(share)} of units are in more groups than {plan.bounds.max_groups:,} ({source})")
     if caps and CUT_BY_CAP in measured:
         known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in a group")
     elif caps:
@@ -42,14 +43,15 @@ def cut_text(plan: Plan) -> str | None:
         if share is None:
             unknown.append("max_rows_per_group")
         else:
-            known.append(f"{percent(share)} of units have more than {max(caps):,} rows in a group (profile)")
+            text = f"{percent(share)} of units have more rows than {max(caps):,} in a group chosen at random"
+            known.append(f"{text} ({source})")
     if values and CUT_BY_BOUNDS in measured:
         known.append(f"{CUT_BY_BOUNDS} counts the units with values outside the bounds")
     elif values:
         for value in values.values():
             share = None if profile is None else profile.share_outside(value.expression, value.lower, value.upper)
             if share is not None:
-                known.append(f"{percent(share)} of the values of {value.name} lie outside the bounds (profile)")
+                known.append(f"{percent(share)} of the values of {value.name} lie outside the bounds ({source})")
             elif "bounds" not in unknown:
                 unknown.append("bounds")
     if unknown:

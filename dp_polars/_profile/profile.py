@@ -29,7 +29,7 @@ QUANTILES = (Fraction(1, 100), Fraction(2, 100), Fraction(1, 2), Fraction(98, 10
 TAIL = 0.02
 """The share of units beyond a suggested cap, and of values beyond each suggested bound, up to the noise."""
 
-LARGEST_NOISE = 0.05
+LARGEST_NOISE = 0.04
 """A profile is reliable if the noise of one count is at most this share of all units."""
 
 _SUGGESTED: dict[What, str] = {"groups per unit": "max_groups", "rows per unit and group": "max_rows_per_group"}
@@ -105,8 +105,31 @@ class TableProfile(AsTable):
 
     @property
     def reliable(self) -> bool:
-        """Whether the noise of each count is small against the number of units."""
-        return self._largest_noise() <= LARGEST_NOISE * self.units
+        """Whether the noise of each count is small against the number of units, and hides no larger part of them."""
+        return self._largest_noise() <= LARGEST_NOISE * self.units and self._unseen() is None
+
+    def _unseen(self) -> tuple[str, float] | None:
+        """Return a histogram that misses more units than noise explains, with their share; None if there is none.
+
+        All bins of a histogram together hold every unit. If the bins that seem to be occupied hold clearly fewer, the
+        rest lies where no bin stands out from the noise, and the quantiles are wrong.
+        """
+        for part in self.plan.parts:
+            if part.what == "values" or part.what in self.capped():
+                noisy = self.counts["units"].slice(part.start, part.size).to_numpy().astype(np.float64)
+                there = self._occupied(part, noisy)
+                unseen = (self.units - noisy[there].sum()) / self.units
+                error = (part.error(max(2, int(there.sum()))) + self._part("units").error()) / self.units
+                if unseen > max(error, 2 * TAIL):
+                    return self.plan.subtitle(part), float(min(unseen, 1.0))
+        return None
+
+    def _occupied(self, part: Part, noisy: Shares) -> NDArray[np.bool_]:
+        """Return which bins of a part seem to have units."""
+        first = 1 if part.what == "values" else 0  # missing values are always possible
+        there = np.ones(part.size, np.bool_)
+        there[first:] = occupied(noisy[first:], part.sure, part.noise.deviation)
+        return there
 
     def _largest_noise(self) -> float:
         """Return the noise of a count in the histograms that suggest something, or that of the number of units."""
@@ -122,9 +145,7 @@ class TableProfile(AsTable):
     def shares(self, part: Part) -> Shares:
         """Return the share of units in each bin: not negative, and 1 in all. This removes much of the noise."""
         noisy = self.counts["units"].slice(part.start, part.size).to_numpy().astype(np.float64)
-        first = 1 if part.what == "values" else 0  # missing values are always possible
-        there = np.ones(part.size, np.bool_)
-        there[first:] = occupied(noisy[first:], part.sure, part.noise.deviation)
+        there = self._occupied(part, noisy)
         found = np.zeros(part.size)
         found[there] = on_simplex(noisy[there], float(self.units)) / self.units
         return found
@@ -352,9 +373,17 @@ class TableProfile(AsTable):
 
     def _unreliable(self) -> str:
         times = self._largest_noise() / (LARGEST_NOISE * self.units)
+        if times <= 1:
+            what, share = self._unseen() or ("", 0.0)
+            return (
+                f"no: the noise hides where about {percent(share)} of the units are in the histogram of {what}, so "
+                "don't trust the suggestions; spend more on the profile"
+            )
+        if any(part.noise.mechanism == "gaussian" for part in self.plan.parts):
+            times *= times  # Gaussian noise shrinks with the square root of the spend
         return (
             f"no: the noise of a count is more than {LARGEST_NOISE:.0%} of all units, so don't trust the suggestions; "
-            + (f"about {times:.2g} times the spend would do" if times < 1000 else "the table has too few units")
+            + (f"try about {1.5 * times:.2g} times the spend" if times < 1000 else "the table has too few units")
         )
 
     def _repr_html_(self) -> str:
@@ -376,13 +405,25 @@ class TableProfile(AsTable):
 
 
 def occupied(noisy: Shares, sure: float, deviation: float) -> NDArray[np.bool_]:
-    """Return which bins seem to have units: those between the outermost ones whose count noise alone hardly explains.
+    """Return which bins seem to have units: those between the outermost ones that noise alone hardly explains.
 
-    The range grows on both sides as long as the next count is larger than a standard deviation of its noise. Most bins
-    of a ladder are empty. Without this, their noise would add up and decide the outer quantiles.
+    Most bins of a ladder are empty. If all of them counted, their noise would add up and decide the outer quantiles. So
+    the range begins with the bins whose count exceeds `sure`. Units that are spread over many bins may exceed it in
+    none. Therefore sums of 2, 4, 8, ... adjacent bins outside the range are looked at as well, and the range grows to
+    those that exceed five standard deviations of their noise. Finally it grows on both sides as long as the next count
+    is larger than a standard deviation.
     """
     found = np.flatnonzero(noisy > sure)
     low, high = (int(found[0]), int(found[-1])) if len(found) else (int(np.argmax(noisy)),) * 2
+    before = np.concatenate([[0.0], np.cumsum(noisy)])
+    width = 2
+    while width <= len(noisy):
+        sums = before[width:] - before[:-width]  # the sum that starts at each bin
+        large = np.flatnonzero(sums > 5 * deviation * np.sqrt(width))
+        left, right = large[large + width <= low], large[large > high]
+        low = int(left[0]) if len(left) else low
+        high = int(right[-1]) + width - 1 if len(right) else high
+        width *= 2
     while low > 0 and noisy[low - 1] > deviation:
         low -= 1
     while high < len(noisy) - 1 and noisy[high + 1] > deviation:

@@ -110,9 +110,14 @@ class Release:
 
     @property
     def error(self) -> dict[str, float]:
-        """The expected error of each answer at 95 % confidence, where it follows from public facts alone."""
+        """The expected error of each answer at 95 % confidence, where it follows from public facts alone.
+
+        An error that was planned for a group of a certain size (`if_rows=`) says little about groups of other sizes, so
+        it is not part of it.
+        """
         found: dict[str, float] = {} if self.plan is None else getattr(self.plan, "expected_errors", dict)()
-        return found
+        planned = {name for name, _ in getattr(self.plan, "errors_if_rows", ())}
+        return {name: error for name, error in found.items() if name not in planned}
 
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""

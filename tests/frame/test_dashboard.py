@@ -103,10 +103,14 @@ def test_mistakes_are_explained() -> None:
         dp.Dashboard(epsilon=-1)
     with pytest.raises(dp.InvalidParameterError, match=r"board\.on\(df\.dp\)"):
         dp.Dashboard(epsilon=1).on(VISITS)  # type: ignore[arg-type]
-    board = dp.Dashboard()
-    board.on(dp.private(VISITS, session())).count()
+    with pytest.raises(dp.InvalidParameterError, match="up to 1"):
+        dp.Dashboard(share=2)
     with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
-        board.run()
+        dp.Dashboard().on(dp.private(VISITS, session())).count()
+    board = dp.Dashboard(share=0.5)
+    with pytest.raises(dp.InvalidParameterError, match="No interval"):
+        board.on(dp.private(VISITS, session())).median("spent", bounds=(0, 5), confidence=0.9)
+    assert board.plans == []
     board = dp.Dashboard(share=0.5)
     for own in (session(), session()):
         board.on(dp.private(VISITS, own)).count()

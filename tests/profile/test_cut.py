@@ -110,7 +110,7 @@ def test_without_a_measure_the_cut_is_unknown_and_a_profile_tells_it():
     assert 40 < shares[1] < 60
     assert 40 < shares[2] < 60
     asked.count("key", **words)
-    assert "of units have more than 20 rows in a group (profile)" in str(session.releases[-1])
+    assert "of units have more rows than 20 in a group chosen at random (profile)" in str(session.releases[-1])
 
 
 def test_what_cut_refuses():

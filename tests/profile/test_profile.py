@@ -385,4 +385,27 @@ def test_the_counts_of_a_histogram_are_not_negative_and_add_up():
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1000)
     assert occupied(noisy, sure=80, deviation=10).tolist() == [False, False, True, True, True, True, True, True]
-    assert occupied(noisy, sure=500, deviation=10).tolist() == [False, False, True, True, True, False, False, False]
+    assert occupied(noisy, sure=500, deviation=30).tolist() == [False, False, True, True, True, False, False, False]
+
+
+def test_units_that_are_spread_over_many_bins_are_found():
+    """Half of the units are in one bin, the others in twelve bins of which none stands out from the noise."""
+    noisy = np.zeros(80)
+    noisy[20] = 2_000
+    noisy[40:52] = 170
+    found = occupied(noisy, sure=300, deviation=60)
+    assert found[20:52].all()
+    assert not found[:20].any()
+    assert found[52:].sum() <= 4  # the last sum that stands out may contain a few empty bins
+    assert occupied(np.where(noisy > 300, noisy, 0), sure=300, deviation=60).sum() == 1
+
+
+def test_a_profile_that_misses_many_units_is_not_reliable(monkeypatch: pytest.MonkeyPatch):
+    """If only the bin that stands out counted, half of the units would be missing, and the profile would say so."""
+    frame = pl.DataFrame({"user": range(8_000), "x": [1] * 4_000 + [10 + i % 5_000 for i in range(4_000)]})
+    profile = dp.private(frame, dp.Session(epsilon=10.0, unit="user")).profile(columns=["x"], epsilon=5.0)
+    assert profile.reliable
+    narrow = dp.TableProfile(profile.release)
+    monkeypatch.setattr("dp_polars._profile.profile.occupied", lambda noisy, sure, deviation: noisy == noisy.max())
+    assert not narrow.reliable
+    assert "the noise hides where about" in str(narrow)
