@@ -421,8 +421,11 @@ def occupied(noisy: Shares, sure: float, deviation: float) -> NDArray[np.bool_]:
         sums = before[width:] - before[:-width]  # the sum that starts at each bin
         large = np.flatnonzero(sums > 5 * deviation * np.sqrt(width))
         left, right = large[large + width <= low], large[large > high]
-        low = int(left[0]) if len(left) else low
-        high = int(right[-1]) + width - 1 if len(right) else high
+        if len(left):  # a sum may begin with empty bins
+            low = int(left[0]) + int(np.argmax(noisy[left[0] :] > deviation))
+        if len(right):
+            end = int(right[-1]) + width
+            high = end - 1 - int(np.argmax(noisy[:end][::-1] > deviation))
         width *= 2
     while low > 0 and noisy[low - 1] > deviation:
         low -= 1
