@@ -201,6 +201,8 @@ def _written(column: ExpressionLike) -> str:
     return repr(column) if isinstance(column, str) else str(column)
 
 
+_MOST_DIGITS = 24  # digits after the point of decimals whose bounds can be estimated
+
 REGISTRY: dict[str, type[Aggregate]] = {}
 """Every aggregate by its name."""
 
@@ -325,6 +327,11 @@ class Aggregate(ABC):
         """Refuse bounds="auto" where bounds can't be estimated."""
         if dtype.is_temporal():
             raise InvalidParameterError(f"The bounds of dates and times ({name}) can't be estimated. Give them.")
+        if isinstance(dtype, pl.Decimal) and dtype.scale > _MOST_DIGITS:
+            raise InvalidParameterError(
+                f"The bounds of decimals with more than {_MOST_DIGITS} digits after the point ({name}) can't be "
+                "estimated. Give them, or cast the column."
+            )
 
     @classmethod
     def default_name(cls, columns: tuple[str, ...]) -> str:

@@ -24,12 +24,18 @@ def canonical_order(aggregates: Sequence[Aggregate]) -> list[int]:
     """Return the places of aggregates in an order that does not depend on how they are listed or named.
 
     Statistics get their names and their shares in this order, so that the order of a call changes nothing but the order
-    of the answers. Aggregates with bounds come first: counts of the same values then find a lane to share.
+    of the answers. Aggregates with bounds come first: counts of the same values then find a lane to share. What they
+    compute decides before their bounds do, because the order of the columns must stay when bounds are estimated.
     """
     if len(aggregates) == 1:
         return [0]
     texts = [
-        (all(value.bounds is None for value in one.values), json.dumps(Writer(())(one), sort_keys=True))
+        (
+            all(value.bounds is None for value in one.values),
+            one.kind,
+            [value.expression for value in one.values],
+            json.dumps(Writer(())(one), sort_keys=True),
+        )
         for one in aggregates
     ]
     return sorted(range(len(texts)), key=texts.__getitem__)

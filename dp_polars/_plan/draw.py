@@ -27,7 +27,7 @@ from dp_polars._plan.spend import Noise
 from dp_polars._plan.statistics import Statistic
 from dp_polars._session.terms import Terms
 
-_FORM = 1
+_FORM = 2
 """The number of this form. Raise it whenever the columns of noisy numbers change: then all questions are new."""
 
 _PRESENTATION = frozenset({"interval", "nonnegative", "unfolded"})

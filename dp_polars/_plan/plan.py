@@ -273,6 +273,8 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
     after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
+    if [one.expression for one in after.columns] != [one.expression for one in plan.columns]:
+        raise ValueError("estimates must not change the order of the columns, which the engine reads by their places")
     return replace(
         after,
         estimated=tuple(found),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -65,8 +65,10 @@ def ladder_of(dtype: pl.DataType) -> Ladder | None:
         return _numbers(_whole_sizes(10**dtype.scale))
     if is_number(dtype):
         return _numbers(_float_sizes()) if dtype.is_float() else _numbers(_whole_sizes(1))
-    if dtype == pl.Duration:
-        return _numbers(_whole_sizes(1, longest=_LONGEST))
+    if isinstance(dtype, pl.Duration):
+        # Python's timedelta ends before a count of milliseconds does.
+        most = timedelta.max.days * _DAY * _PER_SECOND[dtype.time_unit or "us"]
+        return _numbers(_whole_sizes(1, longest=min(_LONGEST, most)))
     if dtype == pl.Date:
         return _steps(tuple(_days(year) for year in _YEARS), last=1)
     if isinstance(dtype, pl.Datetime):

@@ -29,7 +29,7 @@ from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
-from dp_polars._sql.files import OpenedFile, refuse_public_and_private, same_file
+from dp_polars._sql.files import OpenedFile, is_part_of, refuse_public_and_private
 from dp_polars._sql.sandbox import Sandbox, unbound
 from dp_polars._sql.scope import closest
 from dp_polars._sql.syntax_tree import Node, Parser, arrow_table, fold, path_of, replaced_tables, without_progress
@@ -87,9 +87,11 @@ class Database:
     def unit_of(self, key: TableKey, session: Session, columns: Iterable[str]) -> TableUnit:
         """Return the unit that the rows of a table belong to."""
         same = [key]
-        if key[0] == "frame":  # another name of the same file is the same table
+        if key[0] == "frame":
+            # Another name of the same file is the same table, and a file is part of a folder. But what was declared
+            # about one file says nothing about the other files of its folder.
             file = self.registered[key[1]]
-            same += [("frame", name) for name, one in self.registered.items() if same_file(one, file)]
+            same += [("frame", name) for name, one in self.registered.items() if is_part_of(file, one)]
         unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
         return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
 
@@ -267,17 +269,38 @@ class Catalog:
         """Return an identifier of the private tables among these. Public rows are part of a query by their content."""
         return self.source(keys - self._database.public)
 
+    def state(self, keys: frozenset[TableKey]) -> bytes:
+        """Return the present state of tables. Unlike `source`, it tells whether a file with a version was replaced.
+
+        A plan that was made for the columns of one file must not be used on another. Tables of a database are read in
+        one transaction, so they need no such check.
+        """
+        frames = self._database.registered
+        return b"\x00".join(
+            sorted(frames[key[1]].source_name() if key[0] == "frame" else self._source(key) for key in keys)
+        )
+
+    def check_versions(self, keys: frozenset[TableKey], state: bytes) -> None:
+        """Fail if a file whose owner gave it a version was replaced while it was read.
+
+        Files without a version are compared by their key when the release is made.
+        """
+        if any(key in self._database.versions for key in keys) and self.state(keys) != state:
+            raise InvalidDataError("A file was replaced while it was read.")
+
     def _source(self, key: TableKey) -> bytes:
         version = self._database.versions.get(key)
         if key[0] == "frame":
             opened = self._database.registered[key[1]]
             return opened.source_name() if version is None else opened.owned_name(key[1], version)
+        # A database is told by its file, not by the name that it was attached with. One in memory has no file, but a
+        # number that it keeps as long as the connection object exists.
+        path = self._database_places[key[1]]
+        place = [path or [self._database.token, key[1]], *key[2:]]
         if version is not None:
-            place = self._database_places[key[1]]
-            return b"version:" + json.dumps([place or self._database.token, *key[2:], version]).encode()
-        # A database in memory has no file; the connection object identifies it.
+            return b"version:" + json.dumps([*place, version]).encode()
         token = "" if all(self._database_paths) else self._database.token
-        return table_identity([fold(part) for part in self._paths[key][0]], self._database_files, token)
+        return table_identity(place, self._database_files, token)
 
     def file_bytes(self, keys: frozenset[TableKey]) -> int:
         """Return the total size of the files that hold tables. File sizes count as public."""

@@ -106,10 +106,14 @@ class OpenedFile:
         return b"file:" + json.dumps([astuple(self.read or _state(self.path)), types]).encode()
 
     def owned_name(self, name: str, version: str) -> builtins.bytes:
-        """Return the identity that the owner gave the rows: the registered name and a version, in place of a state."""
-        owned = owner_identity(name, version) or b""
+        """Return the identity that the owner gave the rows: name, version and files, whatever state these are in."""
+        owned = (owner_identity(name, version) or b"") + json.dumps(self.places()).encode()
         # The same lines give other rows if they are read with other types.
         return owned if self.types is None else b"typed:" + json.dumps(list(self.types.items())).encode() + owned
+
+    def places(self) -> list[str]:
+        """Return the real paths of all files; none for a frame."""
+        return [] if self.path is None else [os.path.realpath(self.path)]
 
     @property
     def bytes(self) -> int:
@@ -149,6 +153,10 @@ class OpenedFiles(OpenedFile):
     def source_name(self) -> builtins.bytes:
         """Return the identity of the rows for stored releases, which depends on the state of every file."""
         return b"files:" + json.dumps([part.source_name().decode() for part in self.parts]).encode()
+
+    def places(self) -> list[str]:
+        """Return the real paths of all files."""
+        return [place for part in self.parts for place in part.places()]
 
     @property
     def bytes(self) -> int:
@@ -331,6 +339,12 @@ def ending_of(path: str | os.PathLike[str]) -> str | None:
 def same_file(one: OpenedFile, other: OpenedFile) -> bool:
     """Return whether two sources are the same file, through whatever links, when they were opened or now."""
     return bool(one.identities() & other.identities())
+
+
+def is_part_of(one: OpenedFile, other: OpenedFile) -> bool:
+    """Return whether all files of a source belong to another one, too, through whatever links. A frame has no files."""
+    own = one.identities()
+    return bool(own) and own <= other.identities()
 
 
 def refuse_public_and_private(files: Mapping[str, OpenedFile], public: Collection[str]) -> None:

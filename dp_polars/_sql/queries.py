@@ -70,7 +70,9 @@ class PlannedQuery:
     def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""
         parts = parts_for(self.catalog.file_bytes(self.query.sources), self.catalog.memory_limit())
-        return engine_for(rows).aggregate(rows, request, parts=parts)
+        found = engine_for(rows).aggregate(rows, request, parts=parts)
+        self.catalog.check_versions(self.query.sources, self.source)
+        return found
 
     def names(self) -> dict[str, str]:
         """Return the answer columns of the release, and the names that they get in the released table."""
@@ -81,7 +83,7 @@ class PlannedQuery:
 
     def present_source(self) -> bytes:
         """Return the present state of the tables, made without reading their rows."""
-        return self.catalog.source(self.query.sources)
+        return self.catalog.state(self.query.sources)
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _public_keys(own["keys"], query)
-    source = catalog.source(query.sources)
+    source = catalog.state(query.sources)
     question = _question(query, session, catalog, options, own)
     return PlannedQuery(query, question, catalog, source)
 

@@ -27,7 +27,7 @@ from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.relations import PrivateRelation
 from dp_polars._sql.syntax_tree import Node, Parser, fold
-from dp_polars.errors import InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SUMMARY = "SUMMARY"
 
@@ -45,6 +45,8 @@ class SummaryStatement:
     question: ProfileQuestion
     sources: frozenset[Any]
     catalog: Catalog
+    state: bytes
+    """The state of the tables when the statement was planned."""
     releases: list[Release] = field(default_factory=list)
     """The release behind the answer, new or stored, once `answer` has been called."""
 
@@ -56,6 +58,8 @@ class SummaryStatement:
     def answer(self) -> Any:
         """Release the profile and return it as an Arrow table with a row for each column."""
         try:
+            if self.catalog.state(self.sources) != self.state:  # a plan for some columns must not be used on others
+                raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
             release = replace(self.question, engine=self._counts).release(self._key)
         finally:
             self.catalog.close()
@@ -67,7 +71,9 @@ class SummaryStatement:
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())
-        return engine_for(rows).aggregate(rows, request, parts=parts)
+        found = engine_for(rows).aggregate(rows, request, parts=parts)
+        self.catalog.check_versions(self.sources, self.state)
+        return found
 
 
 def summary_statement(
@@ -90,6 +96,7 @@ def summary_statement(
             "SUMMARIZE profiles private rows: SUMMARIZE visits, or SUMMARIZE SELECT region, amount FROM visits. Public "
             "tables need no profile; read them with SELECT."
         )
+    state = catalog.state(relation.sources)
     schema = relation.rows.schema
     units = zip(relation.table_unit.columns, relation.unit, strict=True)
     made: dict[str, Expression] = {shown: Column(one, schema[one]) for shown, one in units}
@@ -109,7 +116,7 @@ def summary_statement(
         sources=lambda: tuple(catalog.source(frozenset({one})) for one in relation.sources),
     )  # fmt: skip
     question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
-    return SummaryStatement(question, relation.sources, catalog)
+    return SummaryStatement(question, relation.sources, catalog, state)
 
 
 def _text(rows: PrivateRows) -> str:

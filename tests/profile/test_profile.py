@@ -409,3 +409,17 @@ def test_a_profile_that_misses_many_units_is_not_reliable(monkeypatch: pytest.Mo
     monkeypatch.setattr("dp_polars._profile.profile.occupied", lambda noisy, sure, deviation: noisy == noisy.max())
     assert not narrow.reliable
     assert "the noise hides where about" in str(narrow)
+
+
+def test_missing_values_are_counted_if_every_row_is_a_unit():
+    frame = pl.DataFrame({"x": [None] * 900 + [1] * 100})
+    profile = dp.private(frame, dp.Session(epsilon=10.0, unit=dp.ROW)).profile(columns=["x"], epsilon=8.0)
+    assert 0.8 < profile.table["missing"].to_list()[-1] < 1
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_durations_of_every_unit_have_a_profile(unit):
+    frame = pl.DataFrame({"x": pl.Series([1, 2] * 500, dtype=pl.Int64).cast(pl.Duration(unit))})
+    session = dp.Session(epsilon=10.0, unit=dp.ROW)
+    dp.private(frame, session).profile(columns=["x"], epsilon=8.0)
+    assert session.releases[-1].state == "committed"

@@ -402,3 +402,32 @@ def test_whether_an_estimate_is_reliable_follows_from_released_numbers():
     rare = FLIGHTS.with_columns(refund=pl.when(pl.col("plane") % 50 == 0).then(pl.col("refund")).otherwise(0.0))
     for found in draws_of(plan, rare, "refund", 20):
         assert not found[-1].reliable
+
+
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
+def test_estimated_bounds_never_change_which_column_an_aggregate_reads():
+    """Two correlations share a column. Their order must not depend on bounds that are known only later."""
+    n = 4_000
+    x = np.random.default_rng(1).uniform(0, 9, n)
+    y = np.random.default_rng(2).uniform(0, 1, n)
+    frame = pl.DataFrame({"user": range(n), "c": [True] * n, "x": x, "y": y, "z": 100 * x})
+    for fixed in ((0, 9.5), (-90, 95), (0, 5)):
+        session = dp.Session(epsilon=50, unit="user", max_rows_per_group=1)
+        answer = (
+            dp.private(frame, session)
+            .group_by("c")
+            .agg(
+                a=dp.corr("x", "y", bounds=("auto", (0, 1))),
+                b=dp.corr("x", "z", bounds=(fixed, (0, 1000))),
+                epsilon=40,
+            )
+        )
+        found = answer.filter(pl.col("c")).row(0, named=True)
+        assert abs(found["a"]) < 0.5
+        assert found["b"] > 0.6
+
+
+def test_decimals_with_very_many_digits_have_no_estimated_bounds():
+    frame = pl.DataFrame({"x": pl.Series([1]).cast(pl.Decimal(38, 30))})
+    with pytest.raises(dp.InvalidParameterError, match="digits after the point"):
+        dp.private(frame, dp.Session(epsilon=1.0, unit=dp.ROW)).preview.sum("x", bounds="auto", epsilon=0.5)

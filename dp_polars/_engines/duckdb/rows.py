@@ -9,6 +9,7 @@ and sums are those of the Polars engine. Measured at 10 million rows, an integer
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,13 +139,13 @@ def _table_source(
     return whole
 
 
-def table_identity(path: Sequence[str], database_files: Sequence[str], token: str) -> bytes:
-    """Return what identifies a table now: its name and the state of the database files, never its rows.
+def table_identity(place: Sequence[Any], database_files: Sequence[str], token: str) -> bytes:
+    """Return what identifies a table now: its place and the state of the database files, never its rows.
 
-    `token` names the connection if a part of the database is in memory.
+    `place` is the file of its database, its schema and its name. `token` names the connection if a part of the database
+    is in memory.
     """
-    files = repr([file_state(file) for file in database_files])
-    return f"table:{files}:{token}:{'.'.join(path)}".encode()
+    return b"table:" + json.dumps([[file_state(file) for file in database_files], token, *place]).encode()
 
 
 _SIGNS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -24,7 +24,8 @@ def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
         rows = frame if lane.everyone or not names else frame.filter(present)
         tables.append(_summed(rows, lane, names, keys, present))
         if lane.cells is not None:
-            values = rows.filter(present).select(*keys, value=names[0])
+            counted = rows if lane.cells.missing else rows.filter(present)
+            values = counted.select(*keys, value=names[0])
             if lane.cells.distinct:
                 values = values.unique()
             found[lane.cells.name] = collect(values.group_by(*keys, "value").agg(count=pl.len().cast(pl.Int64)))
