@@ -80,7 +80,7 @@ def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list
         measurement = plan.measurement(compiled.statistics["values"])
         points = measurement.grid.high - measurement.grid.low + 1
         ranks = 2 * measurement.statistic.max_rows / float(measurement.epsilon) * (math.log(points) + math.log(20))
-        return [(name, f"a rank within {ranks:.3g} rows of the wanted one in 95 % of groups")]
+        return [(name, f"a rank within {math.ceil(ranks):,} rows of the wanted one in 95 % of groups")]
     if "basis" in compiled.statistics and plan.measurements:
         measurement = plan.measurement(compiled.statistics["basis"])
         width = (measurement.grid.high - measurement.grid.low) * float(

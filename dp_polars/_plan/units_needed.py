@@ -24,8 +24,8 @@ def keys_text(plan: Plan) -> str:
     statistic = plan.measurement(found.counted or "").statistic
     least = math.ceil((found.threshold or 0) / statistic.whole)
     what = "units" if statistic.what == "units" else "rows"
-    own = "" if is_released(plan, statistic.name) else " that is not released"
-    return f"discovered: noisy count of {what}{own} of at least {least}{share} {delta}"
+    own = "" if is_released(plan, statistic.name) else "unreleased "
+    return f"discovered: {own}noisy count of at least {least:,} {what}{share} {delta}"
 
 
 def is_released(plan: Plan, name: str) -> bool:

@@ -362,7 +362,8 @@ class TableProfile(AsTable):
         distinct = self._distinct(place)
         if distinct is not None:
             error = self._part("distinct values", place).error()
-            parts.append(f"{distinct:,} distinct values or more (within {error:,.6g})")
+            known = f"at least about {distinct:,} distinct values (within {error:,.6g})"
+            parts.append(known if distinct > error else f"too few distinct values to tell (the noise is {error:,.6g})")
         return "; ".join(parts)
 
     def _hidden(self) -> str:
