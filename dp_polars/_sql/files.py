@@ -107,7 +107,8 @@ class OpenedFile:
 
     def owned_name(self, name: str, version: str) -> builtins.bytes:
         """Return the identity that the owner gave the rows: name, version and files, whatever state these are in."""
-        owned = (owner_identity(name, version) or b"") + json.dumps(self.places()).encode()
+        owned, places = owner_identity(name, version) or b"", self.places()
+        owned += json.dumps(places).encode() if places else b""
         # The same lines give other rows if they are read with other types.
         return owned if self.types is None else b"typed:" + json.dumps(list(self.types.items())).encode() + owned
 

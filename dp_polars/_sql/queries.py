@@ -150,7 +150,8 @@ class PlannedStatement:
         release = query.release()
         self.releases.append(release)
         names = {**dict(zip(query.query.keys, keys, strict=True)), **query.names()}
-        frame = release.frame.select(list(names)).rename(names)  # a SELECT has no place for what cut=True adds
+        hidden = [one.name for one in query.plan.query.aggregates if one.hidden]
+        frame = release.frame.drop(hidden, strict=False).rename(names)  # a SELECT has no place for what cut=True adds
         if not keys and not frame.height:  # a choice found nothing to choose
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         return frame

@@ -145,7 +145,6 @@ def test_every_door_plans_and_charges_the_same(aggregate):
         ({"bounds": (None, (0, 1))}, "needs bounds for x|takes a pair"),
         ({"bounds": ((0, 1), (5, 1))}, "lower < upper"),
         ({"column": ("x", "region")}, "region has the type String"),
-        ({"confidence": 0.9}, "interval"),
         ({"within": 1, "epsilon": None}, "depends on how many rows"),
     ],
 )

@@ -95,7 +95,6 @@ def test_every_door_plans_and_charges_the_same(aggregate):
         ({"column": "region"}, "needs integers, floats or decimals"),
         ({"ddof": -1}, "ddof= takes an integer"),
         ({"ddof": 0.5}, "ddof= takes an integer"),
-        ({"confidence": 0.9}, "interval"),
     ],
 )
 def test_every_door_refuses_alike(closed, words, message):

@@ -82,7 +82,7 @@ def questions(frame):
         lambda: frame.median("value", by="region", keys=KEYS[:3], bounds=(0, 50)),
         lambda: frame.group_by("region").agg(n=dp.count(), total=dp.sum("value", bounds=(0, 50))),
         lambda: frame.sparse_vector(500, hits=2),
-        lambda: frame.count("region", mechanism="gaussian"),
+        lambda: frame.count_units("region", mechanism="gaussian"),
         lambda: frame.synthesize({"region": KEYS}),
         lambda: frame.top_k("region", 2),
         lambda: frame.n_unique("value", by="region"),
