@@ -38,6 +38,7 @@ from dp_polars.errors import InvalidParameterError
 
 _POINTS = 4096
 _MOST_ROWS = 100_000  # rows that are made up; sums over more rows are scaled
+_LARGEST_GROUP = 10**9  # sums over more rows might not fit into 64 bits
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
@@ -46,6 +47,8 @@ Floats = NDArray[np.float64]
 
 def with_group_size(plan: Plan, rows: int) -> Plan:
     """Return a plan that knows the expected errors of all its answers in a group of this many rows."""
+    if rows > _LARGEST_GROUP:
+        raise InvalidParameterError(f"if_rows= is the number of rows in a group, at most {_LARGEST_GROUP:,}.")
     if plan.estimates:
         raise InvalidParameterError(
             "if_rows= needs caps and bounds that are known in advance, because they decide the noise. Give them "

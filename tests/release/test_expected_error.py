@@ -118,6 +118,11 @@ def test_errors_say_what_is_missing(spread: pl.DataFrame) -> None:
         preview.mean("x", bounds="auto", epsilon=0.5, if_rows=100)
     with pytest.raises(dp.InvalidParameterError, match="if_rows must be at least 1"):
         preview.mean("x", bounds=BOUNDS, epsilon=0.5, if_rows=0)
+    with pytest.raises(dp.InvalidParameterError, match="at most 1,000,000,000"):
+        preview.mean("x", bounds=BOUNDS, epsilon=0.5, if_rows=10**18)
+    largest = preview.var("x", bounds=BOUNDS, epsilon=0.5, if_rows=10**9).expected_error()
+    assert largest is not None
+    assert 0 < largest < 1e-3
     with pytest.raises(dp.InvalidParameterError, match="one answer"):
         preview.group_by().agg(a=dp.mean("x", bounds=BOUNDS), b=dp.mean("y", bounds=BOUNDS), within=0.5, if_rows=100)
 
