@@ -1,4 +1,4 @@
-"""Bounding in parts gives the same answer to the last bit for every number of parts."""
+"""Bounding gives the same answer to the last bit for every number of parts and of threads."""
 
 import zlib
 from dataclasses import replace
@@ -11,12 +11,13 @@ from polars.io.plugins import register_io_source
 
 import dp_polars as dp
 from dp_polars._engines.base import parts_for
-from dp_polars._engines.bounding import LaneBounding
+from dp_polars._engines.bounding import LaneBounding, blocks, row_store, sorters
 from dp_polars._engines.duckdb.rows import memory_limit
-from dp_polars._engines.polars import codes, engine
+from dp_polars._engines.polars import codes, engine, scan
 from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.workers import Workers
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
 
@@ -153,6 +154,29 @@ def test_every_lane_and_every_kind_of_unit(unit, hashed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.parametrize("unit", UNITS)
+def test_threads_change_nothing(unit, hashed, monkeypatch):
+    """Seven threads pack rows in batches of 64, sort words in pieces and take blocks of 64 rows."""
+    frame, wanted = frame_of(unit, 1), asked(len(UNITS[unit]), hashed_units=hashed)
+    monkeypatch.setattr(engine, "workers", Workers)
+    monkeypatch.setattr(scan, "workers", Workers)
+    alone = engine.run_bounded(frame.lazy(), wanted)
+    monkeypatch.setattr(engine, "workers", lambda: Workers(7))
+    monkeypatch.setattr(scan, "workers", lambda: Workers(7))
+    monkeypatch.setattr(scan, "BATCH", 64)
+    monkeypatch.setattr(blocks, "_BLOCK", 64)
+    monkeypatch.setattr(blocks, "_SORTED_ALONE", 4)
+    monkeypatch.setattr(row_store, "_PIECE", 200)
+    monkeypatch.setattr(row_store, "_PAGE", 150)
+    monkeypatch.setattr(sorters, "_FEW_ROWS", 100)
+    for parts in (1, 2):
+        found = engine.run_bounded(frame.lazy(), wanted, parts=parts)
+        assert found.groups.equals(alone.groups)
+        assert all(found.cells[name].equals(cells) for name, cells in alone.cells.items())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("max_groups", [None, 1, 3])
 @pytest.mark.parametrize(
     ("keys", "words"),
@@ -248,6 +272,7 @@ def test_values_that_share_a_hash_in_a_later_part_begin_anew_with_all_rows(monke
         return honest(self, batch)
 
     monkeypatch.setattr(codes.TableCodes, "numbers", numbers)
+    monkeypatch.setattr(scan, "workers", Workers)  # one thread, so that batches come one after another
     found = engine.run_bounded(frame.lazy(), wanted, parts=4)
     assert len(calls) == 3
     assert sum(calls) < N

@@ -50,10 +50,11 @@ def test_only_the_registry_knows_all_engines(path):
     own, names = name_of(path), imports_of(path)
     if own != "_engines.registry":
         assert not any(is_within(name, "_engines.registry") for name in names)
-    if own in ("_engines.request", "_engines.rows", "_engines.base") or is_within(own, "_engines.bounding"):
+    shared = ("_engines.request", "_engines.rows", "_engines.base", "_engines.workers")
+    if own in shared or is_within(own, "_engines.bounding"):
         assert not any(is_within(name, "_engines.polars", "_engines.duckdb") for name in names)
     if is_within(own, "_engines.bounding"):
-        assert all(is_within(name, "_engines.bounding", "_engines.request") for name in names)
+        assert all(is_within(name, "_engines.bounding", "_engines.request", "_engines.workers") for name in names)
     if is_within(own, "_engines.polars"):
         assert not any(is_within(name, "_engines.duckdb") for name in names)
 

@@ -183,10 +183,8 @@ def null_keys_escape(patch: Patch) -> None:
 
 
 def null_units_counted(patch: Patch) -> None:
-    honest = engine.batches
-    patch.setattr(
-        engine, "batches", lambda frame: (batch.with_columns(missing=pl.lit(False)) for batch in honest(frame))
-    )
+    honest = engine.pass_over
+    patch.setattr(engine, "pass_over", lambda frame, work: honest(frame.with_columns(missing=pl.lit(False)), work))
 
 
 def groups_kept_by_position(patch: Patch) -> None:

@@ -26,7 +26,11 @@ No row is hashed into a table or joined.
 
 The slow reference implementation is `tests/engines/reference.py`.
 
-May import: `_engines.request`. Never: any other part of the package; it works on numpy arrays alone.
+Threads share the work: rows are packed in several threads, the packed words are sorted in pieces, and blocks of whole
+units are bounded in any order. Sums are of integers, so the order changes nothing.
+
+May import: `_engines.request` and `_engines.workers`. Never: any other part of the package; it works on numpy arrays
+alone.
 """
 
 from dp_polars._engines.bounding.blocks import ORDER_BITS, GroupCap

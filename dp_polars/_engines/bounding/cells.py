@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,7 @@ class CellCounts:
         self._apart = group_bits + value_bits > 64  # a group and a value do not fit into one word
         self._dtype = np.uint32 if group_bits + value_bits <= 32 else np.uint64
         self._counted: tuple[list[AnyWords], Numbers] | None = None
+        self._lock = threading.Lock()
         self._open_pages()
 
     def _open_pages(self) -> None:
@@ -56,8 +59,9 @@ class CellCounts:
             codes, run = codes[chosen], run[chosen]
         group, values = block.group[run].view(np.uint64), (codes - first).view(np.uint64)
         if self._groups is not None:
-            self._groups.add(group)
-            self._pages.add(values)
+            with self._lock:  # a group and its value have the same place
+                self._groups.add(group)
+                self._pages.add(values)
         else:
             words = (group << np.uint64(self._value_bits)) | values
             self._pages.add(words.astype(self._dtype, copy=False))
@@ -166,14 +170,16 @@ class Profiles:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._counts = np.zeros(profile.most + 1, np.int64)
+        self._lock = threading.Lock()
 
     def collect(self, block: Block) -> None:
         """Count the units of a block."""
         firsts = starts_of(block.unit)
         groups = self._profile.of == "groups"
         numbers = np.diff(firsts, append=len(block.unit)) if groups else block.rows[firsts]
-        numbers = np.minimum(numbers, self._profile.most)
-        self._counts += np.bincount(numbers, minlength=len(self._counts))
+        counts = np.bincount(np.minimum(numbers, self._profile.most), minlength=len(self._counts))
+        with self._lock:
+            self._counts += counts
 
     def finish(self) -> tuple[Numbers, Numbers]:
         """Return the numbers that occur and how many units have each."""

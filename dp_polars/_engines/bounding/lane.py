@@ -10,6 +10,7 @@ from dp_polars._engines.bounding.cells import CellCounts, Profiles
 from dp_polars._engines.bounding.sorters import CodedRows, RowShape, sorter_for
 from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
 from dp_polars._engines.request import Lane
+from dp_polars._engines.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,13 @@ class LaneBounding:
 
     A part is all rows of some of the units. The sums and cells of a part are added to those of earlier parts as they
     are, and rounded and clipped only once, at the end. So the parts change the memory that rows take and nothing else.
+    Several threads may add rows at the same time, and `workers` bound them.
     """
 
-    def __init__(self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int) -> None:
+    def __init__(
+        self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int, workers: Workers
+    ) -> None:
+        self._workers = workers
         self._lane, self.ordered = lane, needs_order(lane, None if cap is None else cap.most)
         self._values = value_range(lane.columns, everyone=lane.everyone)
         self._sums = CappedSums(lane, groups, cap)
@@ -51,7 +56,7 @@ class LaneBounding:
             ordered=self.ordered,
             rising=lane.cells is not None,
         )
-        self._sorter = sorter_for(self._shape, self._collect)
+        self._sorter = sorter_for(self._shape, self._collect, workers)
 
     def _collect(self, block: Block) -> None:
         self._sums.collect(block)
@@ -74,7 +79,7 @@ class LaneBounding:
     def end_part(self) -> None:
         """Bound the rows added since the last part, which must be all rows of their units, and free them."""
         self._sorter.finish()
-        self._sorter = sorter_for(self._shape, self._collect)
+        self._sorter = sorter_for(self._shape, self._collect, self._workers)
         if self._cells is not None:
             self._cells.end_part()
 

@@ -1,7 +1,11 @@
-"""Stores for rows that wait until all rows have been read, in little more memory than the rows themselves need."""
+"""Stores for rows that wait until all rows have been read, in little more memory than the rows themselves need.
+
+Several threads may add rows to a store at the same time. One thread takes them out, when all have been added.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,9 +31,14 @@ class Pages:
         self._pages: list[NDArray[Any]] = []
         self._page: NDArray[Any] = np.empty(_PAGE, dtype)  # memory that was never written to does not count
         self._used = 0
+        self._lock = threading.Lock()
 
     def add(self, words: NDArray[Any]) -> None:
         """Append words."""
+        with self._lock:
+            self._append(words)
+
+    def _append(self, words: NDArray[Any]) -> None:
         while len(words) > _PAGE - self._used:
             room = _PAGE - self._used
             self._page[self._used :] = words[:room]
@@ -58,19 +67,22 @@ class Parts:
         self._parts: list[list[Columns]] = [[] for _ in range(1 << PART_BITS)]
         self._waiting: list[tuple[NDArray[np.uint8], Columns]] = []
         self._size = 0
+        self._lock = threading.Lock()
 
     def add(self, part: NDArray[np.uint8], columns: Columns) -> None:
         """Add rows to the given parts. A column must be None in all calls or in none."""
-        self._waiting.append((part, columns))
-        self._size += len(part)
-        if self._size > _PIECE:
-            self._split()
+        with self._lock:
+            self._waiting.append((part, columns))
+            self._size += len(part)
+            if self._size <= _PIECE:
+                return
+            waiting, self._waiting, self._size = self._waiting, [], 0
+        self._split(waiting)
 
-    def _split(self) -> None:
-        """Move the waiting rows to their parts."""
-        part = np.concatenate([own for own, _ in self._waiting])
-        columns = _joined([own for _, own in self._waiting])
-        self._waiting, self._size = [], 0
+    def _split(self, waiting: list[tuple[NDArray[np.uint8], Columns]]) -> None:
+        """Put rows that waited into their parts."""
+        part = np.concatenate([own for own, _ in waiting])
+        columns = _joined([own for _, own in waiting])
         order = part.argsort(kind="stable")
         ordered = [None if column is None else column[order] for column in columns]
         ends = np.bincount(part, minlength=len(self._parts)).cumsum().tolist()
@@ -87,7 +99,8 @@ class Parts:
                 yield _joined([own for _, own in self._waiting])
             return
         if self._size:
-            self._split()
+            self._split(self._waiting)
+            self._waiting, self._size = [], 0
         for number, own in enumerate(self._parts):
             self._parts[number] = []  # free the part once it was yielded
             if own:
@@ -106,6 +119,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._owners = np.zeros(1 << SLOT_BITS, np.uint64)
+        self._lock = threading.Lock()
 
     def claim(self, mixed: Words, more: Words | None) -> tuple[Words, NDArray[np.bool_]]:
         """Return the slot that the upper bits of each row's unit name, and whether the unit owns it.
@@ -118,6 +132,9 @@ class Slots:
         owners = self._owners.take(slot.view(np.int64))
         free = np.flatnonzero(owners == 0)
         if len(free):
-            self._owners[slot[free]] = own[free]  # if several units claim a slot, one of them gets it
-            owners[free] = self._owners[slot[free]]
+            claimed, by = slot[free].view(np.int64), own[free]
+            with self._lock:  # an owner never changes, so only claims exclude each other
+                still = self._owners[claimed] == 0
+                self._owners[claimed[still]] = by[still]  # if several units claim a slot, one of them gets it
+                owners[free] = self._owners[claimed]
         return slot, owners == own

@@ -5,6 +5,7 @@ The number of bits that a row needs decides which sorter is used. The choice nev
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Layout, Numbers, Words, add_wide, add_words
 from dp_polars._engines.bounding.row_store import MIXER, PART_BITS, SLOT_BITS, Pages, Parts, Slots
+from dp_polars._engines.workers import Workers
 
 _FEW_ROWS = 1 << 17
 
@@ -82,7 +84,7 @@ class CodedRows:
 
 
 class Sorter(Protocol):
-    """Take rows batch by batch, and pass all of them on in blocks at the end."""
+    """Take rows batch by batch, from any thread, and pass all of them on in blocks at the end."""
 
     def add(self, rows: CodedRows) -> None:
         """Add some rows."""
@@ -93,26 +95,26 @@ class Sorter(Protocol):
         ...
 
 
-def sorter_for(shape: RowShape, collect: Collect) -> Sorter:
+def sorter_for(shape: RowShape, collect: Collect, workers: Workers) -> Sorter:
     """Return the sorter for rows of this shape."""
-    return _sorter_for(shape.layout, collect)
+    return _sorter_for(shape.layout, collect, workers)
 
 
-def _sorter_for(layout: Layout, collect: Collect) -> Sorter:
+def _sorter_for(layout: Layout, collect: Collect, workers: Workers) -> Sorter:
     if layout.fits:
-        return _Packed(layout, collect)
+        return _Packed(layout, collect, workers)
     if layout.unit_bits <= 64 and _without_part(layout).fits:
-        return _PackedInParts(layout, collect)
+        return _PackedInParts(layout, collect, workers)
     if layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
-        return _BySlot(layout, collect)
-    return _Wide(layout, collect)
+        return _BySlot(layout, collect, workers)
+    return _Wide(layout, collect, workers)
 
 
 class _Packed:
     """Store each row as one word."""
 
-    def __init__(self, layout: Layout, collect: Collect) -> None:
-        self._layout, self._collect = layout, collect
+    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
+        self._layout, self._collect, self._workers = layout, collect, workers
         self._dtype = np.uint32 if layout.bits < 32 else np.uint64
         self._pages = Pages(self._dtype)
 
@@ -121,14 +123,14 @@ class _Packed:
         self._pages.add(words.astype(self._dtype, copy=False))
 
     def finish(self) -> None:
-        add_words(self._pages.take(), self._layout, self._collect)
+        add_words(self._pages.take(), self._layout, self._collect, self._workers)
 
 
 class _PackedInParts:
     """Store rows that are a few bits too long for a word in parts. The part tells the upper bits of the unit."""
 
-    def __init__(self, layout: Layout, collect: Collect) -> None:
-        self._own, self._collect = _without_part(layout), collect
+    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
+        self._own, self._collect, self._workers = _without_part(layout), collect, workers
         self._lower = np.uint64((1 << self._own.unit_bits) - 1)
         self._whole = np.uint64((1 << layout.unit_bits) - 1)
         self._parts = Parts()
@@ -140,31 +142,39 @@ class _PackedInParts:
         self._parts.add(_kept(part, rows), (_kept(words, rows),))
 
     def finish(self) -> None:
-        for columns in self._parts.take(whole=False):
-            add_words(columns[0], self._own, self._collect)
+        self._workers.each(
+            self._parts.take(whole=False), lambda columns: add_words(columns[0], self._own, self._collect, Workers())
+        )
 
 
 class _BySlot:
     """Replace most units by their slot, a short number. The rows of the other units are stored as columns."""
 
-    def __init__(self, layout: Layout, collect: Collect) -> None:
-        self._layout, self._collect = layout, collect
+    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
+        self._layout, self._collect, self._workers = layout, collect, workers
+        self._lock = threading.Lock()
         self._first: list[CodedRows] | None = []
         self._waiting = 0
-        self._others = _Wide(layout, collect)
+        self._others = _Wide(layout, collect, workers)
 
     def add(self, rows: CodedRows) -> None:
+        with self._lock:
+            held = self._held(rows)
+        for own in held:
+            self._claim(own)
+
+    def _held(self, rows: CodedRows) -> list[CodedRows]:
+        """Hold the first rows back, since a table of slots would take more memory. Return the rows to be added now."""
         if self._first is None:
-            self._claim(rows)
-            return
+            return [rows]
         self._first.append(rows)
         self._waiting += len(rows.unit)
-        if self._waiting > _FEW_ROWS:
-            first, self._first = self._first, None
-            self._slots = Slots()
-            self._owned = _sorter_for(replace(self._layout, unit_bits=SLOT_BITS), self._collect)
-            for held in first:
-                self._claim(held)
+        if self._waiting <= _FEW_ROWS:
+            return []
+        first, self._first = self._first, None
+        self._slots = Slots()
+        self._owned = _sorter_for(replace(self._layout, unit_bits=SLOT_BITS), self._collect, self._workers)
+        return first
 
     def _claim(self, whole: CodedRows) -> None:
         rows = whole.where(whole.keep)
@@ -175,7 +185,7 @@ class _BySlot:
 
     def finish(self) -> None:
         if self._first is not None:
-            for rows in self._first:  # the table of slots would take more memory than these rows
+            for rows in self._first:
                 self._others.add(rows)
         else:
             self._owned.finish()
@@ -185,8 +195,8 @@ class _BySlot:
 class _Wide:
     """Store rows as several columns, in parts by unit."""
 
-    def __init__(self, layout: Layout, collect: Collect) -> None:
-        self._layout, self._collect = layout, collect
+    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
+        self._layout, self._collect, self._workers = layout, collect, workers
         self._below = replace(layout, unit_bits=0, value_bits=0, low=None)
         self._dtype = np.uint32 if self._below.bits <= 32 else np.uint64
         self._parts = Parts()
@@ -201,8 +211,9 @@ class _Wide:
         self._parts.add(part, (mixed, rows.more, below, rows.value))
 
     def finish(self) -> None:
-        for columns in self._parts.take(whole=True):
-            add_wide(columns, self._layout, self._collect)
+        self._workers.each(
+            self._parts.take(whole=True), lambda columns: add_wide(columns, self._layout, self._collect, Workers())
+        )
 
 
 def _kept(column: NDArray[Any], rows: CodedRows) -> NDArray[Any]:

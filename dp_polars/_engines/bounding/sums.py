@@ -6,6 +6,7 @@ All sums are of integers. Those that 64 bits may not hold are kept in two limbs,
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -44,7 +45,8 @@ class CappedSums:
         if kept is None:
             self._sums.add(block.group, terms)
         else:
-            self._sums.add(block.group[kept], [term[kept] for term in terms])
+            places = np.flatnonzero(kept)  # twice as fast as a mask for each term
+            self._sums.add(block.group[places], [term[places] for term in terms])
 
     def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
         """Return the group numbers, their numbers of runs, and the sums by name."""
@@ -75,7 +77,7 @@ class BlockValues:
         """Number of rows with a value in each run."""
         if self.present is None:
             return self._block.rows
-        return np.add.reduceat(self.present.astype(np.int64), self._block.starts)
+        return run_sums(self.present.astype(np.int64), self._block.starts, 1)
 
     @cached_property
     def _columns(self) -> tuple[Numbers, ...]:
@@ -110,10 +112,36 @@ class BlockValues:
         column = self._lane.columns[0]
         whole = column.high - column.low
         up = self._columns[0] - column.low
-        number = math.comb(degree, place) * up**place * (whole - up) ** (degree - place)
+        number = (
+            up if (place, degree) == (1, 1) else math.comb(degree, place) * up**place * (whole - up) ** (degree - place)
+        )
         if self.present is not None:
             number = np.where(self.present, number, 0)
         return number, (whole**degree).bit_length()
+
+    def totals(self, one: Sum) -> tuple[Numbers, int]:
+        """Return the sum of each run, and a bound on the bits of a single row's number."""
+        if one.of != "basis":
+            numbers, bits = self.of(one.of)
+        elif one.degree == 1 and self._short:
+            column = self._lane.columns[0]
+            whole, (up, bits) = column.high - column.low, self._ups
+            return (up if one.place else whole * self.rows - up), bits
+        else:
+            numbers, bits = self.basis(one.place, one.degree)
+        return run_sums(numbers, self._block.starts, bits), bits
+
+    @cached_property
+    def _ups(self) -> tuple[Numbers, int]:
+        """The sums of the distances from the lower bound. Those from the upper bound follow from them."""
+        numbers, bits = self.basis(1, 1)
+        return run_sums(numbers, self._block.starts, bits), bits
+
+    @property
+    def _short(self) -> bool:
+        """Whether 64 bits hold the largest value times the number of rows."""
+        column = self._lane.columns[0]
+        return (column.high - column.low).bit_length() + len(_codes(self._block)).bit_length() <= 62
 
 
 def _codes(block: Block) -> Numbers:
@@ -132,8 +160,7 @@ def _term(one: Sum, block: Block, values: BlockValues) -> Numbers:
         return (rows > 0).astype(np.int64)
     if one.of == "over":
         return (rows > (_MOST_ROWS if most is None else most)).astype(np.int64)
-    numbers, bits = values.basis(one.place, one.degree) if one.of == "basis" else values.of(one.of)
-    total = run_sums(numbers, block.starts, bits)
+    total, bits = values.totals(one)
     if one.clip is not None:
         return np.clip(total, *one.clip)
     if most is None or most >= _MOST_ROWS:
@@ -230,19 +257,22 @@ class Sums:
         self._sums = np.zeros((self._columns, groups if self._names is None else 0), np.int64)
         self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
         self._waiting_size = 0
+        self._lock = threading.Lock()
 
     def add(self, group: Numbers, terms: Sequence[Numbers | int]) -> None:
         """Add runs. Each run is one unit in one group, with one number per sum."""
         if self._names is None:
-            self._add(self._sums, group, terms)
+            with self._lock:
+                self._add(self._sums, group, terms)
             return
         names, places = np.unique(group, return_inverse=True)
         sums = np.zeros((self._columns, len(names)), np.int64)
         self._add(sums, places, terms)
-        self._waiting.append((names, sums))
-        self._waiting_size += len(names)
-        if self._waiting_size > max(_MERGE, len(self._names)):
-            self._merge()
+        with self._lock:
+            self._waiting.append((names, sums))
+            self._waiting_size += len(names)
+            if self._waiting_size > max(_MERGE, len(self._names)):
+                self._merge()
 
     def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers | int]) -> None:
         np.add.at(sums[0], group, 1)
@@ -284,8 +314,19 @@ def run_sums(values: Numbers, starts: Numbers, bits: int) -> Numbers:
     if not len(starts):
         return np.zeros(0, np.int64)
     if bits + len(values).bit_length() <= 62:
-        return np.add.reduceat(values, starts)
-    return joined(np.add.reduceat(values >> _LIMB, starts), np.add.reduceat(values & _LOW, starts))
+        return _differences(values, starts)
+    return joined(_differences(values >> _LIMB, starts), _differences(values & _LOW, starts))
+
+
+def _differences(values: Numbers, starts: Numbers) -> Numbers:
+    """Return the sum of each run as a difference of sums from the first value on, which must fit into 64 bits.
+
+    Runs are short, and then this takes less than half the time of `np.add.reduceat`.
+    """
+    sums = np.empty(len(values) + 1, np.int64)
+    sums[0] = 0
+    np.cumsum(values, out=sums[1:])
+    return np.diff(sums[starts], append=sums[-1])
 
 
 def shortened(high: Numbers, low: Numbers, bits: int) -> tuple[Numbers, Numbers]:

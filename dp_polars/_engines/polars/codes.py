@@ -8,6 +8,7 @@ is very unlikely, `HashCollisionError` is raised and the codes are found by a jo
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.polars.hash_table import HashTable
-from dp_polars._engines.polars.scan import batches, collect
+from dp_polars._engines.polars.scan import collect, pass_over
 from dp_polars._engines.polars.value_codes import one_form
 from dp_polars._engines.request import stored_as_integers
 
@@ -237,11 +238,18 @@ def _learned(
         *(_plain(pl.col(name), schema[name]) for name in names),
         *(hashed(name, schema[name], salts) for name in names),
     )
-    for batch in batches(values_and_hashes):
+    lock = threading.Lock()
+
+    def learn(rows: pl.DataFrame) -> None:
         for name in names:
-            first = tables[name].add(batch[hash_name(name)].to_numpy())
-            if len(first):
-                found[name].append(_owned(batch[name].gather(first)))
+            hashes = rows[hash_name(name)].to_numpy()
+            if len(tables[name].missing(hashes)):
+                with lock:  # the values stand in the order in which their hashes were added
+                    first = tables[name].add(hashes)
+                    if len(first):
+                        found[name].append(_owned(rows[name].gather(first)))
+
+    pass_over(values_and_hashes, learn)
     codes: dict[str, Codes] = {}
     for name in names:
         values = pl.concat(found[name], rechunk=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -33,12 +33,13 @@ from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
     PolarsSource,
     Scan,
-    batches,
     collect,
+    pass_over,
     polars_rows,
     read_rows,
     scan_rows,
     wider_rows,
+    workers,
 )
 from dp_polars._engines.polars.units import MIXER, UnitCoder, combined, part_of_units, units_of
 from dp_polars._engines.polars.value_codes import one_form, value_codes
@@ -201,19 +202,32 @@ def _run(
         )
     cap = _cap_of(request, codes)
     lanes = [
-        LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"))
+        LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"), workers=workers())
         for lane in request.lanes
     ]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
-    leading = keys[: request.leading]
-    wanted = (unit_names, keys, leading, units, codes, salts, len(_columns(request)), ordered)
+    coder = _RowCoder(
+        units, codes, unit_names, keys[: request.leading] if ordered else None, values=len(_columns(request))
+    )
+    selected = coder.selected(frame, keys, salts)
+
+    heights: list[int] = []
+
+    def add(batch: pl.DataFrame) -> None:
+        heights.append(batch.height)
+        coded, start = coder(batch), 0
+        if coded is None:
+            return
+        rows, values = coded
+        for lane, bounding in zip(request.lanes, lanes, strict=True):
+            bounding.add(rows, values[start : start + len(lane.columns)])
+            start += len(lane.columns)
+
     for part in range(parts):
-        among = part_of_units(unit_names, schema, salts, part, parts) if parts > 1 else None
-        for rows, values in _rows(frame, scan, among, *wanted):
-            start = 0
-            for lane, bounding in zip(request.lanes, lanes, strict=True):
-                bounding.add(rows, values[start : start + len(lane.columns)])
-                start += len(lane.columns)
+        heights.clear()
+        scan.begin(part_of_units(unit_names, schema, salts, part, parts) if parts > 1 else None)
+        pass_over(selected, add)
+        scan.check(sum(heights))
         for bounding in lanes:
             bounding.end_part()
     return _exact([bounding.finish() for bounding in lanes], codes, request)
@@ -232,50 +246,54 @@ def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
     return GroupCap(request.max_groups, lambda group: group // inner)
 
 
-def _rows(
-    frame: pl.LazyFrame,
-    scan: Scan,
-    among: Callable[[pl.DataFrame], pl.DataFrame] | None,
-    unit_names: Sequence[str],
-    key_names: Sequence[str],
-    leading: Sequence[str],
-    units: UnitCoder,
-    codes: Sequence[Codes],
-    salts: Salts,
-    values: int,
-    ordered: bool,
-) -> Iterator[tuple[CodedRows, list[Numbers]]]:
-    """Yield the rows that have a unit and a key of the domain, with their values, batch by batch.
+class _RowCoder:
+    """Turns batches of rows into integers: the rows that have a unit and a key of the domain, with their values.
 
-    If only a part of the units is wanted, `among` picks their rows from each batch. The `leading` keys determine the
-    order in which a unit keeps its groups. Fail if not every row of the source was read.
+    Several threads may use it at the same time. The `leading` keys determine the order in which a unit keeps its
+    groups; they are None if no order is needed.
     """
-    schema = frame.collect_schema()
-    columns = {**units.columns(), **{name: expr for code in codes for name, expr in code.columns().items()}}
-    columns |= {number_name(place): pl.col(number_name(place)) for place in range(values)}
-    wanted = [name for name in unit_names if ordered or units.by_hash]
-    wanted += [name for name in key_names if ordered or any(code.by_hash for code in codes)]
-    hashes = [hashed(name, schema[name], salts) for name in wanted]
-    missing = [pl.col(name).is_null() for name in unit_names]
-    selected = frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
-    unit_hashes, key_hashes = ([hash_name(name) for name in names] for names in (unit_names, leading))
-    received = 0
-    scan.begin(among)
-    for whole in batches(selected):
-        received += whole.height
+
+    def __init__(
+        self,
+        units: UnitCoder,
+        codes: Sequence[Codes],
+        unit_names: Sequence[str],
+        leading: Sequence[str] | None,
+        *,
+        values: int,
+    ) -> None:
+        self._units, self._codes, self._unit_names, self._leading = units, codes, unit_names, leading
+        self._numbers = [number_name(place) for place in range(values)]
+
+    def selected(self, frame: pl.LazyFrame, key_names: Sequence[str], salts: Salts) -> pl.LazyFrame:
+        """Return a plan whose batches have the columns that are needed."""
+        schema, ordered = frame.collect_schema(), self._leading is not None
+        columns = {
+            **self._units.columns(),
+            **{name: expr for code in self._codes for name, expr in code.columns().items()},
+        }
+        columns |= {name: pl.col(name) for name in self._numbers}
+        wanted = [name for name in self._unit_names if ordered or self._units.by_hash]
+        wanted += [name for name in key_names if ordered or any(code.by_hash for code in self._codes)]
+        hashes = [hashed(name, schema[name], salts) for name in wanted]
+        missing = [pl.col(name).is_null() for name in self._unit_names]
+        return frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
+
+    def __call__(self, whole: pl.DataFrame) -> tuple[CodedRows, list[Numbers]] | None:
+        """Return the rows of a batch that take part, or None if there are none."""
         batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole
         if not batch.height:
-            continue
-        group, valid = mixed(codes, batch)
-        unit, more, told_apart = units.words(batch)
+            return None
+        group, valid = mixed(self._codes, batch)
+        unit, more, told_apart = self._units.words(batch)
         if told_apart is not None:
             valid = told_apart if valid is None else valid & told_apart
-        order = order_of(batch, unit_hashes, key_hashes) if ordered else None
-        yield (
-            CodedRows(unit, more, order, group, None, valid),
-            [batch[number_name(place)].to_numpy() for place in range(values)],
-        )
-    scan.check(received)
+        order = None
+        if self._leading is not None:
+            order = order_of(
+                batch, [hash_name(name) for name in self._unit_names], [hash_name(name) for name in self._leading]
+            )
+        return CodedRows(unit, more, order, group, None, valid), [batch[name].to_numpy() for name in self._numbers]
 
 
 def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:

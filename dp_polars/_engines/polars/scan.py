@@ -7,7 +7,8 @@ safely by itself (plain conditions, lookups by unique keys) are part of the plan
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from queue import Queue
@@ -18,6 +19,7 @@ from dp_polars._engines.polars.evaluation import Evaluation
 from dp_polars._engines.polars.lowering import is_plain, plain
 from dp_polars._engines.polars.program import BATCH, RowCountError
 from dp_polars._engines.rows import OWN, Filter, Lookup, Make, PrivateRows, Step
+from dp_polars._engines.workers import Workers
 from dp_polars._expressions.tree import Column, Expression
 
 _SMALL = 1 << 16  # public rows up to which the values that a lookup may find are listed
@@ -290,13 +292,24 @@ def _natively(frame: pl.LazyFrame, step: Step) -> pl.LazyFrame:
 # ---------------------------------------------------------------------- passes
 
 
-def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+def workers() -> Workers:
+    """Return as many workers as Polars has threads."""
+    return Workers(pl.thread_pool_size())
+
+
+def pass_over(frame: pl.LazyFrame, work: Callable[[pl.DataFrame], object]) -> None:
+    """Run a plan on the streaming engine and do some work on all of its rows, batch by batch, in several threads."""
+    with closing(_batches(frame)) as batches:
+        workers().each(batches, work)
+
+
+def _batches(frame: pl.LazyFrame) -> Generator[pl.DataFrame, None, None]:
     """Run a plan on the streaming engine and yield its rows in batches, in any order.
 
     `collect_batches` of Polars ends quietly if the engine fails, and the rows so far would look complete. Here the
     engine hands batches to a function and then either returns or raises.
     """
-    queue: Queue[pl.DataFrame | None] = Queue(maxsize=4)
+    queue: Queue[pl.DataFrame | None] = Queue(maxsize=4 + pl.thread_pool_size())
     failed: list[BaseException] = []
     stopped = threading.Event()
 
