@@ -68,17 +68,19 @@ def test_an_interrupt_of_the_waiting_thread_stops_the_others():
     assert not any(thread.name == "dp_polars worker" for thread in threading.enumerate())
 
 
-def test_hashes_can_be_looked_up_while_others_are_added():
-    """A hash that was added before a look-up began is never missing, also while the table is built anew."""
-    hashes = np.random.default_rng(3).integers(0, 2**64, 200_000, np.uint64)
-    table, added, lock = HashTable(), [0], threading.Lock()
+def test_a_table_that_threads_share_numbers_every_hash_once():
+    """Every thread asks which hashes are missing while others add some and the table grows."""
+    known = np.random.default_rng(3).integers(0, 2**64, 50_000, np.uint64)
+    table, added, lock = HashTable(), [], threading.Lock()
 
     def work(job):
-        with lock:
-            start = added[0]
-            table.add(hashes[start : start + 500])
-            added[0] = start + 500
-        assert not len(table.missing(hashes[: start + 500]))
+        hashes = np.random.default_rng(job).choice(known, 1000)
+        if len(table.missing(hashes)):
+            with lock:
+                added.append(hashes[table.add(hashes)])
+        assert not len(np.setdiff1d(hashes, np.concatenate(added[:])))  # what counted as known was added by somebody
 
-    Workers(4).each(range(len(hashes) // 500), work)
-    assert (table.find(hashes) >= 0).all()
+    Workers(4).each(range(400), work)
+    in_order = np.concatenate(added)
+    assert len(np.unique(in_order)) == len(in_order)
+    assert table.find(in_order).tolist() == list(range(len(in_order)))

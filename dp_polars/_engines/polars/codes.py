@@ -9,7 +9,8 @@ is very unlikely, `HashCollisionError` is raised and the codes are found by a jo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -176,28 +177,111 @@ class PlaceCodes:
 # ---------------------------------------------------------------------- codes for columns
 
 
-def found_codes(
-    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, joined: bool, in_order: bool = True
-) -> tuple[pl.LazyFrame, list[Codes]]:
-    """Return codes for the values that occur in columns, and the frame with the columns that the codes need.
+@dataclass(frozen=True)
+class Range:
+    """The least and the greatest value of a column in its integer form; both are 0 if it has none."""
 
-    Codes that only tell values apart need not be `in_order`.
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Learned:
+    """All values of a column, in the order in which a table has numbered their hashes."""
+
+    values: pl.Series
+    table: HashTable
+
+
+Seen = Range | Learned
+
+
+def look_at(
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, only_ranges: Container[str] = ()
+) -> dict[str, Seen]:
+    """Look at the values of columns in one pass: at the range of integers, and at all values of other types.
+
+    If integers span a long range, a second pass learns their values too, except where `only_ranges` are wanted.
     """
+    integers = [name for name, dtype in frame.collect_schema().items() if name in names and stored_as_integers(dtype)]
+    seen = _look(frame, integers, [name for name in names if name not in integers], salts)
+    long = [
+        name
+        for name, one in seen.items()
+        if isinstance(one, Range) and one.high - one.low >= _RANGE_SIZE and name not in only_ranges
+    ]
+    return seen | _look(frame, [], long, salts)
+
+
+def _look(frame: pl.LazyFrame, integers: Sequence[str], others: Sequence[str], salts: Salts) -> dict[str, Seen]:
+    """Look at the ranges of some columns and learn the values of others, in one pass."""
     schema = frame.collect_schema()
-    ranges = integer_ranges(frame, [name for name in names if integer_form(pl.col(name), schema[name]) is not None])
-    codes: dict[str, Codes] = {
-        name: RangeCodes(name, schema[name], low, high)
-        for name, (low, high) in ranges.items()
-        if high - low < _RANGE_SIZE
-    }
-    others = [name for name in names if name not in codes]
-    if joined:
+    forms = [form.alias(name) for name in integers if (form := integer_form(pl.col(name), schema[name])) is not None]
+    if not others:
+        return _ranges(frame.select(forms), integers)
+    plain = [_plain(pl.col(name), schema[name]).alias(name) for name in others]
+    tables = {name: HashTable() for name in others}
+    found = {name: [values] for name, values in collect(frame.select(plain).clear()).to_dict().items()}
+    extremes: list[pl.DataFrame] = []
+    lock = threading.Lock()
+
+    def learn(rows: pl.DataFrame) -> None:
+        if integers:
+            extremes.extend((rows.select(integers).min(), rows.select(integers).max()))
         for name in others:
-            dictionary = collect(frame.select(pl.col(name).unique())).to_series().sort()
-            frame, codes[name] = _joined(frame, dictionary)
-    elif others:
-        codes |= _learned(frame, others, schema, salts, in_order)
-    return frame, [codes[name] for name in names]
+            hashes = rows[hash_name(name)].to_numpy()
+            if len(tables[name].missing(hashes)):
+                with lock:  # the values stand in the order in which their hashes were added
+                    first = tables[name].add(hashes)
+                    if len(first):
+                        found[name].append(_owned(rows[name].gather(first)))
+
+    pass_over(frame.select(*forms, *plain, *(hashed(name, schema[name], salts) for name in others)), learn)
+    seen: dict[str, Seen] = {}
+    if integers:
+        none = collect(frame.select(forms).clear())
+        seen |= _ranges(pl.concat([none, *extremes]).lazy(), integers)
+    return seen | {name: Learned(pl.concat(found[name], rechunk=True), tables[name]) for name in others}
+
+
+def _ranges(forms: pl.LazyFrame, names: Sequence[str]) -> dict[str, Seen]:
+    """Return the range of columns in their integer form."""
+    if not names:
+        return {}
+    lows, highs = pl.col(names).min().name.suffix(" low"), pl.col(names).max().name.suffix(" high")
+    row = collect(forms.select(lows, highs)).row(0, named=True)
+    return {name: Range(row[f"{name} low"] or 0, row[f"{name} high"] or 0) for name in names}
+
+
+def codes_of(name: str, dtype: pl.DataType, seen: Seen, *, in_order: bool = True) -> Codes:
+    """Return codes for the values that were seen in a column. Codes that only tell values apart need no order."""
+    if isinstance(seen, Range):
+        return RangeCodes(name, dtype, seen.low, seen.high)
+    values = seen.values
+    if in_order:
+        order = values.arg_sort(nulls_last=False).to_numpy()
+        places = np.empty(len(order), np.int32)
+        places[order] = np.arange(len(order))
+        seen.table.renumber(places)
+        values = values.gather(order)
+    return TableCodes(values, dtype, seen.table, open_=False)
+
+
+def joined_codes(frame: pl.LazyFrame, names: Sequence[str], salts: Salts) -> tuple[pl.LazyFrame, list[Codes]]:
+    """Return codes without the help of hashes, and the frame with the columns that they need."""
+    schema = frame.collect_schema()
+    integers = [name for name in names if stored_as_integers(schema[name])]
+    ranges = look_at(frame, integers, salts, only_ranges=integers)
+    codes: list[Codes] = []
+    for name in names:
+        own = ranges.get(name)
+        if isinstance(own, Range) and own.high - own.low < _RANGE_SIZE:
+            codes.append(codes_of(name, schema[name], own))
+            continue
+        dictionary = collect(frame.select(pl.col(name).unique())).to_series().sort()
+        frame, code = _joined(frame, dictionary)
+        codes.append(code)
+    return frame, codes
 
 
 def domain_codes(
@@ -224,43 +308,6 @@ def _joined(frame: pl.LazyFrame, dictionary: pl.Series) -> tuple[pl.LazyFrame, C
     table = pl.LazyFrame({dictionary.name: dictionary}).with_row_index(name)
     joined = frame.join(table, on=dictionary.name, how="left", nulls_equal=True)
     return joined, PlaceCodes(name, len(dictionary), dictionary)
-
-
-def _learned(
-    frame: pl.LazyFrame, names: Sequence[str], schema: pl.Schema, salts: Salts, in_order: bool
-) -> dict[str, Codes]:
-    """Return codes from tables of all values that occur in columns."""
-    tables = {name: HashTable() for name in names}
-    found: dict[str, list[pl.Series]] = {
-        name: [frame.select(_plain(pl.col(name), schema[name])).clear().collect().to_series()] for name in names
-    }
-    values_and_hashes = frame.select(
-        *(_plain(pl.col(name), schema[name]) for name in names),
-        *(hashed(name, schema[name], salts) for name in names),
-    )
-    lock = threading.Lock()
-
-    def learn(rows: pl.DataFrame) -> None:
-        for name in names:
-            hashes = rows[hash_name(name)].to_numpy()
-            if len(tables[name].missing(hashes)):
-                with lock:  # the values stand in the order in which their hashes were added
-                    first = tables[name].add(hashes)
-                    if len(first):
-                        found[name].append(_owned(rows[name].gather(first)))
-
-    pass_over(values_and_hashes, learn)
-    codes: dict[str, Codes] = {}
-    for name in names:
-        values = pl.concat(found[name], rechunk=True)
-        if in_order:
-            order = values.arg_sort(nulls_last=False).to_numpy()
-            places = np.empty(len(order), np.int32)
-            places[order] = np.arange(len(order))
-            tables[name].renumber(places)
-            values = values.gather(order)
-        codes[name] = TableCodes(values, schema[name], tables[name], open_=False)
-    return codes
 
 
 # ---------------------------------------------------------------------- expressions
@@ -293,22 +340,6 @@ def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     if dtype == pl.UInt64:
         return column
     return (column.to_physical() if dtype.is_temporal() else column).cast(pl.Int64)
-
-
-def integer_ranges(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return the least and greatest value of columns that have an integer form."""
-    if not names:
-        return {}
-    schema = frame.collect_schema()
-    forms = {name: integer_form(pl.col(name), schema[name]) for name in names}
-    extremes = [
-        extreme.alias(f"{name}_{kind}")
-        for name, form in forms.items()
-        if form is not None
-        for kind, extreme in (("low", form.min()), ("high", form.max()))
-    ]
-    row = collect(frame.select(extremes)).row(0, named=True)
-    return {name: (row[f"{name}_low"] or 0, row[f"{name}_high"] or 0) for name in names}
 
 
 def distance(column: pl.Series, low: int) -> Words:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,11 +18,14 @@ from dp_polars._engines.polars.codes import (
     Codes,
     HashCollisionError,
     Salts,
+    Seen,
     Words,
+    codes_of,
     domain_codes,
-    found_codes,
     hash_name,
     hashed,
+    joined_codes,
+    look_at,
     mixed,
 )
 from dp_polars._engines.polars.file_plans import plan_over_files
@@ -41,10 +43,18 @@ from dp_polars._engines.polars.scan import (
     wider_rows,
     workers,
 )
-from dp_polars._engines.polars.units import MIXER, UnitCoder, combined, part_of_units, units_of
+from dp_polars._engines.polars.units import (
+    MIXER,
+    UnitCoder,
+    columns_to_look_at,
+    combined,
+    is_one_integer,
+    part_of_units,
+    units_of,
+)
 from dp_polars._engines.polars.value_codes import one_form, value_codes
 from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
-from dp_polars._engines.rows import PrivateRows, Source
+from dp_polars._engines.rows import Lookup, PrivateRows, Source
 from dp_polars._expressions.tree import Expression
 from dp_polars._sampling import BitSource
 
@@ -148,24 +158,25 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) ->
     return frame.with_columns(numbers).drop(sorted(names))
 
 
-Found = TypeVar("Found")
-
-
 def _first_look(
-    look: Callable[[pl.LazyFrame], tuple[pl.LazyFrame, Found]],
-    frame: pl.LazyFrame,
-    source: PrivateRows,
-    names: Sequence[str],
-) -> tuple[pl.LazyFrame, Found]:
-    """Look at some columns alone, so that no others are read. If the frame has to change, look at all of it."""
-    if not names:
-        return look(frame)
-    narrow = _in_one_form(scan_rows(wider_rows(source, names), names).frame)
-    seen, schema = narrow.collect_schema(), frame.collect_schema()
-    if any(seen[name] != schema[name] for name in names):  # a look at other columns than those that will be read
-        raise RowCountError
-    after, found = look(narrow)
-    return (frame, found) if after is narrow else look(frame)
+    source: PrivateRows, keys: Sequence[str], units: Sequence[str], schema: pl.Schema, salts: Salts
+) -> dict[str, Seen]:
+    """Look at the values of key and unit columns alone, so that no others are read, in one pass if possible.
+
+    If rows are looked up in public ones, keys and units are looked at one after the other: `wider_rows` may spare one
+    of the two the lookup.
+    """
+    apart = any(isinstance(step, Lookup) for step in source.steps)
+    seen: dict[str, Seen] = {}
+    for names in [keys, units] if apart else [[*keys, *units]]:
+        if not names:
+            continue
+        narrow = _in_one_form(scan_rows(wider_rows(source, names), names).frame)
+        types = narrow.collect_schema()
+        if any(types[name] != schema[name] for name in names):  # these are not the columns that will be read
+            raise RowCountError
+        seen |= look_at(narrow, names, salts, only_ranges=units if is_one_integer(units, schema) else ())
+    return seen
 
 
 def _run(
@@ -181,25 +192,26 @@ def _run(
     keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
     schema = frame.collect_schema()
     scan.begin()  # codes are found among all rows, once for all parts
+    by_hash = request.hashed_units
+    seen = None
+    if not joined:
+        discovered = keys if request.domain is None else []
+        units_seen = columns_to_look_at(unit_names, schema, by_hash=by_hash)
+        seen = _first_look(source, discovered, units_seen, schema, salts)
+    codes: list[Codes]
     if request.domain is not None:
         frame, codes = domain_codes(frame, request.domain, salts, joined=joined)
-    elif joined:
-        frame, codes = found_codes(frame, keys, salts, joined=True)
+    elif seen is None:
+        frame, codes = joined_codes(frame, keys, salts)
     else:
-        frame, codes = _first_look(lambda own: found_codes(own, keys, salts, joined=False), frame, source, keys)
+        codes = [codes_of(name, schema[name], seen[name]) for name in keys]
     groups = math.prod(code.size for code in codes)
     if groups > _MOST_GROUPS and request.domain is None:
         # There are too many combinations to number, so those that occur are numbered in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
         numbered = replace(request, domain=found)
         return _shown(_run(frame, numbered, salts, scan, joined=True, parts=parts, source=source))
-    hashed_units = request.hashed_units
-    if joined:
-        frame, units = units_of(frame, unit_names, salts, by_hash=hashed_units, joined=True)
-    else:
-        frame, units = _first_look(
-            lambda own: units_of(own, unit_names, salts, by_hash=hashed_units, joined=False), frame, source, unit_names
-        )
+    frame, units = units_of(frame, unit_names, salts, seen, by_hash=by_hash)
     cap = _cap_of(request, codes)
     lanes = [
         LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"), workers=workers())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,18 +13,22 @@ from dp_polars._engines.bounding.row_store import MIXER as _MIXER
 from dp_polars._engines.polars.codes import (
     Codes,
     PlaceCodes,
+    Range,
     Salts,
+    Seen,
     Words,
+    codes_of,
     distance,
-    found_codes,
     hash_name,
     hashed_again,
     hashed_for_parts,
     integer_form,
-    integer_ranges,
+    joined_codes,
+    look_at,
     mixed,
 )
 from dp_polars._engines.polars.scan import collect
+from dp_polars._engines.request import stored_as_integers
 
 MIXER = np.uint64(_MIXER)
 
@@ -114,17 +118,36 @@ class HashedUnits:
         return combined(batch, [hash_name(name) for name in self._names]), combined(batch, second), None
 
 
+def columns_to_look_at(names: Sequence[str], schema: pl.Schema, *, by_hash: bool) -> list[str]:
+    """Return the unit columns whose values must be known before units can be told apart."""
+    return [] if by_hash and not is_one_integer(names, schema) else list(names)
+
+
+def is_one_integer(names: Sequence[str], schema: pl.Schema) -> bool:
+    """Return whether the unit is a single column of a type that is stored as integers. Then its range is enough."""
+    return len(names) == 1 and stored_as_integers(schema[names[0]])
+
+
 def units_of(
-    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, *, by_hash: bool, joined: bool
+    frame: pl.LazyFrame, names: Sequence[str], salts: Salts, seen: Mapping[str, Seen] | None, *, by_hash: bool
 ) -> tuple[pl.LazyFrame, UnitCoder]:
-    """Return how the units of a frame are told apart, and the frame with the columns that this needs."""
+    """Return how the units of a frame are told apart, and the frame with the columns that this needs.
+
+    `seen` is what a look at the columns found. Without it, units are told apart without the help of hashes if they are
+    not themselves hashes.
+    """
     schema = frame.collect_schema()
-    if len(names) == 1 and integer_form(pl.col(names[0]), schema[names[0]]) is not None:
-        ((low, high),) = integer_ranges(frame, names).values()
-        return frame, IntegerUnits(names[0], schema[names[0]], low, high)
+    if is_one_integer(names, schema):
+        own = (look_at(frame, names, salts, only_ranges=names) if seen is None else seen)[names[0]]
+        if not isinstance(own, Range):
+            raise ValueError("an integer unit is told apart by its range")
+        return frame, IntegerUnits(names[0], schema[names[0]], own.low, own.high)
     if by_hash:
         return frame, HashedUnits(names, schema, salts)
-    frame, codes = found_codes(frame, names, salts, joined=joined, in_order=False)
+    if seen is None:
+        frame, codes = joined_codes(frame, names, salts)
+    else:
+        codes = [codes_of(name, schema[name], seen[name], in_order=False) for name in names]
     units = CodedUnits(codes)
     if units.size < 1 << 63:
         return frame, units
