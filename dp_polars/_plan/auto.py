@@ -35,7 +35,7 @@ from dp_polars._plan.auto_bounds import (
     number_of_pairs,
     readable,
 )
-from dp_polars._plan.contribution import needs_group_cap, needs_row_cap
+from dp_polars._plan.contribution import bounds_of, needs_group_cap, needs_row_cap
 from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
 from dp_polars._session.terms import Terms
@@ -46,11 +46,13 @@ _COUNT = Fraction(1, 6)  # the fraction of an estimate's spend that pays for the
 _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
-_LIKELY_GROUPS = 20  # assumed number of groups of one unit while max_groups is not known
+_LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
+_LIKELY_PART = 3  # one unit is assumed to have one in so many of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mistake, at most,
 _SURELY = 20  # except in one of this many choices
 
+_COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
 _FREE = {False: 1, True: 12}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
 _RATIO = 4  # how many more units may lie beyond a cap if their rows change ratios alone
 
@@ -202,11 +204,14 @@ def _caps(query: Query, what: What) -> tuple[Fraction, ...]:
 
 
 def likely_groups(query: Query) -> int:
-    """Return how many groups a unit is likely to have: the cap if it is known, or a guess."""
-    if not query.keys or not query.unit:
-        return 1
-    known = query.max_groups if isinstance(query.max_groups, int) else _LIKELY_GROUPS
-    return known if query.domain is None else min(known, query.domain.height)
+    """Return how many groups a unit is likely to have: the cap if it is known, or a guess.
+
+    The guess decides between Laplace and Gaussian noise. If a single answer is asked for, Laplace noise is three times
+    better than Gaussian noise for units with one group, and about as good for units with 11.
+    """
+    if query.max_groups != "auto" or not needs_group_cap(query):
+        return bounds_of(query).max_groups
+    return _LIKELY_GROUPS if query.domain is None else math.ceil(query.domain.height / _LIKELY_PART)
 
 
 def likely_noise(allowance: Allowance, groups: int) -> float:
@@ -249,12 +254,13 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     nearly everyone is useless, however large the noise. The price is public, as it depends on the `noisy` number of
     units. It makes the smallest candidate best among those that nobody lies beyond. A doubling costs three quarters of
     the target, but at most one in 60 units, for the same reason, and at least enough that a candidate twice as large as
-    necessary is e**2 times less likely to be chosen.
+    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 60 units.
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
     units, of which a fraction may lie beyond at no loss (up to +12 for ratios and +1 otherwise, see `_FREE`).
     """
-    least, most = 2 / estimate.evidence, max(0, noisy) / DOUBLINGS
+    most = max(0, noisy) / DOUBLINGS
+    least = max(_COARSE / estimate.evidence, min(_FINE / estimate.evidence, most))
     free = _FREE[estimate.ratio] * units
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0

@@ -13,7 +13,19 @@ import inspect
 import sys
 from typing import Any
 
-NAMES = ("sampling", "ledger", "imports", "polars", "selection", "duckdb", "streams", "many", "accuracy", "peers")
+NAMES = (
+    "sampling",
+    "ledger",
+    "imports",
+    "polars",
+    "selection",
+    "duckdb",
+    "threads",
+    "streams",
+    "many",
+    "accuracy",
+    "peers",
+)
 
 
 def main(words: list[str]) -> int:
