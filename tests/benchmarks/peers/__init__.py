@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def run(
         path = Path(folder) / "rows.parquet"
         truths = _write(path, rows)
         lines = [
-            _Line.of(question, name, _answers(name, python, path, question, repeats, seconds), truth)
+            _Line.of(question, name, answers_of(name, python, path, question, ASK, repeats, seconds), truth)
             for question, truth in truths.items()
             for name, python in named.items()
             if python is not None
@@ -87,10 +87,12 @@ def _write(path: Path, rows: int) -> dict[str, dict[str, float]]:
     return {question: dict(frame.group_by("region").agg(truth).rows()) for question, truth in TRUTHS.items()}
 
 
-def _answers(name: str, python: str, path: Path, question: str, repeats: int, seconds: float) -> dict[str, Any]:
-    """Return what the script printed, or why there is nothing."""
+def answers_of(
+    name: str, python: str, path: Path, question: str, ask: Mapping[str, float], repeats: int, seconds: float
+) -> dict[str, Any]:
+    """Return what a library's script printed about the rows of a file, or why there is nothing."""
     print(f"{name} is asked for {question}", file=sys.stderr)
-    command = [python, HERE / SCRIPTS[name], path, question, *ASK.values(), repeats, seconds]
+    command = [python, HERE / SCRIPTS[name], path, question, *ask.values(), repeats, seconds]
     project = {"PYTHONPATH": str(HERE.parents[2])} if name == OURS else {}
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, **project}

@@ -19,8 +19,19 @@ from pathlib import Path
 from typing import Any
 
 QUESTIONS = ("count", "sum", "mean", "variance", "median")
-REGIONS = [f"region-{number:02}" for number in range(50)]
+KEYS_SUFFIX = ".keys.json"
 STATISTICS = {"count": 1, "sum": 1, "mean": 2, "variance": 3, "median": 1}  # released numbers for one region
+
+
+def _regions() -> list[str]:
+    """Return the public regions: those of a file beside the data, if there is one, or those of the benchmarks."""
+    beside = Path(sys.argv[1] + KEYS_SUFFIX) if len(sys.argv) > 1 else None
+    if beside is not None and beside.exists():
+        return json.loads(beside.read_text())
+    return [f"region-{number:02}" for number in range(50)]
+
+
+REGIONS = _regions()
 
 
 @dataclass(frozen=True)
