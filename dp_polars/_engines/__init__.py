@@ -5,6 +5,7 @@
 - `normal_form`: when two ways to write rows mean the same rows;
 - `base`: the protocol that every engine follows, and what identifies a source;
 - `registry`: the list of engines;
+- `workers`: threads that share the work on the rows of one question;
 - `bounding/`: contribution bounding on sorted integers, shared by engines that hold rows in memory;
 - `polars/`: the Polars engine;
 - `duckdb/`: DuckDB tables as sources of rows, which the Polars engine reads.

@@ -2,7 +2,7 @@
 
 From a private frame to rows in memory:
 
-- `scan`: a Polars plan as a source; reading it in one pass that provably sees every row;
+- `scan`: a Polars plan as a source; passes over it, in several threads, that provably see every row;
 - `evaluation`: the steps of a private frame, applied to one batch of rows at a time;
 - `program`: expressions computed on a batch, such that a row that fails becomes null and disturbs no other;
 - `lowering`: each operation of the expression language as a Polars expression;
