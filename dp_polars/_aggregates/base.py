@@ -9,7 +9,7 @@ aggregates in the registry.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -123,6 +123,18 @@ class Limits(Protocol):
 
     def sums(self, *products: str) -> dict[str, tuple[Floats, Floats]]:
         """Return limits of the rows ("rows") and of sums of products, from the centres, that hold together."""
+        ...
+
+    def rank_error(self) -> pl.Series:
+        """Return the number of rows that the rank of the only chosen value is off at most."""
+        ...
+
+    def ranks(self, quantile: Fraction) -> Ends:
+        """Return the limits of the rank of the value that was chosen for a quantile, as fractions of the rows."""
+        ...
+
+    def chosen(self, quantile: Fraction) -> Ends:
+        """Return the ends that were chosen for the interval of a quantile, in the type of its value."""
         ...
 
 
@@ -361,17 +373,17 @@ class Aggregate(ABC):
         """The value of one stored unit of a linear answer."""
         return Fraction(1)
 
-    @classmethod
-    def has_interval(cls) -> bool:
-        """Whether an interval of the privacy noise is known."""
-        return cls.shape is not Shape.RANK
+    def beside(self, others: Sequence[Aggregate], confidence: float | None) -> Self:
+        """Return the aggregate as it is in one question with `others`, with intervals of this confidence, or none."""
+        return self
+
+    def interval_schema(self) -> dict[str, pl.DataType]:
+        """Return the columns of the interval of the privacy noise. There are none if no interval is known."""
+        return dict.fromkeys((f"{self.name}_low", f"{self.name}_high"), self.answer_type)
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it stands beside other answers."""
-        names = [self.name]
-        if interval and self.has_interval():
-            names += [f"{self.name}_low", f"{self.name}_high"]
-        return dict.fromkeys(names, self.answer_type)
+        return {self.name: self.answer_type, **(self.interval_schema() if interval else {})}
 
     def unfolded_schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it is asked for alone."""
@@ -384,6 +396,10 @@ class Aggregate(ABC):
     def ends(self, limits: Limits) -> Ends:
         """Return the ends of the interval in each group."""
         return limits.number()
+
+    def interval(self, limits: Limits) -> dict[str, pl.Series] | None:
+        """Return the columns of the interval if they are not the two `ends`, which contain the answer; else None."""
+        return None
 
     def error_per_row(self, error: float) -> str | None:
         """Describe the expected error in a group of n rows, given the expected error of its sum."""

@@ -49,8 +49,9 @@ class Options(TypedDict, total=False):
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence
-        Adds the columns `_low` and `_high` with the interval of the privacy noise. The interval does not include what
-        caps and bounds cut off, and it is not a sampling interval.
+        Adds the columns `_low` and `_high` with the interval of the privacy noise, or `_rank_error` for quantiles,
+        which are off in rank. The interval does not include what caps and bounds cut off, and it is not a sampling
+        interval.
     if_rows
         The size of a group for which the expected error is computed if it depends on the data, as that of a mean, a
         variance, a correlation or a median does: a group of this many rows of different units, spread evenly between

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from dp_polars._aggregates.base import Aggregate
 from dp_polars._plan.plan import Plan
+from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._release.intervals import Limits
@@ -47,8 +49,12 @@ def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> di
     """Return the answer of an aggregate, and the ends of its interval if one is wanted, by column name."""
     one, query = compiled.aggregate, plan.query
     found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
-    if one.has_interval() and query.interval is not None and one.unfolds != "rows":
-        low, high = one.ends(Limits(noisy, compiled, plan, query.interval))
+    if query.interval is not None and one.unfolds != "rows":
+        limits = Limits(noisy, compiled, plan, query.interval)
+        others = one.interval(limits)
+        if others is not None:
+            return _shown({one.name: found[0], **others}, one, query)
+        low, high = one.ends(limits)
         if one.unfolds == "columns":
             return {one.name: _struct_with_ends(found[0], low, high)}
         ends = [
@@ -58,9 +64,14 @@ def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> di
         both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
         found.append(both.select(pl.min_horizontal("answer", "low")).to_series())
         found.append(both.select(pl.max_horizontal("answer", "high")).to_series())
-    if query.nonnegative and one.answer_type.is_numeric():
-        found = [series.clip(lower_bound=0) for series in found]
-    return dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False))
+    return _shown(dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False)), one, query)
+
+
+def _shown(columns: dict[str, pl.Series], one: Aggregate, query: Query) -> dict[str, pl.Series]:
+    """Return the columns of an answer, with 0 instead of negative numbers if this is wanted."""
+    if not query.nonnegative or not one.answer_type.is_numeric():
+        return columns
+    return {name: series.clip(lower_bound=0) for name, series in columns.items()}
 
 
 def _outwards(end: pl.Series, dtype: pl.DataType, sign: int) -> pl.Series:

@@ -19,6 +19,8 @@ _OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in 
 OWN = _OF_CHOICES | _OF_AGGREGATES
 """The options that belong to one aggregate or choice. All others belong to the whole query."""
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"}
+INTERVAL_OPTIONS = frozenset({"confidence", "interval"})
+"""The options that add columns, which a SELECT has no place for."""
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -132,10 +134,10 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
-        if fold(option) == "confidence":
+        if fold(option) in INTERVAL_OPTIONS:
             raise refuse(
                 child,
-                "An answer in a SELECT is one value, so there is no place for an interval. Use confidence with "
+                f"An answer in a SELECT is one value, so there is no place for an interval. Use {fold(option)} with "
                 "df.dp or the functions of dp.register; con.preview and dp-polars preview show the expected error.",
             )
         known = _CHOICE_OPTIONS if isinstance(what, str) else _OPTIONS | _own_options(what)

@@ -282,7 +282,8 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
         ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "the wanted error of one answer"),
-        ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for median"),
+        ([dp.quantile("n", [0.1, 0.9], bounds=B)], {"confidence": 0.9}, "doesn't count the rows"),
+        ([dp.median("n", bounds=B, interval="value")], {}, "how sure it should be"),
         ([dp.count(), dp.median("n")], {}, "needs bounds for n"),
         ([dp.count(weight=0)], {}, "weight"),
         ([dp.count(weight=-1), dp.count_units()], {}, "weight"),
@@ -300,7 +301,8 @@ def test_what_agg_does_not_take_is_refused_and_charges_nothing(paying, asked, wo
 def test_intervals_are_added_where_they_are_known(paying):
     asked = {"n": dp.count(), "m": dp.mean("n", bounds=B), "q": dp.median("n", bounds=B), "v": dp.var("n", bounds=B)}
     found = FRAME.dp.group_by().agg(**asked, epsilon=1, confidence=0.9, session=paying)
-    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", "q", "v", "v_low", "v_high"]
+    ranks = ["q", "q_rank_low", "q_rank_high"]
+    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", *ranks, "v", "v_low", "v_high"]
 
 
 def test_a_wanted_error_of_decimals_is_in_their_own_unit(paying):

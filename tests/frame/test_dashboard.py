@@ -108,8 +108,8 @@ def test_mistakes_are_explained() -> None:
     with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
         dp.Dashboard().on(dp.private(VISITS, session())).count()
     board = dp.Dashboard(share=0.5)
-    with pytest.raises(dp.InvalidParameterError, match="No interval"):
-        board.on(dp.private(VISITS, session())).median("spent", bounds=(0, 5), confidence=0.9)
+    with pytest.raises(dp.InvalidParameterError, match="doesn't count the rows"):
+        board.on(dp.private(VISITS, session())).quantile("spent", [0.1, 0.9], bounds=(0, 5), confidence=0.9)
     assert board.plans == []
     board = dp.Dashboard(share=0.5)
     for own in (session(), session()):

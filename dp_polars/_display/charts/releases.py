@@ -22,6 +22,8 @@ from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""
+_ENDS = ("_low", "_high", "_rank_low", "_rank_high", "_rank_error")
+"""What the names of columns that an interval adds end with."""
 _FEW = 6  # bars that fit without slanted labels and without the whole width
 
 
@@ -293,7 +295,7 @@ def _title(keys: Sequence[str], values: Sequence[str]) -> str:
 def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
     """Return the names of the keys and the values, from the plan or else from the types of the columns."""
     names = frame.columns
-    ends = {f"{name}{end}" for name in names for end in ("_low", "_high")}
+    ends = {f"{name}{end}" for name in names for end in _ENDS}
     rest = [name for name in names if name not in ends and name not in BIN]
     if isinstance(plan, Plan):
         keys = [key.name for key in plan.query.keys]
