@@ -11,6 +11,7 @@ import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
+from dp_polars._plan.auto import depends_on
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.cut import CUT
 from dp_polars._plan.ranks import distance_within, rank_error
@@ -41,7 +42,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     rows += [("rows per unit and group", text) for text in caps]
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
-    rows += [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(plan)]
+    rows += plan.unreliable_rows()
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
     for measurement in plan.measurements:
         own = "" if query.rollup or is_released(plan, measurement.name) else ", not released"
@@ -76,7 +77,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:
     """Return what is known about an error that depends on the rows of a group, as a rank or divided by their number."""
-    if plan.if_rows is not None:
+    if plan.if_rows is not None or not plan.is_reliable(compiled.aggregate):
         return []
     name = f"expected error of {compiled.aggregate.name}" if several else "expected error"
     if "values" in compiled.statistics and plan.measurements:
@@ -136,7 +137,9 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
         name = one.estimate.what if value is None else f"bounds of {value.name}"
         other = "" if value is None else " with a value other than 0"
         needs = rounded_up(one.estimate.needed_units)
-        found.append((name, f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"))
+        why = f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"
+        whose = [own.aggregate.name for own in plan.compiled if depends_on(own.aggregate, one)]
+        found.append((name, f"{why}, so the error of {', '.join(whose)} is unknown"))
     return found
 
 

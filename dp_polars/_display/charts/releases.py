@@ -43,7 +43,8 @@ class Answer:
         """Return the ends of a value's noise interval, as released with it or else from its expected error."""
         low, high = f"{value}_low", f"{value}_high"
         if {low, high} <= set(self.frame.columns):
-            return self.frame[low].to_list(), self.frame[high].to_list()
+            ends = self.frame[low].to_list(), self.frame[high].to_list()
+            return None if all(end is None for end in (*ends[0], *ends[1])) else ends
         if value not in self.errors or not self.frame[value].dtype.is_numeric():
             return None
         shown, error = self.frame[value].cast(pl.Float64), self.errors[value]
