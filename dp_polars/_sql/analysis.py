@@ -80,6 +80,11 @@ class SqlQuery:
     sources: frozenset[Any]
     declared: bool
 
+    @property
+    def questions(self) -> int:
+        """The number of calls that ask for an aggregate or a choice, and not for what is cut off from others."""
+        return sum(not call.counts_cut for call in self.calls)
+
     def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
         return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
@@ -455,14 +460,25 @@ def _private_calls(node: Node) -> list[Node]:
 def _together(calls: list[Call]) -> list[list[int]]:
     """Group the numbers of calls that share a query: those with the same FILTER and no spend of their own.
 
-    A call with its own spend and a choice are queries by themselves.
+    A call with its own spend and a choice are queries by themselves. What is cut off is asked for in the query that it
+    is about: the one with the same FILTER and no spend of its own, or the only one with the same FILTER.
     """
     groups: dict[tuple[str, int], list[int]] = {}
     for number, call in enumerate(calls):
-        rows = "" if call.where is None else canonical(call.where)
         alone = call.spends or call.chooses
-        groups.setdefault((rows, number if alone else -1), []).append(number)
+        if not call.counts_cut:
+            groups.setdefault((_rows(call), number if alone else -1), []).append(number)
+    for number, call in enumerate(calls):
+        if call.counts_cut:
+            others = [key for key, own in groups.items() if key[0] == _rows(call) and not calls[own[0]].chooses]
+            own = others[0] if len(others) == 1 else (_rows(call), -1)
+            groups.setdefault(own, []).append(number)
     return list(groups.values())
+
+
+def _rows(call: Call) -> str:
+    """Return a text that tells which rows a call is about."""
+    return "" if call.where is None else canonical(call.where)
 
 
 def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:
