@@ -8,12 +8,15 @@ aggregates in the registry.
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, Literal, NoReturn, ParamSpec, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -207,6 +210,31 @@ class AggregateCall:
             "with an answer, release it first.",
             code="not-private",
         )
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def aggregate_function(function: Callable[Arguments, AggregateCall]) -> Callable[Arguments, AggregateCall]:
+    """Decorate a function such as `dp.count`, so that it explains where options that it doesn't have belong."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def asked(*given: Arguments.args, **named: Arguments.kwargs) -> AggregateCall:
+        unknown = [name for name in named if name not in known]
+        if unknown:
+            name, kind = unknown[0], function.__name__
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise InvalidParameterError(
+                f"dp.{kind} has no argument {name}.{hint} It takes {', '.join(known)}. What holds for the whole "
+                "question (spend, caps, keys, confidence and so on) stands beside it: "
+                f"df.dp.group_by('region').agg(answer=dp.{kind}(...), {'epsilon' if near else name}=...).",
+                code="unknown-option",
+            )
+        return function(*given, **named)
+
+    return asked
 
 
 def _written(column: ExpressionLike) -> str:

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, Literal, Self
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Limits, Noisy, RowRule, Shape
+from dp_polars._aggregates.base import (
+    Aggregate,
+    AggregateCall,
+    ExpressionLike,
+    Limits,
+    Noisy,
+    RowRule,
+    Shape,
+    aggregate_function,
+)
 from dp_polars._aggregates.needs import Need, QuantileEnds, Quantiles, Rows
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._numbers import Number, exact
@@ -198,6 +207,7 @@ def _quantiles_of(given: Any) -> tuple[tuple[Fraction, ...], bool]:
     return found, several
 
 
+@aggregate_function
 def quantile(
     column: ExpressionLike,
     quantile: Number | Sequence[Number],
@@ -221,6 +231,7 @@ def quantile(
     return Quantile.call(column, bounds=bounds, quantile=quantile, interval=interval, weight=weight)
 
 
+@aggregate_function
 def median(
     column: ExpressionLike, *, bounds: Bounds = None, interval: IntervalOf = "rank", weight: Number = 1
 ) -> AggregateCall:
@@ -236,6 +247,7 @@ def median(
     return Median.call(column, bounds=bounds, interval=interval, weight=weight)
 
 
+@aggregate_function
 def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
     """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
 
@@ -251,6 +263,7 @@ def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) ->
     return Min.call(column, bounds=bounds, weight=weight)
 
 
+@aggregate_function
 def max(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
     """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._aggregates import REGISTRY
 from tests.aggregates.doors import HUGE, session
 from tests.aggregates.frames import FRAME, OWNED
 from tests.aggregates.margins import margin
@@ -296,6 +297,18 @@ def test_what_agg_does_not_take_is_refused_and_charges_nothing(paying, asked, wo
     with pytest.raises(dp.InvalidParameterError, match=message):
         frame.group_by("region").agg(*asked, **{"epsilon": 1, "session": paying, **words})
     assert not paying.releases
+
+
+@pytest.mark.parametrize("kind", sorted(REGISTRY))
+def test_options_of_the_whole_question_inside_an_aggregate_are_explained(kind):
+    call = getattr(dp, kind)
+    for option in ("max_rows_per_group", "epsilon", "confidence"):
+        where = rf"agg\(answer=dp.{kind}\(...\), {option}=...\)"
+        with pytest.raises(dp.InvalidParameterError, match=where) as caught:
+            call(**{option: 1})
+        assert caught.value.code == "unknown-option"
+    with pytest.raises(dp.InvalidParameterError, match="Did you mean weight"):
+        call(wieght=2)
 
 
 def test_intervals_are_added_where_they_are_known(paying):

@@ -297,6 +297,22 @@ def test_adopted_suggestions_apply_to_the_same_source_and_keys_only():
         session.adopt(asked.preview.count(epsilon=1))
 
 
+def test_a_profile_is_one_of_the_questions_that_a_session_is_planned_for():
+    for words in ({}, {"delta": 1e-6}):
+        session = dp.Session(epsilon=1.0, unit="user", queries=4, max_rows_per_group=1, **words)
+        shop = heavy_shop(500)
+        dp.private(shop, session).profile("shop")
+        con = dp.connect(None, session).register("visits", shop)
+        con.sql("SUMMARIZE visits", columns=["amount"])
+        for threshold in (1, 2):
+            dp.private(shop, session).filter(pl.col("shop") > threshold).count()
+        assert session.spent.share == pytest.approx(1, abs=1e-6)
+    one = dp.private(heavy_shop(10), dp.Session(epsilon=1.0, unit="user", queries=1))
+    with pytest.raises(InvalidParameterError, match="planned for one query"):
+        one.profile()
+    assert one.preview.profile(share=0.05).cost.epsilon == Fraction(1, 20)
+
+
 def test_choices_take_adopted_caps_and_bounds():
     """The rows of a unit are capped for each candidate of a group; those of `select_best` count for all candidates."""
     asked, profile, session = adopted_shop(max_rows_per_group=77, max_groups=66)
