@@ -128,7 +128,7 @@ in SQL. The cap on rows is `max_rows_per_group`. This page is made from the regi
 def _interval(one: type[Aggregate]) -> str:
     if one.shape is not Shape.RANK:
         return "yes"
-    return "of ranks, or of values" if "interval" in one.options else "of ranks"
+    return "of ranks" if one.kind in ("min", "max") else "of ranks, or of values"
 
 
 def aggregates_page() -> str:

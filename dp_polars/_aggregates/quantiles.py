@@ -59,14 +59,7 @@ class Quantile(Aggregate):
     def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
         """Return the fields that follow from the aggregate's own options."""
         quantiles, several = _quantiles_of(call.options["quantile"])
-        of_value = _of_value(call)
-        if of_value and {0, 1} & set(quantiles):
-            raise InvalidParameterError(
-                "The smallest and the largest value (quantile=0 and quantile=1) have no interval of values: it would "
-                "have to end at one person's value. Leave out interval=; confidence= then tells how many rows may lie "
-                "beyond the answer."
-            )
-        return {"quantiles": quantiles, "several": several, "of_value": of_value}
+        return {"quantiles": quantiles, "several": several, "of_value": _of_value(call, quantiles)}
 
     def beside(self, others: Sequence[Aggregate], confidence: float | None) -> Self:
         """Return the aggregate with what the rest of the question means for its interval."""
@@ -132,7 +125,7 @@ class Quantile(Aggregate):
 class _FixedQuantile(Quantile):
     """A quantile that has a name of its own, such as the median."""
 
-    options: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, Any]] = {"interval": "rank"}
     sql_positional: ClassVar[tuple[str, ...]] = ()
     sql_usage: ClassVar[str | None] = None
     at: ClassVar[Fraction]
@@ -142,7 +135,7 @@ class _FixedQuantile(Quantile):
     @classmethod
     def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
         """Return the quantile that the name stands for."""
-        return {"quantiles": (cls.at,), "of_value": "interval" in cls.options and _of_value(call)}
+        return {"quantiles": (cls.at,), "of_value": _of_value(call, (cls.at,))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +143,6 @@ class Median(_FixedQuantile):
     """The median of a column."""
 
     kind: ClassVar = "median"
-    options: ClassVar[Mapping[str, Any]] = {"interval": "rank"}
     summary: ClassVar = "median, within bounds"
     at: ClassVar = Fraction(1, 2)
 
@@ -173,13 +165,19 @@ class Max(_FixedQuantile):
     at: ClassVar = Fraction(1)
 
 
-def _of_value(call: AggregateCall) -> bool:
-    """Return whether a call asks for an interval of values."""
+def _of_value(call: AggregateCall, quantiles: tuple[Fraction, ...]) -> bool:
+    """Return whether a call asks for an interval of values, which the smallest and the largest value don't have."""
     given = call.options["interval"]
     if given not in ("rank", "value"):
         raise InvalidParameterError(
             "interval= says what the interval of a quantile is about: 'rank' (the default, for free) or 'value' (two "
             f"more choices, paid from the same spend). It is {given!r}."
+        )
+    if given == "value" and {0, 1} & set(quantiles):
+        raise InvalidParameterError(
+            "The smallest and the largest value (min, max, quantile=0 and quantile=1) have no interval of values: it "
+            "would have to end at one person's value. Leave out interval=; confidence= then tells how many rows may "
+            "lie beyond the answer."
         )
     return bool(given == "value")
 
@@ -248,7 +246,9 @@ def median(
 
 
 @aggregate_function
-def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
+def min(
+    column: ExpressionLike, *, bounds: Bounds = None, interval: Literal["rank"] = "rank", weight: Number = 1
+) -> AggregateCall:
     """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
 
     The smallest value itself belongs to one person, so it can't be released.
@@ -260,11 +260,13 @@ def min(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) ->
     >>> trips.group_by().agg(least=dp.min("km", bounds=(0, 10)), epsilon=0.5).columns
     ['least']
     """
-    return Min.call(column, bounds=bounds, weight=weight)
+    return Min.call(column, bounds=bounds, interval=interval, weight=weight)
 
 
 @aggregate_function
-def max(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
+def max(
+    column: ExpressionLike, *, bounds: Bounds = None, interval: Literal["rank"] = "rank", weight: Number = 1
+) -> AggregateCall:
     """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 
     Examples
@@ -274,4 +276,4 @@ def max(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) ->
     >>> trips.group_by().agg(most=dp.max("km", bounds=(0, 10)), epsilon=0.5).columns
     ['most']
     """
-    return Max.call(column, bounds=bounds, weight=weight)
+    return Max.call(column, bounds=bounds, interval=interval, weight=weight)

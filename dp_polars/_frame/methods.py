@@ -249,7 +249,13 @@ class Questions(FrameMethods, Generic[Answer]):
         return self._ask(aggregates.median(column, bounds=bounds, interval=interval), by, options)
 
     def min(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        interval: Literal["rank"] = "rank",
+        **options: Unpack[Options],
     ) -> Answer:
         """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
 
@@ -262,10 +268,16 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
         True
         """
-        return self._ask(aggregates.min(column, bounds=bounds), by, options)
+        return self._ask(aggregates.min(column, bounds=bounds, interval=interval), by, options)
 
     def max(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        interval: Literal["rank"] = "rank",
+        **options: Unpack[Options],
     ) -> Answer:
         """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 
@@ -276,7 +288,7 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
         True
         """
-        return self._ask(aggregates.max(column, bounds=bounds), by, options)
+        return self._ask(aggregates.max(column, bounds=bounds, interval=interval), by, options)
 
     def histogram(
         self,

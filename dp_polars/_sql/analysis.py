@@ -15,7 +15,7 @@ from dp_polars._expressions import Column, Expression
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
-from dp_polars._sql.allowed_functions import TABLE_FUNCTIONS
+from dp_polars._sql.allowed_functions import CUTS, TABLE_FUNCTIONS
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.joins import joined
@@ -373,6 +373,9 @@ class _Analyser:
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
+                asked = f"dp_{fold(item['column_names'][-1])}"
+                if asked in CUTS:
+                    raise self._refuse(item, f"{asked.removeprefix('dp_')} is no column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
                 raise self._refuse(
                     item,

@@ -127,6 +127,7 @@ def test_a_select_shows_the_cut_by_group():
         ("dp_noisy_max(key), dp_cut_by_cap()", "about the private aggregates beside it"),
         ("dp_count(*, epsilon := 1), dp_avg(delay, 0, 9, epsilon := 1), dp_cut_by_cap()", "whole statement"),
         ("dp_count(*), dp_cut_by_bounds()", "none of them has bounds"),
+        ("dp_count(*), cut_by_cap", r"select dp_cut_by_cap\(\)"),
         ("dp_count(*), dp_cut_by_cap(delay)", "takes no arguments"),
         ("dp_count(*), dp_cut_by_cap(epsilon := 1)", "takes no arguments"),
         ("dp_count_units(), dp_cut_by_cap()", "this question has neither"),
