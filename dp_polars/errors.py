@@ -37,6 +37,7 @@ Code = Literal[
     "session-in-memory",
     # queries
     "unknown-column",
+    "unknown-option",
     "bounds-missing",
     "invalid-bounds",
     "group-cap-missing",

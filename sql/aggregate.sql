@@ -1,6 +1,6 @@
 -- A private aggregate as a table function: FROM dp.dp_count('visits', by := 'region', epsilon := 0.2).
 --
--- dp_polars fills in {function}, {arguments}, {answer} and {type} from its own list of aggregates, never from user input.
+-- dp_polars fills in {function}, {arguments}, {answer}, {type} and {ends} (the columns of an interval) from its own list of aggregates, never from user input.
 -- dp_ask releases the private query on a cursor of its own and returns the released rows as JSON, each row a map from
 -- column to text. The columns take their names and types from the table itself, which is selected without rows, so that
 -- a key has the type that it has in the table. `by` names one or several columns, as a list or as text with commas.
@@ -21,12 +21,14 @@ shape AS (
     SELECT COLUMNS(lambda c: list_contains(
         list_concat(
             list_transform({names}, lambda one: lower(one)), ['{answer}'],
-            CASE WHEN confidence IS NULL THEN [] ELSE ['{answer}_low', '{answer}_high'] END
+            CASE WHEN confidence IS NULL THEN [] ELSE {ends} END
         ),
         lower(c)
     ))
     FROM (
-        SELECT *, NULL::{type} AS {answer}, NULL::{type} AS {answer}_low, NULL::{type} AS {answer}_high
+        SELECT
+            *, NULL::{type} AS {answer}, NULL::{type} AS {answer}_low, NULL::{type} AS {answer}_high,
+            NULL::BIGINT AS {answer}_rank_error
         FROM query_table(source)
     ) LIMIT 0
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from dp_polars._aggregates import REGISTRY
+from dp_polars._aggregates.base import Aggregate, Shape
 from dp_polars._expressions import OPERATIONS, Column, apply
 from dp_polars._expressions.operations import Operation
 from dp_polars._expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
@@ -124,11 +125,17 @@ in SQL. The cap on rows is `max_rows_per_group`. This page is made from the regi
 """
 
 
+def _interval(one: type[Aggregate]) -> str:
+    if one.shape is not Shape.RANK:
+        return "yes"
+    return "of ranks" if one.kind in ("min", "max") else "of ranks, or of values"
+
+
 def aggregates_page() -> str:
     """Return the page that lists the aggregates."""
     lines = [
         f"| `dp.{kind}` | {', '.join(f'`{one.usage(name)}`' for name in one.sql_names[:1])} | {one.summary} | "
-        f"{one.rows_beyond_the_cap.value} | {'yes' if one.has_interval() else 'no'} |"
+        f"{one.rows_beyond_the_cap.value} | {_interval(one)} |"
         for kind, one in REGISTRY.items()
     ]
     return _AGGREGATES_HEAD + "\n".join(lines) + "\n"

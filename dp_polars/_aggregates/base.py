@@ -8,12 +8,15 @@ aggregates in the registry.
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, Literal, NoReturn, ParamSpec, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -125,6 +128,18 @@ class Limits(Protocol):
         """Return limits of the rows ("rows") and of sums of products, from the centres, that hold together."""
         ...
 
+    def rank_error(self) -> pl.Series:
+        """Return the number of rows that the rank of the only chosen value is off at most."""
+        ...
+
+    def ranks(self, quantile: Fraction) -> Ends:
+        """Return the limits of the rank of the value that was chosen for a quantile, as fractions of the rows."""
+        ...
+
+    def chosen(self, quantile: Fraction) -> Ends:
+        """Return the ends that were chosen for the interval of a quantile, in the type of its value."""
+        ...
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AggregateCall:
@@ -195,6 +210,31 @@ class AggregateCall:
             "with an answer, release it first.",
             code="not-private",
         )
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def aggregate_function(function: Callable[Arguments, AggregateCall]) -> Callable[Arguments, AggregateCall]:
+    """Decorate a function such as `dp.count`, so that it explains where options that it doesn't have belong."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def asked(*given: Arguments.args, **named: Arguments.kwargs) -> AggregateCall:
+        unknown = [name for name in named if name not in known]
+        if unknown:
+            name, kind = unknown[0], function.__name__
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise InvalidParameterError(
+                f"dp.{kind} has no argument {name}.{hint} It takes {', '.join(known)}. What holds for the whole "
+                "question (spend, caps, keys, confidence and so on) stands beside it: "
+                f"df.dp.group_by('region').agg(answer=dp.{kind}(...), {'epsilon' if near else name}=...).",
+                code="unknown-option",
+            )
+        return function(*given, **named)
+
+    return asked
 
 
 def _written(column: ExpressionLike) -> str:
@@ -361,17 +401,17 @@ class Aggregate(ABC):
         """The value of one stored unit of a linear answer."""
         return Fraction(1)
 
-    @classmethod
-    def has_interval(cls) -> bool:
-        """Whether an interval of the privacy noise is known."""
-        return cls.shape is not Shape.RANK
+    def beside(self, others: Sequence[Aggregate], confidence: float | None) -> Self:
+        """Return the aggregate as it is in one question with `others`, with intervals of this confidence, or none."""
+        return self
+
+    def interval_schema(self) -> dict[str, pl.DataType]:
+        """Return the columns of the interval of the privacy noise. There are none if no interval is known."""
+        return dict.fromkeys((f"{self.name}_low", f"{self.name}_high"), self.answer_type)
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it stands beside other answers."""
-        names = [self.name]
-        if interval and self.has_interval():
-            names += [f"{self.name}_low", f"{self.name}_high"]
-        return dict.fromkeys(names, self.answer_type)
+        return {self.name: self.answer_type, **(self.interval_schema() if interval else {})}
 
     def unfolded_schema(self, *, interval: bool) -> dict[str, pl.DataType]:
         """Return the columns of the answer when it is asked for alone."""
@@ -384,6 +424,10 @@ class Aggregate(ABC):
     def ends(self, limits: Limits) -> Ends:
         """Return the ends of the interval in each group."""
         return limits.number()
+
+    def interval(self, limits: Limits) -> dict[str, pl.Series] | None:
+        """Return the columns of the interval if they are not the two `ends`, which contain the answer; else None."""
+        return None
 
     def error_per_row(self, error: float) -> str | None:
         """Describe the expected error in a group of n rows, given the expected error of its sum."""

@@ -7,7 +7,16 @@ from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, RowRule
+from dp_polars._aggregates.base import (
+    Aggregate,
+    AggregateCall,
+    Ends,
+    ExpressionLike,
+    Limits,
+    Noisy,
+    RowRule,
+    aggregate_function,
+)
 from dp_polars._aggregates.needs import Distinct, Need, Rows, Units
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._expressions.check import CheckedExpression
@@ -94,6 +103,7 @@ class NUnique(_Counting):
         return (Distinct(value=self.values[0]),)
 
 
+@aggregate_function
 def count(column: ExpressionLike | None = None, *, weight: Number = 1) -> AggregateCall:
     """Count rows, or the values of a column that are not null.
 
@@ -117,6 +127,7 @@ def count(column: ExpressionLike | None = None, *, weight: Number = 1) -> Aggreg
     return Count.call(*(() if column is None else (column,)), weight=weight)
 
 
+@aggregate_function
 def count_units(*, weight: Number = 1) -> AggregateCall:
     """Count units. Each unit counts once in a group, however many rows it has there.
 
@@ -130,6 +141,7 @@ def count_units(*, weight: Number = 1) -> AggregateCall:
     return CountUnits.call(weight=weight)
 
 
+@aggregate_function
 def n_unique(column: ExpressionLike, *, weight: Number = 1) -> AggregateCall:
     """Count the distinct values of a column of any type. Null is not a value.
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import AggregateCall, Ends, ExpressionLike, Limits, Noisy
+from dp_polars._aggregates.base import AggregateCall, Ends, ExpressionLike, Limits, Noisy, aggregate_function
 from dp_polars._aggregates.moments import Mean
 from dp_polars._aggregates.values import Bounds, Value, stored_bounds
 from dp_polars._expressions import Constant, apply
@@ -69,6 +69,7 @@ def _positive_bounds(checked: CheckedExpression, bounds: Bounds) -> tuple[Fracti
     return lower, upper
 
 
+@aggregate_function
 def geometric_mean(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
     """Compute the geometric mean of a column whose values are clipped to `bounds`, which must be positive.
 

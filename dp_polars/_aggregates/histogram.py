@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule
+from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule, aggregate_function
 from dp_polars._aggregates.needs import Bins, Need
 from dp_polars._aggregates.values import Bounds, Value, stored_number
 from dp_polars._expressions.check import CheckedExpression
@@ -147,6 +147,7 @@ def _edges_of(call: AggregateCall, value: Value) -> tuple[Fraction, ...]:
     return tuple(edges)
 
 
+@aggregate_function
 def histogram(
     column: ExpressionLike,
     *,

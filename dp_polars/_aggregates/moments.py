@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, Shape
+from dp_polars._aggregates.base import (
+    Aggregate,
+    AggregateCall,
+    Ends,
+    ExpressionLike,
+    Limits,
+    Noisy,
+    Shape,
+    aggregate_function,
+)
 from dp_polars._aggregates.moment_ranges import covariance_range
 from dp_polars._aggregates.needs import Need, Power, Rows
 from dp_polars._aggregates.values import Bounds, Value
@@ -149,6 +158,7 @@ def covariance(noisy: Noisy, values: tuple[Value, ...], product: str, ddof: int)
     return found * unit * (rows / (rows - ddof).clip(lower_bound=1))
 
 
+@aggregate_function
 def mean(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -> AggregateCall:
     """Average a column whose values are clipped to `bounds`.
 
@@ -162,6 +172,7 @@ def mean(column: ExpressionLike, *, bounds: Bounds = None, weight: Number = 1) -
     return Mean.call(column, bounds=bounds, weight=weight)
 
 
+@aggregate_function
 def var(column: ExpressionLike, *, bounds: Bounds = None, ddof: int = 1, weight: Number = 1) -> AggregateCall:
     """Compute the variance of a column whose values are clipped to `bounds`. The divisor is the rows minus `ddof`.
 
@@ -175,6 +186,7 @@ def var(column: ExpressionLike, *, bounds: Bounds = None, ddof: int = 1, weight:
     return Var.call(column, bounds=bounds, ddof=ddof, weight=weight)
 
 
+@aggregate_function
 def std(column: ExpressionLike, *, bounds: Bounds = None, ddof: int = 1, weight: Number = 1) -> AggregateCall:
     """Compute the standard deviation of a column whose values are clipped to `bounds`.
 

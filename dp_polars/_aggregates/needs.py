@@ -90,4 +90,14 @@ class Quantiles:
     share: Fraction = Fraction(1)
 
 
-Need = Rows | Units | UnitsOver | Power | Total | UnitTotal | Distinct | Bins | Quantiles
+@dataclass(frozen=True, kw_only=True)
+class QuantileEnds:
+    """The ends of intervals that cover the values at these quantiles with a confidence, first all lower ends."""
+
+    value: Value
+    targets: tuple[Fraction, ...]
+    confidence: float
+    share: Fraction = Fraction(1)
+
+
+Need = Rows | Units | UnitsOver | Power | Total | UnitTotal | Distinct | Bins | Quantiles | QuantileEnds

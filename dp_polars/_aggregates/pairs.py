@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, Shape
+from dp_polars._aggregates.base import (
+    Aggregate,
+    AggregateCall,
+    Ends,
+    ExpressionLike,
+    Limits,
+    Noisy,
+    Shape,
+    aggregate_function,
+)
 from dp_polars._aggregates.moment_ranges import correlation_range, covariance_range, regression_range
 from dp_polars._aggregates.moments import clipped_mean, covariance, ddof_of
 from dp_polars._aggregates.needs import Need, Power, Product, Rows
@@ -134,6 +143,7 @@ class LinearRegression(_Spreads):
         return low, high
 
 
+@aggregate_function
 def cov(
     first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, ddof: int = 1,
     weight: Number = 1,
@@ -150,6 +160,7 @@ def cov(
     return Cov.call(first, second, bounds=bounds, ddof=ddof, weight=weight)
 
 
+@aggregate_function
 def corr(
     first: ExpressionLike, second: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
 ) -> AggregateCall:
@@ -167,6 +178,7 @@ def corr(
     return Corr.call(first, second, bounds=bounds, weight=weight)
 
 
+@aggregate_function
 def linear_regression(
     x: ExpressionLike, y: ExpressionLike, *, bounds: tuple[Bounds, Bounds] | None = None, weight: Number = 1
 ) -> AggregateCall:

@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall, Ends, ExpressionLike, Limits, Noisy, RowRule
+from dp_polars._aggregates.base import (
+    Aggregate,
+    AggregateCall,
+    Ends,
+    ExpressionLike,
+    Limits,
+    Noisy,
+    RowRule,
+    aggregate_function,
+)
 from dp_polars._aggregates.needs import Need, Total, UnitTotal
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._numbers import Number
@@ -82,6 +91,7 @@ class Sum(Aggregate):
         return limits.total()
 
 
+@aggregate_function
 def sum(
     column: ExpressionLike, *, bounds: Bounds = None, per: Literal["row", "unit"] = "row", weight: Number = 1
 ) -> AggregateCall:

@@ -106,12 +106,10 @@ def stored_bounds(
     """Return the bounds of a column as stored numbers, or raise an error that explains what bounds are for."""
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
-        estimate = (
-            "" if dtype.is_temporal() or not can_estimate else ', or say bounds="auto" to estimate them privately'
-        )
+        estimate = "" if dtype.is_temporal() or not can_estimate else ', or bounds="auto" to estimate them privately'
         raise InvalidParameterError(
             f"{kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. Say "
-            f"bounds={example}. Don't read them off the data{estimate}.",
+            f"bounds={example}, chosen without looking at the data{estimate}.",
             code="bounds-missing",
         )
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:

@@ -111,7 +111,7 @@ def _numbers(exact: Exact, plan: Plan, copies: int) -> Samples:
 def _each(measurement: Measurement) -> int:
     """Return how many numbers a measurement has for each group, from the plan, because no group may be shown."""
     if measurement.noise is None:
-        return len(measurement.statistic.targets)
+        return measurement.statistic.chosen
     return {"basis": len(measurement.statistic.columns), "bins": measurement.statistic.bins}.get(
         measurement.statistic.source, 1
     )

@@ -216,7 +216,11 @@ class ChoicePlan(BasePlan):
         rows.append((f"rows per unit and {what}", f"{self.cap.max_rows} ({self.cap.rule})"))
         per = "unit's total" if query.aggregates[0].row_rule is RowRule.CLIP_TOTAL else "row"
         rows += [
-            ("value bounds", f"{shown(value, 0)} to {shown(value, 1)}, each {per}")
+            (
+                "value bounds",
+                f"{shown(value, 0)} to {shown(value, 1)}, each {per}"
+                + (f", {value.bounds_rule}" if value.bounds_rule else ""),
+            )
             for value in query.aggregates[0].values
             if value.bounds is not None
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -21,13 +21,13 @@ from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
+from dp_polars._frame.adopted import adopted_cap
 from dp_polars._frame.aggregate_question import aggregate_of, check_unit, engine_rows, is_integer, keys_of, unit_columns
 from dp_polars._frame.options import (
     By,
     ChoiceOptions,
     ExpressionLike,
     candidates_of,
-    cap_of,
     check_options,
     domain_of,
     fresh_of,
@@ -37,7 +37,7 @@ from dp_polars._frame.options import (
 from dp_polars._frame.question import Naming, TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.digest import public_digest
-from dp_polars._plan.query import Key, Query
+from dp_polars._plan.query import Cap, Key, Query
 from dp_polars._release.charge import stored_release
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
@@ -132,10 +132,27 @@ def choice_question(
         candidates_rule=rule,
         groups=public,
     )
-    query = _score_query(view, selection, (*groups, column), score, options, unfolded=unfolded)
+    by_trees = [item.tree for item in group_columns]
+    caps = _caps(view, options, by_trees, [*by_trees, candidate.tree])
+    query = _score_query(view, selection, (*groups, column), score, options, caps, unfolded=unfolded)
     plan = labelled(choice_plan(query, selection, view.terms), options)
     rows = engine_rows(view, [*group_columns, candidate], expressions, plan.columns)
     return ChoiceQuestion(plan, _public_rows(rows, selection, len(groups)), view.session, fresh_of(options))
+
+
+_Caps = tuple[tuple[Cap | None, str], tuple[Cap | None, str]]
+"""The caps on groups and on rows, each with where it came from."""
+
+
+def _caps(view: View, options: ChoiceOptions, groups: Sequence[Expression], cells: Sequence[Expression]) -> _Caps:
+    """Return the caps of a choice: from the call, an adopted profile or the session.
+
+    `groups` are the keys of `by`, and `cells` are the keys within which the rows of a unit are capped.
+    """
+    return (
+        adopted_cap(options, "max_groups", view, groups),
+        adopted_cap(options, "max_rows_per_group", view, cells),
+    )
 
 
 def _score_query(
@@ -144,12 +161,12 @@ def _score_query(
     keys: tuple[Key, ...],
     score: Aggregate,
     options: ChoiceOptions,
+    caps: _Caps,
     *,
     unfolded: bool = True,
 ) -> Query:
     """Return the query for the scores. If groups and candidates are public, its domain has all pairs of them."""
-    max_groups, groups_rule = cap_of(options, "max_groups", view.session)
-    max_rows, rows_rule = cap_of(options, "max_rows_per_group", view.session)
+    (max_groups, groups_rule), (max_rows, rows_rule) = caps
     return Query(
         aggregates=(score,),
         unit=view.unit,
@@ -266,7 +283,9 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     )
     key = Key(name=CANDIDATE, expression="", dtype=candidates.dtype, constant_per_unit=False)
     score = Sum(name="score", values=(value,))
-    query = _score_query(view, selection, (*groups, key), score, options)
+    by_trees = [item.tree for item in group_columns]  # a row counts for every candidate
+    caps = _caps(view, options, by_trees, by_trees)
+    query = _score_query(view, selection, (*groups, key), score, options, caps)
     plan = labelled(choice_plan(query, selection, view.terms), options)
     wanted = sorted(set().union(*(item.columns for item in checked)) & set(schema))
     made = unit_columns(view, OWN)

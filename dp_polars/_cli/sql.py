@@ -108,6 +108,8 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]
     for release in releases:
+        doubts = release.plan.unreliable_rows() if isinstance(release.plan, Plan) else []
+        lines += [f"{name}: {text}" for name, text in doubts]
         cut = release.plan.cut_off() if isinstance(release.plan, Plan) else None
         if cut is not None:
             lines.append(f"cut off: {cut}")

@@ -212,6 +212,7 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
     for name, error in release.error.items():
         text = f"within {error:.6g} for 95 % of answers (privacy noise)"
         rows.append((f"expected error of {name}" if named else "expected error", text))
+    rows += getattr(release.plan, "unreliable_rows", list)()
     rows += getattr(release.plan, "needed_rows", list)()
     cut = getattr(release.plan, "cut_off", lambda: None)()
     if cut is not None:

@@ -7,11 +7,10 @@ larger caps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from dp_polars._aggregates.base import Aggregate, Shape
 from dp_polars._engines.rows import Lookup, Make
 from dp_polars._expressions.tree import Apply, Column, Expression, canonical
 from dp_polars._frame.options import AnyOptions, cap_of
@@ -25,10 +24,12 @@ _LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
 def adopted_cap(
-    options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression], aggregates: Sequence[Aggregate]
+    options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression], *, ratios: bool = False
 ) -> tuple[Cap | None, str]:
-    """Return a cap and where it came from: the call, an adopted profile, or the session."""
-    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
+    """Return a cap and where it came from: the call, an adopted profile of the same keys, or the session.
+
+    `ratios` says that all answers are ratios, such as means, for which a profile suggests a smaller cap on rows.
+    """
     if options.get(name) is None:
         wanted = _source_keys(view, keys)
         for own in _suggestions(view):

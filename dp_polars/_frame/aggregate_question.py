@@ -78,12 +78,15 @@ def question_of(
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
     if flag_of(options.get("cut", False), "cut"):
         aggregates = with_cut(aggregates, options, view.unit, expressions)
-    interval = _interval(options, aggregates)
+    interval = _interval(options)
+    aggregates = tuple(one.beside(aggregates, interval) for one in aggregates)
+    _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
     trees = [item.tree for item in key_columns]
-    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees, aggregates)
-    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, aggregates)
+    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
+    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
+    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, ratios=ratios)
     query = Query(
         aggregates=aggregates,
         unit=unit,
@@ -170,7 +173,7 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
     for one in aggregates:
         own = list(one.schema(interval=intervals))
         extra = list(one.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
-        clash = {one.name, f"{one.name}_low", f"{one.name}_high", *own, *extra} & set(names)
+        clash = {one.name, f"{one.name}_low", f"{one.name}_high", *one.interval_schema(), *own, *extra} & set(names)
         if clash:
             raise InvalidParameterError(
                 f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers. Give one of "
@@ -179,17 +182,20 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
         names += own
 
 
-def _interval(options: Options, aggregates: Sequence[Aggregate]) -> float | None:
+def _interval(options: Options) -> float | None:
     confidence = options.get("confidence")
-    if confidence is None:
-        return None
-    without = [one.kind for one in aggregates if not one.has_interval()]
-    if len(without) == len(aggregates):
+    return None if confidence is None else probability_of(confidence, "confidence")
+
+
+def _check_interval(interval: float | None, aggregates: Sequence[Aggregate]) -> None:
+    """Refuse confidence= if no answer has an interval."""
+    if interval is not None and not any(one.interval_schema() for one in aggregates):
+        column = next(value.name for one in aggregates for value in one.values)
         raise InvalidParameterError(
-            f"No interval is known for {' or '.join(without)}. Leave out confidence=; the plan (df.dp.preview) says "
-            "how far the rank of the answer may be off."
+            "The ranks of several quantiles are known as fractions of the rows, but this question doesn't count the "
+            f"rows. Ask for dp.count({column!r}) in the same agg(...), or for one quantile at a time, or say "
+            "interval='value'."
         )
-    return probability_of(confidence, "confidence")
 
 
 def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list[CheckedExpression]]:

@@ -18,7 +18,7 @@ from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.question import Question, TableQuestion, View
-from dp_polars._numbers import Number, boundary, exact, positive
+from dp_polars._numbers import Number, boundary, count_of, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars.errors import InvalidParameterError
@@ -113,6 +113,27 @@ class Dashboard(AsTable):
         if not isinstance(frame, PrivateFrame):
             raise InvalidParameterError("A dashboard asks private frames: board.on(df.dp) or board.on(dp.private(df)).")
         return DashboardQuestions(frame, self._entries, self._total)
+
+    def remove(self, question: int) -> None:
+        """Remove a question by its number in `print(board)`. The spend is then divided among the others.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = dp.private(pl.DataFrame({"km": [2, 4]}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> board = dp.Dashboard(epsilon=0.5)
+        >>> board.on(visits).count()
+        >>> board.on(visits).median("km", bounds=(0, 10))
+        >>> board.remove(1)
+        >>> [plan.title() for plan in board.plans]
+        ['median of km']
+        """
+        place = count_of(question, "question")
+        if place > len(self._entries):
+            raise InvalidParameterError(
+                f"There is no question {place}: the dashboard has {len(self._entries)}. print(board) shows the numbers."
+            )
+        del self._entries[place - 1]
 
     # ------------------------------------------------------------------ planning
 

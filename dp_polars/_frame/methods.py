@@ -9,6 +9,7 @@ import polars as pl
 
 from dp_polars import _aggregates as aggregates
 from dp_polars._aggregates.base import AggregateCall
+from dp_polars._aggregates.quantiles import IntervalOf
 from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.aggregate_question import question_of
 from dp_polars._frame.misplaced import instead_of
@@ -191,6 +192,7 @@ class Questions(FrameMethods, Generic[Answer]):
         by: By = None,
         *,
         bounds: Bounds = None,
+        interval: IntervalOf = "rank",
         **options: Unpack[Options],
     ) -> Answer:
         """Estimate one or several quantiles. Several are returned as a list; sorted quantiles never cross.
@@ -206,6 +208,12 @@ class Questions(FrameMethods, Generic[Answer]):
         bounds
             The range in which the answer lies. Choose it without looking at the data, or say "auto" to estimate it
             privately.
+        interval
+            What `confidence=` adds: "rank" tells for free how far the rank of the answer may be off, as
+            `<name>_rank_error` in rows. If the same `agg` counts these rows (`dp.count("km")`), it is the range from
+            `<name>_rank_low` to `<name>_rank_high`, as fractions of the rows. "value" adds `<name>_low` and
+            `<name>_high`, which cover the quantile of the clipped values. They are two more choices, so that each
+            choice gets a third of the spend.
         **options
             The spend, the caps and other options: see `dp.Options`.
 
@@ -216,16 +224,38 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.quantile("km", [0.25, 0.75], bounds=(0, 10), epsilon=0.5).item().to_list()
         [2, 4]
         """
-        return self._ask(aggregates.quantile(column, quantile, bounds=bounds), by, options)
+        return self._ask(aggregates.quantile(column, quantile, bounds=bounds, interval=interval), by, options)
 
     def median(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        interval: IntervalOf = "rank",
+        **options: Unpack[Options],
     ) -> Answer:
-        """Estimate the median of a column. The arguments are those of `quantile`, without `quantile`."""
-        return self._ask(aggregates.median(column, bounds=bounds), by, options)
+        """Estimate the median of a column. The arguments are those of `quantile`, without `quantile`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> trips = dp.private(pl.DataFrame({"km": [2, 4, 6] * 5_000}), dp.Session(epsilon=1.0, unit=dp.ROW))
+        >>> trips.median("km", bounds=(0, 10), epsilon=0.5, confidence=0.95, interval="value").row(0)
+        (4, 4, 4)
+        >>> trips.median("km", bounds=(0, 10), epsilon=0.5, confidence=0.95).columns
+        ['km', 'km_rank_error']
+        """
+        return self._ask(aggregates.median(column, bounds=bounds, interval=interval), by, options)
 
     def min(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        interval: Literal["rank"] = "rank",
+        **options: Unpack[Options],
     ) -> Answer:
         """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
 
@@ -238,10 +268,16 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
         True
         """
-        return self._ask(aggregates.min(column, bounds=bounds), by, options)
+        return self._ask(aggregates.min(column, bounds=bounds, interval=interval), by, options)
 
     def max(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
+        self,
+        column: ExpressionLike,
+        by: By = None,
+        *,
+        bounds: Bounds = None,
+        interval: Literal["rank"] = "rank",
+        **options: Unpack[Options],
     ) -> Answer:
         """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 
@@ -252,7 +288,7 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
         True
         """
-        return self._ask(aggregates.max(column, bounds=bounds), by, options)
+        return self._ask(aggregates.max(column, bounds=bounds, interval=interval), by, options)
 
     def histogram(
         self,

@@ -49,8 +49,9 @@ class Options(TypedDict, total=False):
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence
-        Adds the columns `_low` and `_high` with the interval of the privacy noise. The interval does not include what
-        caps and bounds cut off, and it is not a sampling interval.
+        Adds the columns `_low` and `_high` with the interval of the privacy noise, or `_rank_error` for quantiles,
+        which are off in rank. The interval does not include what caps and bounds cut off, and it is not a sampling
+        interval.
     if_rows
         The size of a group for which the expected error is computed if it depends on the data, as that of a mean, a
         variance, a correlation or a median does: a group of this many rows of different units, spread evenly between
@@ -218,7 +219,7 @@ class ProfileOptions(TypedDict, total=False):
     ----------
     epsilon, share, rho
         The spend, in one of these ways: the epsilon of this release, a share of the session's budget, or a rho. By
-        default a share of 5 %.
+        default a share of 5 %, or 1/n in a session with `queries=n`, where the profile is one of the n questions.
     fresh
         Pays for a new profile even if the same one is stored.
     label
@@ -269,7 +270,7 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options, als
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else f"Its options are {', '.join(known)}."
-            raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}")
+            raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}", code="unknown-option")
 
 
 def spend_of(

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Unpack
 
+from dp_polars._frame.adopted import adopted_cap
 from dp_polars._frame.aggregate_question import check_unit
-from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
+from dp_polars._frame.options import ExpressionLike, OpeningOptions, check_options, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
@@ -248,7 +249,7 @@ def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
     """Return the most rows that one unit counts with, and where this cap came from."""
     if not view.unit:
         return 1, "every row is a unit"
-    cap, rule = cap_of(options, "max_rows_per_group", view.session)
+    cap, rule = adopted_cap(options, "max_rows_per_group", view, [])
     if not isinstance(cap, int):
         raise InvalidParameterError(
             "How many rows may one unit count with, in the whole domain? Say max_rows_per_group=10 here or for the "

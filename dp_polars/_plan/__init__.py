@@ -18,6 +18,7 @@ Beside this path:
 
 - `auto`: caps and bounds that are estimated from the data with a fraction of the spend.
 - `auto_bounds`: how pairs of bounds are scored for that.
+- `ranks`: how far the rank of a chosen quantile may be off, and where the ends of its interval are chosen.
 - `cut`: what is known about what caps and bounds cut off.
 - `rollup`: totals over the last keys.
 - `base`: what the plans of all features have in common.

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from dp_polars._aggregates.base import Aggregate, Shape
+from dp_polars._aggregates.base import Aggregate, RowRule, Shape
 from dp_polars._aggregates.values import Value
 from dp_polars._numbers import rounded_down
 from dp_polars._plan.auto_bounds import (
@@ -135,6 +135,16 @@ class Found:
     def reliable(self) -> bool:
         """Whether there are enough units for the choice to be close to what it looks for."""
         return self.units >= self.estimate.needed_units
+
+
+def depends_on(one: Aggregate, found: Found) -> bool:
+    """Tell whether an answer of a settled query depends on the cap or the bounds that were found."""
+    estimated = found.estimate.value
+    if estimated is None:
+        return found.estimate.what == "max_groups" or one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL)
+    lower, upper = found.chosen
+    same = (estimated.expression, readable(lower, upper))
+    return any((value.expression, value.bounds) == same for value in one.values)
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:

@@ -17,6 +17,7 @@ from dp_polars._aggregates.needs import (
     Distinct,
     Need,
     Power,
+    QuantileEnds,
     Quantiles,
     Rows,
     Total,
@@ -140,6 +141,8 @@ def _compiled_need(compiler: Compiler, need: Need, cap: RowCap, weight: Fraction
             return {"bins": _bins(compiler, need, cap, weight)}
         case Quantiles():
             return _choices(compiler, need, cap, weight)
+        case QuantileEnds():
+            return _ends(compiler, need, cap, weight)
 
 
 def _value_on_basis(compiler: Compiler, needs: Sequence[Need]) -> Value | None:
@@ -323,9 +326,7 @@ def _bins(compiler: Compiler, need: Bins, cap: RowCap, weight: Fraction) -> str:
 
 def _choices(compiler: Compiler, need: Quantiles, cap: RowCap, weight: Fraction) -> dict[str, str]:
     """Choose values at quantiles. Several quantiles share one descent, and each level of it has its price."""
-    lane = value_lane(compiler, (need.value,), cap)
-    name = f"values{lane}"
-    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    lane, name = _cells(compiler, need.value, cap)
     targets = need.targets
     levels = len(targets).bit_length()
     # Replacing a unit's rows moves a score by 1 for a quantile (q and 1 - q together) and by 2 for an extreme, while
@@ -345,6 +346,35 @@ def _choices(compiler: Compiler, need: Quantiles, cap: RowCap, weight: Fraction)
         targets=targets,
     )
     return {"values": compiler.noisy(statistic), "cells": name}
+
+
+def _ends(compiler: Compiler, need: QuantileEnds, cap: RowCap, weight: Fraction) -> dict[str, str]:
+    """Choose the ends of intervals of quantiles. Each end is a choice among all rows, with a price of its own."""
+    lane, name = _cells(compiler, need.value, cap)
+    replacement = max(1 / max(target, 1 - target) for target in need.targets)
+    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
+    choices = 2 * len(need.targets)
+    own = f"{name}_ends_{'_'.join(str(target) for target in need.targets)}_{need.confidence!r}"
+    statistic = Statistic(
+        name=own,
+        source="choice",
+        what="ends",
+        weight=weight,
+        grid=compiler.grids[lane][0],
+        max_rows=cap.max_rows,
+        prices=(pure * choices, squared * choices),
+        targets=need.targets,
+        confidence=need.confidence,
+    )
+    return {"ends": compiler.noisy(statistic), "cells": name}
+
+
+def _cells(compiler: Compiler, value: Value, cap: RowCap) -> tuple[int, str]:
+    """Ask for the number of rows at each point of a value's grid, and return its lane and the name of these cells."""
+    lane = value_lane(compiler, (value,), cap)
+    name = f"values{lane}"
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    return lane, name
 
 
 # ---------------------------------------------------------------------- shared lanes

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
+from dp_polars._plan.auto import depends_on
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.cut import CUT
+from dp_polars._plan.ranks import distance_within, rank_error
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._plan.units_needed import is_released, keys_text, needed_rows
 
@@ -39,11 +42,12 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     rows += [("rows per unit and group", text) for text in caps]
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
-    rows += [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(plan)]
+    rows += plan.unreliable_rows()
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
     for measurement in plan.measurements:
         own = "" if query.rollup or is_released(plan, measurement.name) else ", not released"
-        rows += [(name + own, text) for name, text in _measurement_rows(measurement, several or bool(own))]
+        with_share = several or bool(own) or (measurement.noise is None and len(plan.measurements) > 1)
+        rows += [(name + own, text) for name, text in _measurement_rows(measurement, with_share)]
     if query.keys and query.domain is None:
         rows += [("keys", keys_text(plan)), *needed_rows(plan)]
     elif query.keys:
@@ -73,14 +77,11 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:
     """Return what is known about an error that depends on the rows of a group, as a rank or divided by their number."""
-    if plan.if_rows is not None:
+    if plan.if_rows is not None or not plan.is_reliable(compiled.aggregate):
         return []
     name = f"expected error of {compiled.aggregate.name}" if several else "expected error"
     if "values" in compiled.statistics and plan.measurements:
-        measurement = plan.measurement(compiled.statistics["values"])
-        points = measurement.grid.high - measurement.grid.low + 1
-        ranks = 2 * measurement.statistic.max_rows / float(measurement.epsilon) * (math.log(points) + math.log(20))
-        return [(name, f"a rank within {math.ceil(ranks):,} rows of the wanted one in 95 % of groups")]
+        return [(name, _rank_text(plan.measurement(compiled.statistics["values"])))]
     if "basis" in compiled.statistics and plan.measurements:
         measurement = plan.measurement(compiled.statistics["basis"])
         width = (measurement.grid.high - measurement.grid.low) * float(
@@ -90,6 +91,19 @@ def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list
         text = compiled.aggregate.error_per_row(off)
         return [] if text is None else [(name, text)]
     return []
+
+
+def _rank_text(measurement: Measurement) -> str:
+    """Return how far the ranks of chosen values are off at most, in 95 % of groups."""
+    statistic, miss = measurement.statistic, 0.05
+    off = rank_error(statistic, measurement.epsilon, miss)
+    if off is None:
+        levels = len(statistic.targets).bit_length()
+        off = levels * math.ceil(distance_within(statistic, measurement.epsilon, Fraction(1), miss / levels))
+        return f"ranks within {off:,} rows of the wanted ones in 95 % of groups, if few rows share a value"
+    if statistic.targets[0] in (0, 1):
+        return f"at most {off:,} rows lie beyond the answer in 95 % of groups"
+    return f"a rank within {off:,} rows of the wanted one in 95 % of groups"
 
 
 def _different(texts: Iterable[str]) -> list[str]:
@@ -123,7 +137,9 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
         name = one.estimate.what if value is None else f"bounds of {value.name}"
         other = "" if value is None else " with a value other than 0"
         needs = rounded_up(one.estimate.needed_units)
-        found.append((name, f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"))
+        why = f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"
+        whose = [own.aggregate.name for own in plan.compiled if depends_on(own.aggregate, one)]
+        found.append((name, f"{why}, so the error of {', '.join(whose)} is unknown"))
     return found
 
 
@@ -162,12 +178,12 @@ def _measurement_rows(measurement: Measurement, several: bool) -> list[tuple[str
     share = f", {float(measurement.statistic.weight):.0%} of the spend" if several else ""
     if measurement.noise is None:
         targets = ", ".join(f"{float(target):g}" for target in measurement.statistic.targets)
-        return [
-            (
-                f"choice of {name}",
-                f"exponential mechanism at {targets}, epsilon {float(measurement.epsilon):.6g} for each group{share}",
-            )
-        ]
+        confidence = measurement.statistic.confidence
+        where = f"at {targets}" if confidence is None else f"on either side of {targets} ({confidence:g} confidence)"
+        each = f"epsilon {float(measurement.epsilon):.6g} for each group"
+        if measurement.statistic.chosen > 1:
+            each = f"epsilon {float(measurement.epsilon):.6g} for each choice in each group"
+        return [(f"choice of {name}", f"exponential mechanism {where}, {each}{share}")]
     step = float(measurement.grid.step)
     sensitivity = measurement.sensitivity
     scale = float(measurement.noise.parameter) * step

@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
+from dp_polars._aggregates.base import Aggregate
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
 from dp_polars._plan.auto import (
     Estimate,
     Found,
+    depends_on,
     estimates_of,
     likely_groups,
     likely_noise,
@@ -30,7 +32,7 @@ from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import Bounds, bounds_of
 from dp_polars._plan.cut import cut_text
-from dp_polars._plan.description import plan_rows
+from dp_polars._plan.description import plan_rows, unreliable_texts
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.query import Query
@@ -167,6 +169,8 @@ class Plan(BasePlan):
                 return _quantile(errors, confidence)
         if len(compiled.statistics) != 1 or not self.measurements or self.query.rollup:
             return None
+        if not self.is_reliable(compiled.aggregate):
+            return None
         measurement = self.measurement(next(iter(compiled.statistics.values())))
         if measurement.statistic.source == "basis":
             return None
@@ -174,6 +178,14 @@ class Plan(BasePlan):
         if not compiled.aggregate.values or compiled.aggregate.values[0].integers:
             error = Fraction(math.ceil(error))  # the answer is a whole number, although its sum may be finer
         return float(error * compiled.aggregate.unit)
+
+    def is_reliable(self, one: Aggregate) -> bool:
+        """Return whether all estimated caps and bounds that an aggregate depends on had enough units to learn from.
+
+        The plan and the noisy counts of units decide, which are paid for and released. If it is False, caps and bounds
+        may cut off most of the data, so that the error of the answer is unknown and its interval is null.
+        """
+        return all(found.reliable or not depends_on(one, found) for found in self.estimated)
 
     @property
     def units_needed(self) -> int | None:
@@ -215,6 +227,10 @@ class Plan(BasePlan):
     def needed_rows(self) -> Facts:
         """Return the rows on how many units a discovered group needs, for the table of the release."""
         return needed_rows(self)
+
+    def unreliable_rows(self) -> Facts:
+        """Return the rows on caps and bounds that were estimated from too few units, for the table of the release."""
+        return [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(self)]
 
     def cut_off(self) -> str | None:
         """Return in one line what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""

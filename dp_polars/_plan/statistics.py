@@ -53,6 +53,9 @@ class Statistic:
         to a group because of rounding.
     targets
         For a choice of values, the quantiles in rising order. 0 and 1 stand for the smallest and the largest value.
+    confidence
+        For the ends of intervals of these quantiles, the confidence with which both ends of one hold. There are two
+        choices for each target, first those of all lower ends.
     level
         For totals, the number of keys that they are not summed over.
     """
@@ -70,12 +73,18 @@ class Statistic:
     whole: int = 1
     slack: int = 0
     targets: tuple[Fraction, ...] = ()
+    confidence: float | None = None
     level: int | None = None
 
     @property
     def most(self) -> int:
         """The largest number of steps that one unit adds to a group."""
         return self.max_rows * self.whole + self.slack
+
+    @property
+    def chosen(self) -> int:
+        """The number of values that are chosen for each group."""
+        return len(self.targets) * (1 if self.confidence is None else 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,8 @@ class Profiling(FrameMethods, Generic[Answer]):
         columns
             The columns to look at: names or row-wise expressions. Each takes a part of the spend.
         **options
-            The spend and other options: see `dp.ProfileOptions`. By default the profile costs 5 % of the session.
+            The spend and other options: see `dp.ProfileOptions`. By default the profile costs 5 % of the session. In a
+            session with `queries=n`, it is one of the n questions and costs 1/n.
 
         Returns
         -------
@@ -136,9 +137,17 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
 
 
 def _spend(options: ProfileOptions, view: View) -> Spend:
-    if all(options.get(name) is None for name in ("epsilon", "share", "rho")):
-        return Spend(share=DEFAULT_SHARE)
-    return spend_of(options, view.session)
+    """Return the spend of a profile. In a session with `queries=n`, it is one of the n questions."""
+    queries = view.session.defaults.queries
+    if any(options.get(name) is not None for name in ("epsilon", "share", "rho")) or (queries or 0) > 1:
+        return spend_of(options, view.session)
+    if queries == 1:
+        raise InvalidParameterError(
+            "This session is planned for one query (queries=1), and the profile would be that one. Open it with "
+            "queries=2, or say share=0.05 here and share=0.95 for the question.",
+            code="spend-missing",
+        )
+    return Spend(share=DEFAULT_SHARE)
 
 
 def _profiled(view: View, name: str, expression: str, tree: Expression) -> tuple[ProfiledColumn, Expression]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from dp_polars._aggregates.base import Aggregate
+from dp_polars._aggregates.histogram import BIN
 from dp_polars._plan.plan import Plan
+from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._release.intervals import Limits
@@ -44,11 +47,47 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 
 def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
-    """Return the answer of an aggregate, and the ends of its interval if one is wanted, by column name."""
+    """Return the answer of an aggregate, and the ends of its interval if one is wanted, by column name.
+
+    The ends are null if caps or bounds were estimated from too few units, because then nothing is known about how much
+    they cut off.
+    """
+    found = _with_interval(noisy, compiled, plan)
+    if plan.query.interval is None or plan.is_reliable(compiled.aggregate):
+        return found
+    answer = found[compiled.aggregate.name]
+    return {
+        name: _without_ends(column) if column is answer else column.clear(len(column)) for name, column in found.items()
+    }
+
+
+def _without_ends(answer: pl.Series) -> pl.Series:
+    """Return an answer with null for the ends of intervals within it: of bins, or of slope and intercept."""
+    kind = answer.dtype
+    inner = kind.inner if isinstance(kind, pl.List) else kind
+    if not isinstance(inner, pl.Struct):
+        return answer
+    own = [field for field in inner.fields if field.name.endswith(("_low", "_high")) and field.name not in BIN]
+    if isinstance(kind, pl.List):
+        nothing = [pl.lit(None, dtype=field.dtype).alias(field.name) for field in own]
+        return answer.to_frame("a").select(pl.col("a").list.eval(pl.element().struct.with_fields(nothing))).to_series()
+    return (
+        answer.to_frame("a")
+        .select(pl.col("a").struct.with_fields([pl.lit(None, dtype=field.dtype).alias(field.name) for field in own]))
+        .to_series()
+    )
+
+
+def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
+    """Return the answer of an aggregate and the ends of its interval, by column name."""
     one, query = compiled.aggregate, plan.query
     found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
-    if one.has_interval() and query.interval is not None and one.unfolds != "rows":
-        low, high = one.ends(Limits(noisy, compiled, plan, query.interval))
+    if query.interval is not None and one.unfolds != "rows":
+        limits = Limits(noisy, compiled, plan, query.interval)
+        others = one.interval(limits)
+        if others is not None:
+            return _shown({one.name: found[0], **others}, one, query)
+        low, high = one.ends(limits)
         if one.unfolds == "columns":
             return {one.name: _struct_with_ends(found[0], low, high)}
         ends = [
@@ -58,9 +97,14 @@ def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> di
         both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
         found.append(both.select(pl.min_horizontal("answer", "low")).to_series())
         found.append(both.select(pl.max_horizontal("answer", "high")).to_series())
-    if query.nonnegative and one.answer_type.is_numeric():
-        found = [series.clip(lower_bound=0) for series in found]
-    return dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False))
+    return _shown(dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False)), one, query)
+
+
+def _shown(columns: dict[str, pl.Series], one: Aggregate, query: Query) -> dict[str, pl.Series]:
+    """Return the columns of an answer, with 0 instead of negative numbers if this is wanted."""
+    if not query.nonnegative or not one.answer_type.is_numeric():
+        return columns
+    return {name: series.clip(lower_bound=0) for name, series in columns.items()}
 
 
 def _outwards(end: pl.Series, dtype: pl.DataType, sign: int) -> pl.Series:

@@ -9,6 +9,8 @@ aggregate measures is a linear combination of independent noises (`Combination`)
   no further from 0 than the noise of S - m N, with its own quantile for each m (Fieller 1954, for discrete noise).
 - Several sums at once, for variances and correlations: limits that hold together, by Bonferroni's inequality.
 
+A chosen value has limits of its rank, which `_plan.ranks` derives, or ends that were chosen like itself.
+
 Of discovered groups, only those with a large noisy count are shown. If the answer uses the statistic that decided this,
 its limits hold given that the group is shown. For the count itself, this is the law of the noisy count given that it
 reached the threshold. For other answers, a small part of the miss pays for a lower limit of the count, which bounds the
@@ -19,20 +21,24 @@ probability at most `miss` given that the group is shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from math import ceil, floor
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._aggregates.base import Ends
+from dp_polars._aggregates.quantiles import counts_rows_of
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import LIMIT
 from dp_polars._plan.plan import Measurement, Plan
+from dp_polars._plan.ranks import rank_error, rank_ranges
 from dp_polars._plan.statistics import CompiledAggregate
-from dp_polars._release.noisy_numbers import in_units
+from dp_polars._release.noisy_numbers import as_answer, in_units
 from dp_polars.mechanisms._noise_tails import (
     NoiseLaw,
     combined_errors,
@@ -177,6 +183,67 @@ class Limits:
         if known.any():
             found[:, known] = combined_errors(self._noises.laws, coefficients, (left * levels[known]).tolist())
         return found
+
+    # ------------------------------------------------------------------ choices
+
+    def rank_error(self) -> pl.Series:
+        """Return the number of rows that the rank of the only chosen value is off at most."""
+        measurement = self._measurement("values")
+        off = rank_error(measurement.statistic, measurement.epsilon, 1 - self.confidence)
+        return pl.repeat(off, self.frame.height, dtype=pl.Int64, eager=True)
+
+    def ranks(self, quantile: Fraction) -> Ends:
+        """Return the limits of the rank of the value that was chosen for a quantile, as fractions of the rows.
+
+        Half of the miss is for the choice, and half for a lower limit of the number of rows, from a noisy count in the
+        same question. The choice does not depend on the noise of that count.
+        """
+        measurement, miss = self._measurement("values"), (1 - self.confidence) / 2
+        found = rank_ranges(measurement.statistic, measurement.epsilon, miss)[quantile]
+        rows = np.maximum(self._least_rows(1 - miss), 1e-9)
+        low = np.clip(float(found.low) - found.below / rows, 0, 1)
+        high = np.clip(float(found.high) + found.above / rows, 0, 1)
+        return _series((low, high))
+
+    def _least_rows(self, confidence: float) -> Floats:
+        """Return a lower limit of the number of rows with the value, from an answer that counts them."""
+        (value,) = self.compiled.aggregate.values
+        counts = [other for other in self.plan.compiled if counts_rows_of(other.aggregate, value)]
+        # The order of the answers must not matter.
+        counting = min(counts, key=lambda other: ("basis" in other.statistics, sorted(other.statistics.values())))
+        low, _ = replace(self, compiled=counting, confidence=confidence).count()
+        return low.cast(pl.Float64).to_numpy()
+
+    def chosen(self, quantile: Fraction) -> Ends:
+        """Return the ends that were chosen for the interval of a quantile, in the type of its value.
+
+        The answer may lie outside of them, as it was chosen by itself, and then it is the end. All are chosen among
+        values that are rounded to the grid. Where that moves values, each end is moved by one step.
+        """
+        answer, measurement = self._measurement("values"), self._measurement("ends")
+        targets = measurement.statistic.targets
+        places = (targets.index(quantile), targets.index(quantile) + len(targets))
+        own, low, high = pl.col("answer"), pl.col("low"), pl.col("high")
+        steps = pl.DataFrame(
+            [
+                self.frame[answer.name].list.get(answer.statistic.targets.index(quantile)).alias("answer"),
+                *(
+                    self.frame[measurement.name].list.get(place).alias(end)
+                    for place, end in zip(places, ("low", "high"), strict=True)
+                ),
+            ]
+        ).select(pl.min_horizontal(own, low).alias("low"), pl.max_horizontal(own, high).alias("high"))
+        (value,) = self.compiled.aggregate.values
+        if value.integers and measurement.grid.exponent <= 0:
+            return tuple(in_units(steps[end], measurement, value.answer_type) for end in ("low", "high"))  # type: ignore[return-value]
+        whole, kind = value.integers, pl.Int128 if value.integers else pl.Float64
+        lower, upper = (floor(value.lower), ceil(value.upper)) if whole else (float(value.lower), float(value.upper))
+        found = []
+        for end, sign in (("low", -1), ("high", 1)):
+            moved = in_units(steps[end], measurement, kind(), sign).to_frame("end")
+            within = moved.select(pl.col("end").clip(pl.lit(lower, dtype=kind), pl.lit(upper, dtype=kind)))
+            found.append(as_answer(within.to_series(), value.answer_type))
+        return found[0], found[1]
 
     # ------------------------------------------------------------------ discovered groups
 

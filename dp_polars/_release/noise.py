@@ -90,9 +90,10 @@ def _whole(measurement: Measurement, plan: Plan) -> bool:
 def _choices(plan: Plan) -> list[tuple[Measurement, str]]:
     """Return the measurements that are choices, each with the name of its cells."""
     cells = {
-        compiled.statistics["values"]: compiled.statistics["cells"]
+        compiled.statistics[role]: compiled.statistics["cells"]
         for compiled in plan.compiled
-        if "values" in compiled.statistics
+        for role in ("values", "ends")
+        if role in compiled.statistics
     }
     return [(measurement, cells[measurement.name]) for measurement in plan.measurements if measurement.noise is None]
 

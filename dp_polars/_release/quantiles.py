@@ -11,11 +11,13 @@ order.
 The smallest value is chosen with the scores -|below - min(above, t)|, which aim up to t rows inside. All candidates
 below all values have the same rank, and most candidates may lie there, so t grows with the number n of candidates:
 t = (2 max_rows / epsilon)(ln n + 5), which is 38 rows for floats at epsilon 1. The largest value is chosen likewise.
+
+The ends of an interval of a quantile are chosen among all rows and some public ones at a bound (see `_plan.ranks`).
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._plan.ranks import end_rows, inside_rows
 from dp_polars._plan.statistics import Statistic
 from dp_polars._sampling import BitSource
 from dp_polars.mechanisms._quantiles import Target, choose_points
@@ -36,6 +39,8 @@ def choose_values(
     cells: pl.DataFrame, rows: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
 ) -> Any:
     """Choose a value for each target in each of the groups `rows`, and return them in steps of the grid."""
+    if statistic.confidence is not None:
+        return _choose_ends(cells, rows, statistic, epsilon, source)
     group = cells["group"].to_numpy()
     # An extra cell that belongs to no group keeps the arrays from being empty. Otherwise an error could reveal whether
     # anyone has a value.
@@ -47,6 +52,33 @@ def choose_values(
     answers = np.zeros((len(rows), len(statistic.targets)), np.int64)
     descent.descend(answers, 0, len(statistic.targets), (begin, end), (low, high), (Fraction(0), Fraction(1)))
     return answers
+
+
+def _choose_ends(
+    cells: pl.DataFrame, rows: Numbers, statistic: Statistic, epsilon: Fraction, source: BitSource
+) -> Numbers:
+    """Choose the lower ends of the intervals of all targets, and then the upper ends, in steps of the grid."""
+    if statistic.confidence is None:
+        raise ValueError("these are no ends of intervals")
+    miss = (1 - statistic.confidence) / 2
+    single, chosen = [replace(statistic, targets=(target,), confidence=None) for target in statistic.targets], []
+    for lower, bound in ((True, statistic.grid.low), (False, statistic.grid.high)):
+        for one in single:
+            extra = end_rows(one, epsilon, one.targets[0], lower=lower, miss=miss)
+            if extra is None:
+                chosen.append(np.full(len(rows), bound, np.int64))
+            else:
+                more = _with_rows(cells, rows, bound, extra)
+                chosen.append(choose_values(more, rows, one, epsilon, source)[:, 0])
+    return np.stack(chosen, axis=1)
+
+
+def _with_rows(cells: pl.DataFrame, groups: Numbers, value: int, number: int) -> pl.DataFrame:
+    """Return the cells with so many rows of a value added to each of the groups."""
+    added = pl.DataFrame({"group": groups.astype(np.int64)}).with_columns(value=pl.lit(value), count=pl.lit(number))
+    columns = [pl.col(name).cast(pl.Int64) for name in ("group", "value", "count")]
+    both = pl.concat([cells.select(columns), added.select(columns)])
+    return both.group_by("group", "value").agg(pl.col("count").sum()).sort("group", "value")
 
 
 class _Descent:
@@ -98,9 +130,7 @@ class _Descent:
         """Return the target of a choice, and the factor of the score in the exponent."""
         rate = self._epsilon / (2 * self._statistic.max_rows)
         if quantile in (0, 1):
-            # All candidates outside the values together then weigh e**-5 times as much as a single one at the target.
-            points = self._statistic.grid.high - self._statistic.grid.low + 1
-            most = min(math.ceil((math.log(points) + 5) / rate), 1 << 50)
+            most = inside_rows(self._statistic, self._epsilon)
             target = Target(1, 1, most_above=most) if quantile == 0 else Target(1, 1, most_below=most)
             return target, rate
         near = quantile.limit_denominator(_FINEST)

@@ -41,12 +41,12 @@ def run_plan(make: QueryRun, session: Session, *, name: Callable[[], bytes], fre
 
 
 def warn_of_estimates(plan: Plan) -> None:
-    """Warn of caps and bounds that too few units were there for. Their answers may be wrong beyond their intervals."""
+    """Warn of caps and bounds that too few units were there for. Their answers may be wrong by any amount."""
     for name, why in unreliable_texts(plan):
         advice = f"{name}=" if " " not in name else "bounds="
         warnings.warn(
-            f"The {name} may be far from the data: {why}. They may cut off most of the data, and neither the answer "
-            f"nor its interval shows that. Give {advice} yourself, or spend more on this query.",
+            f"The {name} may be far from the data: {why}. They may cut off most of the data, so confidence= gives no "
+            f"interval here (null). Give {advice} yourself, or spend more on this query.",
             DPWarning,
             stacklevel=2,
         )

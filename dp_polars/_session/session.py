@@ -64,9 +64,9 @@ class Session:
     max_groups, max_rows_per_group
         The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
     queries
-        The number of queries that the session is planned for. A query that names no spend gets the share 1/queries, and
-        all of them fit. In an approximate session, a share is a part of the sum of epsilons or of the sum of rhos,
-        whichever means less noise for this number of queries over `max_groups` groups.
+        The number of queries that the session is planned for, profiles included. A query that names no spend gets the
+        share 1/queries, and all of them fit. In an approximate session, a share is a part of the sum of epsilons or of
+        the sum of rhos, whichever means less noise for this number of queries over `max_groups` groups.
     key_delta
         The part of delta for discovering keys (`select_partitions`) and for other (epsilon, delta) mechanisms; by
         default a quarter. The rest is for Gaussian noise and zCDP accounting.
@@ -240,7 +240,8 @@ class Session:
         The suggested caps are used where a question groups by the same keys and leaves `max_groups` or
         `max_rows_per_group` out, and the suggested bounds where it leaves `bounds` out. They come before the defaults
         of the session. What a question says itself comes first, and its plan says what is "from the profile". If the
-        table changes, the suggestions no longer apply.
+        table changes, the suggestions no longer apply. Choices, streams, online queries and syntheses take them, too; a
+        stream those that were adopted before it was opened.
 
         Adopting costs nothing. It lasts as long as this object; after opening a ledger again, ask for the same
         profile, which is free, and adopt it again.

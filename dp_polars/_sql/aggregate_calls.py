@@ -10,7 +10,7 @@ from dp_polars._aggregates.base import Aggregate, AggregateCall
 from dp_polars._aggregates.sums import Sum
 from dp_polars._choices.question import Choice
 from dp_polars._frame.options import ChoiceOptions, Options
-from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
+from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, CUTS, ChoiceKind
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, fold, place, walk
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 
@@ -19,6 +19,8 @@ _OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in 
 OWN = _OF_CHOICES | _OF_AGGREGATES
 """The options that belong to one aggregate or choice. All others belong to the whole query."""
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"}
+INTERVAL_OPTIONS = frozenset({"confidence", "interval"})
+"""The options that add columns, which a SELECT has no place for."""
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -67,6 +69,11 @@ class Call:
         """Whether the call is a choice among candidates."""
         return self.name in CHOICES
 
+    @property
+    def counts_cut(self) -> bool:
+        """Whether the call tells what is cut off from the aggregates beside it."""
+        return self.name in CUTS
+
     def choice(self, columns: tuple[str, ...]) -> Choice:
         """Return the choice among the values of the first column, scored by the sum of the second if there is one."""
         score = self.own.get("score", "rows")
@@ -93,7 +100,7 @@ class Call:
         """Return whether this call takes an option of its own with this name."""
         if isinstance(self.what, str):
             return option in _OF_CHOICES
-        return option in _own_options(self.what)
+        return not self.counts_cut and option in _own_options(self.what)
 
     @property
     def ignores_options(self) -> bool:
@@ -122,20 +129,24 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         return StatementNotAllowed(reason + place(at, sql))
 
     name = fold(node["function_name"])
-    what: type[Aggregate] | ChoiceKind = CHOICES[name] if name in CHOICES else AGGREGATES[name]
+    what: type[Aggregate] | ChoiceKind = CHOICES[name] if name in CHOICES else {**AGGREGATES, **CUTS}[name]
     if node.get("distinct") or (node.get("order_bys") or {}).get("orders"):
         instead = "Count distinct units with dp_count_units(), and distinct values with dp_count_distinct(x)"
         raise refuse(node, f"{name} takes neither DISTINCT nor ORDER BY. {instead}.")
+    if name in CUTS:
+        if arguments(node):
+            raise refuse(node, f"{name}() takes no arguments: it is about the private aggregates beside it.")
+        return Call(name, CUTS[name], (), node.get("filter"), {}, {}, node)
     said: dict[str, Any] = {}
     positional: list[Node] = []
     for option, child in arguments(node):
         if not option:
             positional.append(child)
             continue
-        if fold(option) == "confidence":
+        if fold(option) in INTERVAL_OPTIONS:
             raise refuse(
                 child,
-                "An answer in a SELECT is one value, so there is no place for an interval. Use confidence with "
+                f"An answer in a SELECT is one value, so there is no place for an interval. Use {fold(option)} with "
                 "df.dp or the functions of dp.register; con.preview and dp-polars preview show the expected error.",
             )
         known = _CHOICE_OPTIONS if isinstance(what, str) else _OPTIONS | _own_options(what)

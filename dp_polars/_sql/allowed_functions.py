@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dp_polars._aggregates import REGISTRY, Aggregate
+from dp_polars._aggregates.cut import CutByBounds, CutByCap
 
 
 def _words(text: str) -> frozenset[str]:
@@ -81,5 +82,8 @@ CHOICES: dict[str, ChoiceKind] = {
 AGGREGATES: dict[str, type[Aggregate]] = {name: one for one in REGISTRY.values() for name in one.sql_names}
 """The private aggregates by their names in SQL."""
 
-PRIVATE = frozenset({*AGGREGATES, *CHOICES})
+CUTS: dict[str, type[Aggregate]] = {"dp_cut_by_cap": CutByCap, "dp_cut_by_bounds": CutByBounds}
+"""What caps and bounds cut off from the other private aggregates of a SELECT: the columns that `cut=True` adds."""
+
+PRIVATE = frozenset({*AGGREGATES, *CHOICES, *CUTS})
 """The SQL names of all private aggregates and choices."""

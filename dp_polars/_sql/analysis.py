@@ -15,7 +15,7 @@ from dp_polars._expressions import Column, Expression
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
-from dp_polars._sql.allowed_functions import TABLE_FUNCTIONS
+from dp_polars._sql.allowed_functions import CUTS, TABLE_FUNCTIONS
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.joins import joined
@@ -79,6 +79,11 @@ class SqlQuery:
     keys: tuple[str, ...]
     sources: frozenset[Any]
     declared: bool
+
+    @property
+    def questions(self) -> int:
+        """The number of calls that ask for an aggregate or a choice, and not for what is cut off from others."""
+        return sum(not call.counts_cut for call in self.calls)
 
     def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
@@ -368,6 +373,9 @@ class _Analyser:
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
+                asked = f"dp_{fold(item['column_names'][-1])}"
+                if asked in CUTS:
+                    raise self._refuse(item, f"{asked.removeprefix('dp_')} is no column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
                 raise self._refuse(
                     item,
@@ -455,14 +463,25 @@ def _private_calls(node: Node) -> list[Node]:
 def _together(calls: list[Call]) -> list[list[int]]:
     """Group the numbers of calls that share a query: those with the same FILTER and no spend of their own.
 
-    A call with its own spend and a choice are queries by themselves.
+    A call with its own spend and a choice are queries by themselves. What is cut off is asked for in the query that it
+    is about: the one with the same FILTER and no spend of its own, or the only one with the same FILTER.
     """
     groups: dict[tuple[str, int], list[int]] = {}
     for number, call in enumerate(calls):
-        rows = "" if call.where is None else canonical(call.where)
         alone = call.spends or call.chooses
-        groups.setdefault((rows, number if alone else -1), []).append(number)
+        if not call.counts_cut:
+            groups.setdefault((_rows(call), number if alone else -1), []).append(number)
+    for number, call in enumerate(calls):
+        if call.counts_cut:
+            others = [key for key, own in groups.items() if key[0] == _rows(call) and not calls[own[0]].chooses]
+            own = others[0] if len(others) == 1 else (_rows(call), -1)
+            groups.setdefault(own, []).append(number)
     return list(groups.values())
+
+
+def _rows(call: Call) -> str:
+    """Return a text that tells which rows a call is about."""
+    return "" if call.where is None else canonical(call.where)
 
 
 def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
+from dp_polars._sql.aggregate_calls import INTERVAL_OPTIONS
 from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.files import Types, open_source
@@ -240,7 +241,7 @@ class GuardedConnection:
             local = local_statement(node, query, self._parser, catalog, self._session, parameters, options)
             if local is not None:
                 return local
-        if "confidence" in options:
+        if options.keys() & INTERVAL_OPTIONS:
             raise InvalidParameterError(
                 "An answer in a SELECT is a single value, so it has no place for an interval. Use a function of "
                 "dp.register with confidence :=, or see the expected error in con.preview."

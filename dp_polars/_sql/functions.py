@@ -25,7 +25,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from dp_polars._aggregates.base import Aggregate
+from dp_polars._aggregates.base import Aggregate, Shape
 from dp_polars._numbers import epsilon_of
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.session import Session
@@ -54,6 +54,8 @@ def sql_text(name: str) -> str:
 
 
 _BOUNDS = (("lower", "upper"), ("lower", "upper", "second_lower", "second_upper"))  # for one column, for two
+_ENDS = ("_low", "_high", "_rank_error")
+"""What the names of columns that an interval adds end with."""
 _CHOICE = ("candidates", "score", "value", "lower", "upper")
 
 
@@ -64,6 +66,15 @@ class _Shape:
     type: str
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    ranked: bool = False
+    """Whether its interval is about the rank of the answer, unless the option `interval` says otherwise."""
+
+    def ends(self, answer: str) -> str:
+        """Return the names of the columns of an interval, as an expression in SQL."""
+        values, rank = f"['{answer}_low', '{answer}_high']", f"['{answer}_rank_error']"
+        if not self.ranked:
+            return values
+        return f"CASE WHEN \"interval\" = 'value' THEN {values} ELSE {rank} END" if "interval" in self.options else rank
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class _Function:
             passed=" ".join(passed),
             answer=self.answer,
             type=self.shape.type,
+            ends=self.shape.ends(self.answer),
             names=sql_text("names"),
         )
 
@@ -94,7 +106,8 @@ def _shape_of(aggregate: type[Aggregate]) -> _Shape:
         return _Shape(aggregate.sql_type, options=aggregate.columns)
     bounds = _BOUNDS[len(aggregate.columns) - 1] if aggregate.bounded else ()
     named = tuple(option for option in aggregate.options if option not in aggregate.sql_positional)
-    return _Shape(aggregate.sql_type, (*aggregate.columns, *aggregate.sql_positional, *bounds), named)
+    arguments = (*aggregate.columns, *aggregate.sql_positional, *bounds)
+    return _Shape(aggregate.sql_type, arguments, named, aggregate.shape is Shape.RANK)
 
 
 _CHOICE_SHAPES: dict[ChoiceKind, _Shape] = {
@@ -164,7 +177,7 @@ class Functions:
         (query,) = planned.queries
         (frame,) = planned.release().values()
         ((name, released),) = query.names().items()
-        names = {released: answer, f"{name}_low": f"{answer}_low", f"{name}_high": f"{answer}_high"}
+        names = {released: answer, **{f"{name}{end}": f"{answer}{end}" for end in _ENDS}}
         rows = json.dumps(self._parser.texts(frame.rename(names, strict=False)))
         return _KeptAnswer(rows, query.present_source, query.present_source())
 
@@ -172,7 +185,7 @@ class Functions:
         """Return the SELECT that a call means. Each text is parsed on its own and never pasted into another text."""
         answer = _FUNCTIONS[function].answer
         for key, kind in keys.items():
-            if fold(key) in {answer, f"{answer}_low", f"{answer}_high"}:
+            if fold(key) in {answer, *(f"{answer}{end}" for end in _ENDS)}:
                 raise InvalidParameterError(
                     f"{key} is both a key and the name of an answer column; rename the key in a view."
                 )

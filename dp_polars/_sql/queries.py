@@ -11,6 +11,7 @@ import duckdb
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
+from dp_polars._aggregates.cut import CutByCap
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.question import ChoiceQuestion, choice_question
 from dp_polars._engines.base import parts_for
@@ -27,6 +28,7 @@ from dp_polars._session.cost import NOTHING
 from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
+from dp_polars._sql.allowed_functions import CUTS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.syntax_tree import fold
@@ -79,7 +81,10 @@ class PlannedQuery:
         plan = self.plan
         chosen = isinstance(plan, ChoicePlan)
         names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates if not one.hidden]
-        return dict(zip(names, self.query.answers, strict=True))
+        asked = zip(self.query.calls, self.query.answers, strict=True)
+        found, cut = dict[str, str](), {answer: call.name for call, answer in asked if call.counts_cut}
+        found |= dict(zip(names, (one for one in self.query.answers if one not in cut), strict=True))
+        return found | {CUTS[name].kind: answer for answer, name in cut.items()}
 
     def present_source(self) -> bytes:
         """Return the present state of the tables, made without reading their rows."""
@@ -150,8 +155,8 @@ class PlannedStatement:
         release = query.release()
         self.releases.append(release)
         names = {**dict(zip(query.query.keys, keys, strict=True)), **query.names()}
-        hidden = [one.name for one in query.plan.query.aggregates if one.hidden]
-        frame = release.frame.drop(hidden, strict=False).rename(names)  # a SELECT has no place for what cut=True adds
+        hidden = [one.name for one in query.plan.query.aggregates if one.hidden and one.name not in names]
+        frame = release.frame.drop(hidden, strict=False).rename(names)  # what cut=True adds has to be selected by name
         if not keys and not frame.height:  # a choice found nothing to choose
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         return frame
@@ -179,7 +184,14 @@ def plan_statement(analysis: Analysis, session: Session, catalog: Catalog, optio
         )
     if not queries and options:
         raise InvalidParameterError("This statement has no private aggregate to which the options could apply.")
-    without = sum(len(query.calls) for query in queries if not query.calls[0].spends)
+    for query in queries:
+        if not query.questions:
+            raise InvalidParameterError(
+                f"{query.calls[0].name}() is about the private aggregates beside it that have the same FILTER. There "
+                "are none, or several with spends of their own. Give the spend to the whole statement: "
+                "con.sql(query, epsilon=0.5)."
+            )
+    without = sum(query.questions for query in queries if not query.calls[0].spends)
     if without and session.defaults.queries is not None and all(options.get(name) is None for name in _SPENDS):
         options = {**options, "share": Fraction(1, session.defaults.queries)}  # of the statement, however many it has
     planned = []
@@ -204,7 +216,7 @@ def _statement_options(options: dict[str, Any], query: SqlQuery, without: int) -
     """Return the statement's options for one query. `without` calls share the statement's spend evenly."""
     if query.calls[0].spends:
         return {name: value for name, value in options.items() if name not in (*_SPENDS, "delta")}
-    part = Fraction(len(query.calls), without)
+    part = Fraction(query.questions, without)
     return {
         name: exact(value, name) * part if name in _SHARED and value is not None else value
         for name, value in options.items()
@@ -241,13 +253,26 @@ def _question(
         if not any(call.takes(name) or call.ignores_options for call in query.calls):
             raise InvalidParameterError(f"{query.calls[0].name} has no option {name}.")
     for call, columns, answer in zip(query.calls, query.values, query.answers, strict=True):
+        if call.counts_cut:
+            continue
         said = {name: options[name] for name in OWN if name in options and call.takes(name)}
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
             return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
         # A single aggregate has its default name, so that its position in SELECT is no part of the query.
-        asked[None if len(query.calls) == 1 else answer] = whole.asked(columns)
-    return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
+        asked[None if query.questions == 1 else answer] = whole.asked(columns)
+    cut = [call for call in query.calls if call.counts_cut]
+    if not cut:
+        return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
+    question = question_of(view, asked, keys, Options(**{**own, "cut": True}))  # type: ignore[typeddict-item]
+    for call in cut:
+        if not any(isinstance(one, CUTS[call.name]) for one in question.plan.query.aggregates):
+            what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that are known beforehand"
+            raise InvalidParameterError(
+                f"{call.name}() counts the units that are cut in the private aggregates beside it, but none of them "
+                f"has {what}. Leave it out."
+            )
+    return question
 
 
 def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog: Catalog | None = None) -> View:

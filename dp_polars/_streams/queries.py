@@ -12,6 +12,7 @@ How far one unit moves an answer. It keeps at most `max_rows` rows, chosen once 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -65,9 +66,20 @@ def moved_by(grid: Grid, max_rows: int, adjacency: Adjacency) -> int:
     return max_rows * grid.largest
 
 
-def query_of(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+AdoptedBounds = Callable[[Expression], tuple[tuple[Any, Any], str] | None]
+"""Returns the bounds that a session adopted for a value and where they came from, or None."""
+
+
+def no_bounds(tree: Expression) -> None:
+    """Return that no bounds were adopted for a value."""
+
+
+def query_of(words: Any, plan: StreamPlan, schema: pl.Schema, adopted: AdoptedBounds = no_bounds) -> StreamQuery:
     """Return the question that a user asks a stream, or raise an error that says what can be asked."""
-    query = _aggregate(words, plan, schema) if isinstance(words, AggregateCall) else _condition(words, plan, schema)
+    if isinstance(words, AggregateCall):
+        query = _aggregate(words, plan, schema, adopted)
+    else:
+        query = _condition(words, plan, schema)
     if plan.monotone and not query.rises:
         raise InvalidParameterError(
             "This stream is monotone: it takes only questions whose answers can't fall when a unit is added. A sum is "
@@ -88,7 +100,7 @@ def _condition(words: Any, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
     return _units(checked.tree)
 
 
-def _aggregate(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+def _aggregate(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema, adopted: AdoptedBounds) -> StreamQuery:
     if asked.kind not in ("count", "count_units", "sum"):
         raise InvalidParameterError(f"A stream can't be asked for a {asked.kind}. {_POSSIBLE}")
     if asked.weight != 1:
@@ -96,7 +108,7 @@ def _aggregate(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> Str
     if asked.kind == "count_units":
         return _units(None)
     if asked.kind == "sum":
-        return _sum(asked, plan, schema)
+        return _sum(asked, plan, schema, adopted)
     if not asked.columns:
         return _rows(plan, None)
     checked = check_expression(asked.columns[0], schema=schema, what="count")
@@ -115,7 +127,7 @@ def _rows(plan: StreamPlan, condition: Expression | None) -> StreamQuery:
     return StreamQuery(tally=tally, sensitivity=Fraction(_row_cap(plan, "count of rows")))
 
 
-def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQuery:
+def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema, adopted: AdoptedBounds) -> StreamQuery:
     if asked.options["per"] != "row":
         raise InvalidParameterError(
             "A stream clips each row of a sum, not each unit's total: leave per= out, and say how many rows a unit "
@@ -134,7 +146,8 @@ def _sum(asked: AggregateCall, plan: StreamPlan, schema: pl.Schema) -> StreamQue
             f"duration with dp.sum(pl.col('{checked.name}').dt.total_seconds(), bounds=(0, 3600))."
         )
     max_rows = _row_cap(plan, "sum")
-    value = asked.aggregate.value(checked, bounds, asked)
+    suggested = adopted(checked.tree) if bounds is None else None
+    value = asked.aggregate.value(checked, bounds if suggested is None else suggested[0], asked)
     grid = grid_of(value, max_rows, centred=False)
     step = grid.step * value.unit
     return StreamQuery(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Literal, NoReturn, TypeVar, Unpack
 
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._expressions.panics import no_panics
+from dp_polars._frame.adopted import adopted_bounds, adopted_cap
 from dp_polars._frame.aggregate_question import check_unit
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan
-from dp_polars._streams.queries import query_of
+from dp_polars._streams.queries import AdoptedBounds, no_bounds, query_of
 from dp_polars._streams.release import OpenStream, closed, open_stream
 from dp_polars.errors import InvalidParameterError
 
@@ -47,8 +49,10 @@ class Stream:
     (0, True)
     """
 
-    def __init__(self, plan: StreamPlan, opened: OpenStream, schema: pl.Schema) -> None:
-        self._plan, self._opened, self._schema = plan, opened, schema
+    def __init__(
+        self, plan: StreamPlan, opened: OpenStream, schema: pl.Schema, bounds: AdoptedBounds = no_bounds
+    ) -> None:
+        self._plan, self._opened, self._schema, self._bounds = plan, opened, schema, bounds
 
     @property
     def plan(self) -> StreamPlan:
@@ -109,7 +113,7 @@ class Stream:
         self._opened.refuse_copies()
         if self.closed:
             raise closed()
-        return self._opened.ask([query_of(query, self._plan, self._schema) for query in queries])
+        return self._opened.ask([query_of(query, self._plan, self._schema, self._bounds) for query in queries])
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
@@ -207,10 +211,13 @@ class Streams(FrameMethods, Generic[Opened]):
 class StreamOpening(Question[StreamPlan]):
     """A planned stream, and the rows that it will be asked about."""
 
+    bounds: AdoptedBounds = no_bounds
+    """Returns the bounds that a profile suggests for a value, which questions may leave out."""
+
     def answer(self, origin: Origin) -> Stream:
         """Charge the price of the stream and open it."""
         opened = open_stream(self.plan, self.rows, self.session, SYSTEM_BITS)
-        return Stream(opened.plan, opened, self.rows.schema)
+        return Stream(opened.plan, opened, self.rows.schema, self.bounds)
 
 
 def stream_opening(
@@ -226,7 +233,11 @@ def stream_opening(
     """Return the planned stream of a call, or raise an error that says what is missing. Nothing is read or spent."""
     check_options(options, "A stream", OpeningOptions, ("threshold", "hits", "numeric", "monotone", "of"))
     check_unit(view.unit, view.rows.schema)
-    cap, rule = cap_of(options, "max_rows_per_group", view.session)
+    # Rows of units that are only counted once need no cap, so a profile sets none for them.
+    if of == "rows":
+        cap, rule = adopted_cap(options, "max_rows_per_group", view, [])
+    else:
+        cap, rule = cap_of(options, "max_rows_per_group", view.session)
     if cap == "auto":
         if of != "units" or options.get("max_rows_per_group") is not None:
             raise InvalidParameterError(
@@ -247,4 +258,6 @@ def stream_opening(
         max_rows_rule=rule,
         spend=spend_of(options, view.session),
     )
-    return StreamOpening(labelled(plan, options), view.rows, view.session)
+    # A view holds the rows, so a stream keeps one only if a profile was adopted.
+    bounds: AdoptedBounds = partial(adopted_bounds, view) if view.session.adopted else no_bounds
+    return StreamOpening(labelled(plan, options), view.rows, view.session, bounds=bounds)

@@ -7,7 +7,8 @@ that is below one row, so the answer lies between the two values next to the wan
 import polars as pl
 import pytest
 
-from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, Polars, charges, refused, rows, session
+import dp_polars as dp
+from tests.aggregates.doors import DOORS, HUGE, Functions, Guarded, Lazy, Polars, charges, refused, rows, session
 from tests.aggregates.frames import FRAME, OWNED
 from tests.aggregates.margins import off, slack, step_of
 
@@ -173,7 +174,10 @@ def test_every_door_plans_and_charges_the_same(by):
         ({"quantile": 0.12345}, "at most four digits"),
         ({"quantile": []}, "a number between 0 and 1, or a list of them"),
         ({"quantile": [0.5, 1.5]}, "must lie between 0 and 1"),
-        ({"confidence": 0.9}, "interval"),
+        ({"interval": "value"}, "how sure it should be|no place for an interval"),
+        ({"interval": "ranks", "confidence": 0.9}, "'rank' .* or 'value'|no place for an interval"),
+        ({"interval": "value", "confidence": 0.9, "quantile": 0}, "one person's value|no place for an interval"),
+        ({"confidence": 1.5}, "confidence|no place for an interval"),
     ],
 )
 def test_every_door_refuses_alike(closed, words, message):
@@ -183,7 +187,79 @@ def test_every_door_refuses_alike(closed, words, message):
 
 
 def test_what_a_median_does_not_have_is_refused_alike(closed):
-    refused(closed, "interval", "median", "x", bounds=(0, 25), confidence=0.9, epsilon=1)
     refused(closed, "depends on how many rows", "median", "x", bounds=(0, 25), within=1)
     for aggregate in ("median", "mean"):
         refused(closed, r"\bper\b|does not support", aggregate, "x", bounds=(0, 25), per="unit", epsilon=1)
+
+
+# ---------------------------------------------------------------------- intervals
+
+
+@pytest.fixture(params=[Polars, Lazy, Functions], ids=lambda door: door.__name__)
+def with_intervals(request):
+    """A door with a place for intervals; a SELECT has none."""
+    return request.param
+
+
+def columns(kind, aggregate, words, paying=None):
+    """Return the only row of an answer by the names of its columns, without that of the answer."""
+    door = kind(FRAME, session() if paying is None else paying)
+    if kind is Functions:
+        found = door.raw.sql(f"FROM dp.dp_{aggregate}('rows', {words['sql']})").pl()
+    else:
+        given = {name: value for name, value in words.items() if name != "sql"}
+        found = door._call(False, aggregate, "x", None, None, given).lazy().collect()
+    own = found.columns[0]
+    return {name.removeprefix(own): value for name, value in found.row(0, named=True).items()}
+
+
+@pytest.mark.slow
+def test_the_error_of_a_rank_is_free(with_intervals):
+    paying = session()
+    for aggregate, more in (("median", ""), ("min", ""), ("max", ""), ("quantile", "0.9, ")):
+        words = {"bounds": (0, 25), "epsilon": 2} | ({"quantile": 0.9} if more else {})
+        plan = plan_of(FRAME, aggregate, "x", **words)
+        columns(with_intervals, aggregate, {**words, "sql": f"'x', {more}0, 25, epsilon := 2"}, paying)
+        spent = paying.spent.epsilon
+        words |= {"confidence": 0.95, "sql": f"'x', {more}0, 25, epsilon := 2, confidence := 0.95"}
+        found = columns(with_intervals, aggregate, words, paying)
+        assert list(found) == ["", "_rank_error"]
+        assert f" {found['_rank_error']:,} rows" in str(plan)
+        assert (
+            paying.spent.epsilon == spent or with_intervals is not Polars
+        )  # other doors make a source for each question
+
+
+@pytest.mark.slow
+def test_ends_of_values_stand_around_the_quantile(with_intervals):
+    """Missed with a probability below 1e-6."""
+    values = sorted(values_of("x", (0, 25)))
+    words = {"bounds": (0, 25), "epsilon": HUGE, "confidence": 1 - 1e-6, "interval": "value"}
+    sql = f"epsilon := {HUGE}, confidence := 0.999999, interval := 'value'"
+    for aggregate, quantile in (("median", 0.5), ("quantile", 0.9)):
+        own = words | ({"quantile": 0.9} if aggregate == "quantile" else {})
+        place = "0.9, " if aggregate == "quantile" else ""
+        found = columns(with_intervals, aggregate, {**own, "sql": f"'x', {place}0, 25, {sql}"})
+        assert list(found) == ["", "_low", "_high"]
+        assert found["_low"] <= values[int(quantile * len(values))] <= found["_high"]
+        assert found["_low"] <= found[""] <= found["_high"]
+        assert found["_high"] - found["_low"] < 5
+
+
+def test_a_select_has_no_place_for_intervals():
+    for words in ("interval := 'value'", "confidence := 0.9"):
+        refusal = pytest.raises(Guarded.errors, match="no place for an interval")
+        with refusal:
+            Guarded(FRAME, session()).con.sql(f"SELECT dp_median(x, 0, 25, {words}) FROM rows", epsilon=1)
+
+
+def test_ranks_are_fractions_if_the_same_question_counts_the_rows():
+    asked = {"m": dp.median("x", bounds=(0, 25)), "q": dp.quantile("x", [0.1, 0.9], bounds=(0, 25))}
+    frame = dp.private(FRAME, session())
+    own = frame.group_by().agg(**asked, n=dp.count("x"), epsilon=1, confidence=0.9)
+    assert own.columns[:3] == ["m", "m_rank_low", "m_rank_high"]
+    assert own.schema["q_rank_low"] == pl.List(pl.Float64)
+    all_rows = frame.group_by().agg(**asked, n=dp.count(), epsilon=1, confidence=0.9)
+    assert all_rows.columns == ["m", "m_rank_error", "q", "n", "n_low", "n_high"]  # rows without x are counted, too
+    with pytest.raises(dp.InvalidParameterError, match=r"Ask for dp.count\('x'\) in the same agg"):
+        frame.quantile("x", [0.1, 0.9], bounds=(0, 25), epsilon=1, confidence=0.9)

@@ -8,6 +8,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._aggregates import REGISTRY, Aggregate, AggregateCall
+from dp_polars._aggregates.base import Shape
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import Options
 from dp_polars._sql.allowed_functions import AGGREGATES
@@ -62,8 +63,8 @@ def test_the_schema_has_the_answer_and_an_interval_only_where_one_is_known(kind)
     one = aggregate(kind)
     plain, wide = one.schema(interval=False), one.schema(interval=True)
     assert list(plain) == [one.name]
-    ends = {f"{one.name}_low", f"{one.name}_high"}
-    assert set(wide) - set(plain) == (ends if one.has_interval() and one.unfolds is None else set())
+    ends = {f"{one.name}_low", f"{one.name}_high"} if one.shape is not Shape.RANK else {f"{one.name}_rank_error"}
+    assert set(wide) - set(plain) == (ends if one.unfolds is None else set())
     assert all(isinstance(dtype, pl.DataType) for dtype in wide.values())
 
 

@@ -52,6 +52,10 @@ def several(frame):
     return frame.dp.group_by("key").agg(n=dp.count(), mean=dp.mean("value", bounds=(0, 10)), keys=KEYS, epsilon=1.0)
 
 
+def with_ends(f):
+    return f.dp.median("value", bounds=(0, 10), epsilon=1.0, confidence=0.9, interval="value")
+
+
 # The session, the question, and the least share of its epsilon that the attack finds.
 AT_ONCE = {
     "sql": (PURE, sql, 0.85),
@@ -62,6 +66,7 @@ AT_ONCE = {
     "variance": (PURE, lambda f: f.dp.var("value", bounds=(0, 10), epsilon=1.0), 0.8),
     "histogram": (PURE, lambda f: f.dp.histogram("value", edges=[0, 5, 10], epsilon=1.0), 0.85),
     "median": (PURE, lambda f: f.dp.median("value", bounds=(0, 10), epsilon=1.0), 0.35),
+    "interval of a median": (PURE, with_ends, 0.1),
     "distinct values": (PURE, lambda f: f.dp.n_unique("value", by="key", keys=KEYS, epsilon=1.0), 0.3),
     "several at once": (PURE, several, 0.5),
     "choice": (PURE, lambda f: f.dp.noisy_max("key", KEYS, epsilon=1.0), 0.6),
@@ -72,7 +77,7 @@ AT_ONCE = {
     "keys discovered by a rule": (LOOSE, lambda f: f.dp.median("value", by="key", bounds=(0, 10), epsilon=1.0), 0.05),
     "discovered candidates": (LOOSE, lambda f: f.dp.noisy_max("key", epsilon=1.0), 0.3),
 }
-WITHOUT_KEYS = {"histogram", "median", "variance", "sql", "choice by a score"}
+WITHOUT_KEYS = {"histogram", "median", "interval of a median", "variance", "sql", "choice by a score"}
 ONE_BY_ONE = {
     "totals": (PURE, lambda f: f.dp.count("key", keys=KEYS, rollup=True, epsilon=1.0)),
     "synthesis": (PURE, lambda f: f.dp.synthesize({"key": KEYS}, epsilon=1.0)),

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._aggregates import REGISTRY
 from tests.aggregates.doors import HUGE, session
 from tests.aggregates.frames import FRAME, OWNED
 from tests.aggregates.margins import margin
@@ -282,7 +283,8 @@ def test_an_interval_stands_beside_each_answer(paying):
         ([dp.count()], {"epsilom": 1}, "Did you mean epsilon"),
         ([dp.count()], {"n": 5}, "has no option n"),
         ([dp.count(), dp.count_units()], {"within": 5, "epsilon": None}, "the wanted error of one answer"),
-        ([dp.median("n", bounds=B)], {"confidence": 0.9}, "No interval is known for median"),
+        ([dp.quantile("n", [0.1, 0.9], bounds=B)], {"confidence": 0.9}, "doesn't count the rows"),
+        ([dp.median("n", bounds=B, interval="value")], {}, "how sure it should be"),
         ([dp.count(), dp.median("n")], {}, "needs bounds for n"),
         ([dp.count(weight=0)], {}, "weight"),
         ([dp.count(weight=-1), dp.count_units()], {}, "weight"),
@@ -297,10 +299,23 @@ def test_what_agg_does_not_take_is_refused_and_charges_nothing(paying, asked, wo
     assert not paying.releases
 
 
+@pytest.mark.parametrize("kind", sorted(REGISTRY))
+def test_options_of_the_whole_question_inside_an_aggregate_are_explained(kind):
+    call = getattr(dp, kind)
+    for option in ("max_rows_per_group", "epsilon", "confidence"):
+        where = rf"agg\(answer=dp.{kind}\(...\), {option}=...\)"
+        with pytest.raises(dp.InvalidParameterError, match=where) as caught:
+            call(**{option: 1})
+        assert caught.value.code == "unknown-option"
+    with pytest.raises(dp.InvalidParameterError, match="Did you mean weight"):
+        call(wieght=2)
+
+
 def test_intervals_are_added_where_they_are_known(paying):
     asked = {"n": dp.count(), "m": dp.mean("n", bounds=B), "q": dp.median("n", bounds=B), "v": dp.var("n", bounds=B)}
     found = FRAME.dp.group_by().agg(**asked, epsilon=1, confidence=0.9, session=paying)
-    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", "q", "v", "v_low", "v_high"]
+    ranks = ["q", "q_rank_low", "q_rank_high"]
+    assert found.columns == ["n", "n_low", "n_high", "m", "m_low", "m_high", *ranks, "v", "v_low", "v_high"]
 
 
 def test_a_wanted_error_of_decimals_is_in_their_own_unit(paying):

@@ -96,6 +96,23 @@ def test_the_table_names_questions_prices_and_errors() -> None:
     assert "<table" in board._repr_html_()
 
 
+def test_a_question_can_be_removed() -> None:
+    board = dp.Dashboard(epsilon=0.6)
+    ask = board.on(dp.private(VISITS, session()))
+    ask.n_unique("spent")
+    ask.count()
+    ask.count("region", keys=KEYS)
+    titles = [plan.title() for plan in board.plans]
+    board.remove(2)
+    assert [plan.title() for plan in board.plans] == [titles[0], titles[2]]
+    assert float(board.cost.epsilon) == pytest.approx(0.6)  # what it would have cost goes to the others
+    assert len(board.run()) == 2
+    for wrong in (3, 0, -1, "n"):
+        with pytest.raises(dp.InvalidParameterError, match="question"):
+            board.remove(wrong)  # type: ignore[arg-type]
+    assert len(board.plans) == 2
+
+
 def test_mistakes_are_explained() -> None:
     with pytest.raises(dp.InvalidParameterError, match="in one way"):
         dp.Dashboard(epsilon=1, share=0.5)
@@ -108,8 +125,8 @@ def test_mistakes_are_explained() -> None:
     with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
         dp.Dashboard().on(dp.private(VISITS, session())).count()
     board = dp.Dashboard(share=0.5)
-    with pytest.raises(dp.InvalidParameterError, match="No interval"):
-        board.on(dp.private(VISITS, session())).median("spent", bounds=(0, 5), confidence=0.9)
+    with pytest.raises(dp.InvalidParameterError, match="doesn't count the rows"):
+        board.on(dp.private(VISITS, session())).quantile("spent", [0.1, 0.9], bounds=(0, 5), confidence=0.9)
     assert board.plans == []
     board = dp.Dashboard(share=0.5)
     for own in (session(), session()):

@@ -30,7 +30,7 @@ from dp_polars._plan import plan as plans
 from dp_polars._plan.query import Spend
 from dp_polars._plan.spend import Noise
 from dp_polars._release import noise as noises
-from dp_polars._release.quantiles import _Descent
+from dp_polars._release.quantiles import _Descent, choose_values
 from dp_polars._release.run import request_of
 from dp_polars._session.cost import Cost
 from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
@@ -274,6 +274,23 @@ def choices_of_values_stay_within_their_epsilon():
             max(losses) <= float(measurement.epsilon) * (1 + 1e-9),
             f"a choice of epsilon {float(measurement.epsilon):g} loses {max(losses):.3g} by one unit's rows",
         )
+
+
+def an_interval_of_a_median_is_paid_for_and_covers_it():
+    """In 20,000 groups with one row, at the upper bound: all other candidates are as likely as they can be."""
+    confidence, groups = 0.8, 20_000
+    one = aggregate("median", (0, 40), of_value=True, confidence=confidence)
+    plan = plans.plan_of(query(aggregates=(one,), domain=DOMAIN, spend=HALF, max_rows=1), terms_of(1))
+    middle, ends = plan.measurements
+    whole = 2 * (middle.epsilon + 2 * ends.epsilon)  # in 2 groups of each unit
+    require(whole <= plan.cost.epsilon, f"a median with an interval costs {float(whole):.3g} in all")
+    statistic = ends.statistic
+    cells = pl.DataFrame({"group": np.arange(groups)}).with_columns(value=pl.lit(statistic.grid.high), count=pl.lit(1))
+    drawn = choose_values(cells, np.arange(groups), statistic, ends.epsilon, SeededBits(8))
+    missed = int((drawn[:, 1] < statistic.grid.high).sum())
+    require(
+        missed <= stats.binom.isf(1e-9, groups, (1 - confidence) / 2), f"the ends miss the median in {missed} groups"
+    )
 
 
 def _joined(cells):

@@ -133,6 +133,23 @@ def half_the_sensitivity_of_a_quantile(patch: Patch) -> None:
     patch.setattr(quantiles._Descent, "_target", wrong)
 
 
+def one_end_of_an_interval_is_free(patch: Patch) -> None:
+    honest = making._ends
+
+    def wrong(compiler, need, cap, weight):
+        found = honest(compiler, need, cap, weight)
+        own = compiler.statistics[found["ends"]]
+        compiler.statistics[own.name] = replace(own, prices=tuple(price / 2 for price in own.prices))
+        return found
+
+    patch.setattr(making, "_ends", wrong)
+
+
+def ends_of_an_interval_too_near(patch: Patch) -> None:
+    honest = quantiles.end_rows
+    patch.setattr(quantiles, "end_rows", lambda *given, **words: honest(*given, **words) // 2)
+
+
 # ---------------------------------------------------------------------- caps and bounds
 
 
@@ -560,6 +577,12 @@ FAULTS = {
     ),
     "a quantile is scored with half its sensitivity": Fault(
         half_the_sensitivity_of_a_quantile, checks.choices_of_values_stay_within_their_epsilon, "loses .* by one unit"
+    ),
+    "one end of an interval is free": Fault(
+        one_end_of_an_interval_is_free, checks.an_interval_of_a_median_is_paid_for_and_covers_it, "costs .* in all"
+    ),
+    "the ends of an interval are too near": Fault(
+        ends_of_an_interval_too_near, checks.an_interval_of_a_median_is_paid_for_and_covers_it, "ends miss the median"
     ),
     # caps and bounds
     "the row cap is off by one": Fault(row_cap_off_by_one, NEIGHBOURS, "one unit moves the count"),

@@ -95,6 +95,52 @@ def test_the_release_tells_which_group_was_cut():
     assert session.spent.share > spent.share
 
 
+def test_a_select_shows_the_cut_by_group():
+    """Noise of scale 7 on counts of 600 and 0: a false alarm at 300 has a probability below 1e-15."""
+    session = dp.Session(epsilon=10.0, unit="user", max_rows_per_group=20, max_groups=1)
+    con = dp.connect(None, session).register("flights", planes())
+    words = {"keys": ["a", "b"], "epsilon": 3}
+    cut = "dp_cut_by_cap() AS capped, 2 * dp_cut_by_bounds() AS clipped"
+    query = f"SELECT key, {cut}, dp_avg(delay, 0, 20) AS m FROM flights GROUP BY key HAVING dp_cut_by_cap() > -900"
+    table = con.sql(query, **words).pl()
+    assert table.columns == ["key", "capped", "clipped", "m"]
+    assert table.select(pl.col("capped") > 300, pl.col("clipped") > 600).rows() == [(True, True), (False, False)]
+    # The same noise as with cut=True, so that frames show it too.
+    spent = session.spent
+    con.sql("SELECT key, dp_avg(delay, 0, 20) AS m FROM flights GROUP BY key", cut=True, **words)
+    assert session.spent == spent
+    # A call with a spend of its own is told apart by its FILTER.
+    query = """
+        SELECT key, dp_count(*, epsilon := 3) AS n, dp_cut_by_cap() AS all_of_them, dp_count(*, epsilon := 3) FILTER (
+            WHERE key = 'b') AS few, dp_cut_by_cap() FILTER (WHERE key = 'b') AS own
+        FROM flights GROUP BY key
+    """
+    rows = con.sql(query, keys=["a", "b"]).pl().rows()
+    assert [(row[2] > 300, row[4] > 300) for row in rows] == [(True, False), (False, False)]
+    assert session.spent.epsilon == 9
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ("dp_cut_by_cap()", "about the private aggregates beside it"),
+        ("dp_noisy_max(key), dp_cut_by_cap()", "about the private aggregates beside it"),
+        ("dp_count(*, epsilon := 1), dp_avg(delay, 0, 9, epsilon := 1), dp_cut_by_cap()", "whole statement"),
+        ("dp_count(*), dp_cut_by_bounds()", "none of them has bounds"),
+        ("dp_count(*), cut_by_cap", r"select dp_cut_by_cap\(\)"),
+        ("dp_count(*), dp_cut_by_cap(delay)", "takes no arguments"),
+        ("dp_count(*), dp_cut_by_cap(epsilon := 1)", "takes no arguments"),
+        ("dp_count_units(), dp_cut_by_cap()", "this question has neither"),
+    ],
+)
+def test_a_cut_of_nothing_is_refused_and_costs_nothing(select, message):
+    session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=20)
+    con = dp.connect(None, session).register("flights", planes())
+    with pytest.raises(dp.DPError, match=message):
+        con.sql(f"SELECT {select} FROM flights", **({} if "epsilon := 1)," in select else {"epsilon": 0.5}))
+    assert not session.releases
+
+
 def test_without_a_measure_the_cut_is_unknown_and_a_profile_tells_it():
     session = dp.Session(epsilon=10.0, unit="user")
     asked = dp.private(planes(), session)

@@ -297,6 +297,83 @@ def test_adopted_suggestions_apply_to_the_same_source_and_keys_only():
         session.adopt(asked.preview.count(epsilon=1))
 
 
+def test_a_profile_is_one_of_the_questions_that_a_session_is_planned_for():
+    for words in ({}, {"delta": 1e-6}):
+        session = dp.Session(epsilon=1.0, unit="user", queries=4, max_rows_per_group=1, **words)
+        shop = heavy_shop(500)
+        dp.private(shop, session).profile("shop")
+        con = dp.connect(None, session).register("visits", shop)
+        con.sql("SUMMARIZE visits", columns=["amount"])
+        for threshold in (1, 2):
+            dp.private(shop, session).filter(pl.col("shop") > threshold).count()
+        assert session.spent.share == pytest.approx(1, abs=1e-6)
+    one = dp.private(heavy_shop(10), dp.Session(epsilon=1.0, unit="user", queries=1))
+    with pytest.raises(InvalidParameterError, match="planned for one query"):
+        one.profile()
+    assert one.preview.profile(share=0.05).cost.epsilon == Fraction(1, 20)
+
+
+def test_choices_take_adopted_caps_and_bounds():
+    """The rows of a unit are capped for each candidate of a group; those of `select_best` count for all candidates."""
+    asked, profile, session = adopted_shop(max_rows_per_group=77, max_groups=66)
+    rows = f"{profile.max_rows_per_group} (max_rows_per_group from the profile)"
+    low, high = profile.bounds["amount"]
+    shops = [0, 1, 2, 3, 4, 5]
+    score = dp.sum("amount")
+    for plan in (
+        asked.preview.noisy_max("shop", shops, score=score, epsilon=1),
+        asked.preview.noisy_min("shop", shops, score=score, epsilon=1),
+        asked.preview.top_k("shop", 2, shops, score=score, epsilon=1),
+    ):
+        assert texts(plan, "rows per unit and candidate") == [rows]
+        assert texts(plan, "value bounds") == [f"{low:g} to {high:g}, each row, from the profile"]
+        assert profile.max_rows_per_group == plan.query.max_rows
+    best = asked.preview.select_best([1, 2], lambda one: one, bounds=(0, 2), by="shop", keys=shops, epsilon=1)
+    assert best.query.max_rows == profile.max_rows_per_group
+    assert best.query.max_groups == profile.max_groups
+    own = asked.preview.noisy_max("shop", shops, max_rows_per_group=3, epsilon=1)
+    assert own.query.max_rows == 3
+    # With other keys, the profile says nothing about the rows of a candidate, but all about the groups.
+    other = asked.with_columns(small=pl.col("amount") < 5)
+    plan = other.preview.noisy_max("small", by="shop", keys=shops, epsilon=1)
+    assert (plan.query.max_groups, plan.query.max_rows) == (profile.max_groups, 77)
+    session.adopt(other.profile(["shop", "small"], epsilon=2))
+    plan = other.preview.noisy_max("small", by="shop", keys=shops, epsilon=1)
+    assert plan.query.max_groups == profile.max_groups
+    assert plan.query.max_rows_rule == "max_rows_per_group from the profile"
+    con = dp.connect(None, session).register("visits", heavy_shop(5_000))
+    con.sql("SUMMARIZE visits", by=["shop"], columns=["amount"], epsilon=1)
+    session.adopt(dp.TableProfile(session.releases[-1]))
+    plan = con.preview("SELECT dp_noisy_max(shop, amount, candidates := [0, 1, 2]) FROM visits", epsilon=0.1)
+    assert plan.query.max_rows_rule == "max_rows_per_group from the profile"
+
+
+def test_streams_online_queries_and_syntheses_take_adopted_caps():
+    asked, _, session = adopted_shop(max_rows_per_group=77)
+    assert asked.preview.sparse_vector(100, epsilon=1).max_rows == 77  # a profile of other keys
+    whole = asked.profile(columns=["amount"], epsilon=2)
+    session.adopt(whole)
+    assert whole.max_rows_per_group not in (None, 77)
+    plan = asked.preview.sparse_vector(100, epsilon=1)
+    assert (plan.max_rows, plan.max_rows_rule) == (whole.max_rows_per_group, "max_rows_per_group from the profile")
+    assert asked.preview.sparse_vector(100, max_rows_per_group=3, epsilon=1).max_rows == 3
+    assert asked.preview.above_threshold(100, of="units", epsilon=1).max_rows == 77
+    assert asked.preview.above_threshold(100, of="units", epsilon=1, max_rows_per_group=4).max_rows == 4
+    domain = {"shop": [0, 1, 2, 3]}
+    assert asked.preview.online_queries(domain, alpha=0.1, epsilon=1).max_rows == whole.max_rows_per_group
+    assert asked.preview.synthesize(domain, epsilon=1).max_rows == whole.max_rows_per_group
+    stream = asked.sparse_vector(10**9, epsilon=1)
+    low, high = whole.bounds["amount"]
+    asks = []
+    stream._opened.ask = lambda queries: asks.extend(queries) or [False]
+    stream.ask(dp.sum("amount"))
+    stream.ask(dp.sum("amount", bounds=(low, high)))
+    stream.ask(dp.sum("amount", bounds=(0, 1)))
+    assert asks[0] == asks[1] != asks[2]
+    with pytest.raises(InvalidParameterError, match="needs bounds"):
+        stream.ask(dp.sum("shop"))
+
+
 def test_an_unreliable_profile_says_so_and_warns_when_it_is_adopted():
     frame = pl.DataFrame({"user": range(20), "x": range(20)})
     session = dp.Session(epsilon=1.0, unit="user")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -413,6 +414,57 @@ def test_too_few_units_are_told_in_the_plan_and_as_a_warning():
     assert needed > 1000
     assert "reliable from about" in str(before)
     assert "unreliable" in str(session.plan())
+
+
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
+def test_an_answer_with_unreliable_bounds_has_no_interval_and_no_expected_error():
+    """Of 300 planes, the noisy count is never as large as the thousands that are needed (chance below 1e-9)."""
+    paying = small_session()
+    few = dp.private(FLIGHTS.filter(pl.col("plane") < 300), paying)
+    asked = {
+        "n": dp.count_units(),
+        "m": dp.mean("delay", bounds="auto"),
+        "t": dp.sum("delay", bounds="auto"),
+        "q": dp.median("delay", bounds="auto"),
+        "r": dp.linear_regression("delay", "hours", bounds=("auto", (0, 2))),
+        "fixed": dp.sum("delay", bounds=(0, 60)),
+    }
+    few.group_by().agg(**asked, max_rows_per_group=10)
+    plan, spent = paying.plan(), paying.spent
+    # These are the stored numbers, presented with intervals.
+    found = few.group_by().agg(**asked, max_rows_per_group=10, confidence=0.9)
+    assert paying.spent == spent
+    assert found.null_count().select("n_low", "n_high", "fixed_low", "fixed_high").row(0) == (0, 0, 0, 0)
+    unknown = ["m_low", "m_high", "t_low", "t_high", "q_rank_low", "q_rank_high"]
+    assert found.select(unknown).null_count().row(0) == (1,) * 6
+    ends = [line for line in found["r"].struct.fields if line.endswith(("_low", "_high"))]
+    assert [found["r"].struct.field(end).item() for end in ends] == [None] * 4
+    assert set(plan.expected_errors()) <= {"n", "fixed"}
+    assert "so the error of m, t, q, r is unknown" in str(plan)
+    assert "so the error of m, t, q, r is unknown" in str(paying.releases[-1])
+
+
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
+def test_an_unreliable_cap_leaves_no_interval_to_what_depends_on_it():
+    """Ten planes are always too few for a cap; a count of units needs none."""
+    few = FLIGHTS.filter(pl.col("plane") < 10)
+    words = {"max_rows_per_group": "auto", "confidence": 0.9}
+    own = dp.private(few, small_session())
+    found = own.group_by().agg(n=dp.count(), units=dp.count_units(), **words)
+    assert found.select("n_low", "n_high").row(0) == (None, None)
+    assert None not in found.select("units_low", "units_high").row(0)
+    bins = own.histogram("hours", edges=[0, 1, 2], **words)
+    assert bins.select("count_low", "count_high").null_count().row(0) == (2, 2)
+    assert bins.select("bin_low", "bin_high", "count").null_count().row(0) == (0, 0, 0)
+    con = duckdb.connect()
+    con.register("given", few.to_arrow())
+    con.execute("CREATE TABLE flights AS FROM given")
+    dp.register(con, small_session())
+    ((count, low, high),) = con.sql(
+        "FROM dp.dp_count('flights', max_rows_per_group := 'auto', confidence := 0.9)"
+    ).fetchall()
+    assert count is not None
+    assert (low, high) == (None, None)
 
 
 def test_whether_an_estimate_is_reliable_follows_from_released_numbers():

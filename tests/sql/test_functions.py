@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
-from dp_polars._sql.allowed_functions import PRIVATE
+from dp_polars._sql.allowed_functions import CUTS, PRIVATE
 from tests.sql.test_accepted import HUGE, VISITS
 
 
@@ -61,14 +61,14 @@ def test_every_function_and_its_options(con, session):
 
 @pytest.mark.slow
 def test_both_doors_have_the_same_names(con, session):
-    """Statements and `dp.register` have the same list of aggregates."""
+    """Statements and `dp.register` have the same list, but for what is about the aggregates beside it in a SELECT."""
     dp.register(con, session)
     macros = con.sql(
         "SELECT DISTINCT function_name FROM duckdb_functions() "
         "WHERE database_name = 'dp' AND function_type = 'table_macro'"
     ).fetchall()
     registered = {name for (name,) in macros} - {"dp_estimate_frequencies"}  # post-processing, no question
-    assert registered == set(PRIVATE)
+    assert registered == set(PRIVATE) - set(CUTS)
     guarded = dp.connect(con, session)
     for name in ("dp_variance", "dp_var"):
         ((found,),) = con.sql(f"FROM dp.{name}('visits', 'price', 0, 100, epsilon := {HUGE})").fetchall()

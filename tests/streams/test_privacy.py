@@ -154,9 +154,10 @@ def test_a_falling_answer_in_a_monotone_stream_is_caught(monkeypatch):
     assert witness([(9, True, 7)] * 2, [], {}, FALLING, monotone=True) > 1.2
 
 
-def _unchecked_direction(words, plan, schema):
-    ask = stream_queries._aggregate if isinstance(words, dp.AggregateCall) else stream_queries._condition
-    return ask(words, plan, schema)
+def _unchecked_direction(words, plan, schema, adopted):
+    if isinstance(words, dp.AggregateCall):
+        return stream_queries._aggregate(words, plan, schema, adopted)
+    return stream_queries._condition(words, plan, schema)
 
 
 def test_rows_that_are_counted_where_units_should_be_are_caught(monkeypatch):

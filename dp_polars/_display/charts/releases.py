@@ -22,6 +22,8 @@ from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""
+_ENDS = ("_low", "_high", "_rank_low", "_rank_high", "_rank_error")
+"""What the names of columns that an interval adds end with."""
 _FEW = 6  # bars that fit without slanted labels and without the whole width
 
 
@@ -41,7 +43,8 @@ class Answer:
         """Return the ends of a value's noise interval, as released with it or else from its expected error."""
         low, high = f"{value}_low", f"{value}_high"
         if {low, high} <= set(self.frame.columns):
-            return self.frame[low].to_list(), self.frame[high].to_list()
+            ends = self.frame[low].to_list(), self.frame[high].to_list()
+            return None if all(end is None for end in (*ends[0], *ends[1])) else ends
         if value not in self.errors or not self.frame[value].dtype.is_numeric():
             return None
         shown, error = self.frame[value].cast(pl.Float64), self.errors[value]
@@ -293,7 +296,7 @@ def _title(keys: Sequence[str], values: Sequence[str]) -> str:
 def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:
     """Return the names of the keys and the values, from the plan or else from the types of the columns."""
     names = frame.columns
-    ends = {f"{name}{end}" for name in names for end in ("_low", "_high")}
+    ends = {f"{name}{end}" for name in names for end in _ENDS}
     rest = [name for name in names if name not in ends and name not in BIN]
     if isinstance(plan, Plan):
         keys = [key.name for key in plan.query.keys]
