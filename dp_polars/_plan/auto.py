@@ -263,8 +263,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     The excess is counted over the target, or over a fraction of all units if that is smaller: a cap that cuts off
     nearly everyone is useless, however large the noise. The price is public, as it depends on the `noisy` number of
     units. It makes the smallest candidate best among those that nobody lies beyond. A doubling costs three quarters of
-    the target, but at most one in 60 units, for the same reason, and at least enough that a candidate twice as large as
-    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 60 units.
+    the target, but at most one in 30 units, for the same reason, and at least enough that a candidate twice as large as
+    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 30 units.
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
     units, of which a fraction may lie beyond at no loss (up to +12 for ratios and +1 otherwise, see `_FREE`).
