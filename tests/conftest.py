@@ -64,13 +64,15 @@ def pytest_sessionfinish():
     gc.unfreeze()
 
 
-def pytest_runtest_logfinish():
-    """Free what tests left behind.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    """Free what tests left behind, in the process that ran them.
 
     A guarded connection holds about 10 MB of DuckDB in a reference cycle of some hundred objects. Python counts
     objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them.
     """
     global _finished
+    yield
     _finished += 1
     if _finished % TESTS_BETWEEN_COLLECTIONS == 0:
         gc.collect()

@@ -69,16 +69,35 @@ class Lazy(Polars):
         super().__init__(frame.lazy(), paying)
 
 
+def database_of(frame):
+    """Return a new database with the rows of a frame."""
+    raw = duckdb.connect()
+    raw.register("given", frame.to_arrow())
+    raw.execute("CREATE TABLE rows AS FROM given")
+    return raw
+
+
+_databases = []
+"""The frames that were asked last, and their databases: guarded connections only read them, so they can share them."""
+
+
+def shared_database_of(frame):
+    for known, raw in _databases:
+        if known is frame:
+            return raw
+    _databases.insert(0, (frame, database_of(frame)))
+    del _databases[4:]
+    return _databases[0][1]
+
+
 class Guarded:
     """`dp.connect`."""
 
     errors = dp.DPError
 
     def __init__(self, frame, paying):
-        self.raw, self.paying = duckdb.connect(), paying
-        self.raw.register("given", frame.to_arrow())
-        self.raw.execute("CREATE TABLE rows AS FROM given")
-        self.con = dp.connect(self.raw, paying)
+        self.paying = paying
+        self.con = dp.connect(shared_database_of(frame), paying)
 
     def ask(self, aggregate, column=None, by=None, where=None, **words):
         arguments = columns_of(column) or (["*"] if aggregate == "count" else [])
@@ -95,9 +114,7 @@ class Functions:
     errors = duckdb.Error
 
     def __init__(self, frame, paying):
-        self.raw, self.paying = duckdb.connect(), paying
-        self.raw.register("given", frame.to_arrow())
-        self.raw.execute("CREATE TABLE rows AS FROM given")
+        self.raw, self.paying = database_of(frame), paying
         dp.register(self.raw, paying)
 
     def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):

@@ -69,6 +69,7 @@ def test_a_changed_file_pays_again(change, kind, tmp_path, run):
     assert pays_after(change, kind, tmp_path, run)
 
 
+@pytest.mark.slow
 def test_a_name_that_forgets_the_time_of_change_would_be_noticed(tmp_path, run, monkeypatch):
     monkeypatch.setattr(OpenedFile, "source_name", lambda self: self.path.encode())
     assert not pays_after(touch, "visits.csv", tmp_path, run)
@@ -290,6 +291,7 @@ def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
     assert err.count("to appear half the time") == 1
 
 
+@pytest.mark.slow
 def test_a_public_statement_costs_nothing(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     words = [file, "--public", file, *TERMS, "--ledger", ledger, "--format", "csv"]

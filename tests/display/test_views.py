@@ -274,6 +274,7 @@ def test_a_session_in_a_terminal(session):
     assert "releases so far" not in empty
 
 
+@pytest.mark.slow
 def test_a_measure_without_a_bound_is_full():
     """If a Gaussian exceeds the account in epsilon, only its rho counts."""
     session = a_session()

@@ -57,7 +57,7 @@ def frame_of(rows, integers):
 
 
 @pytest.mark.slow
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.data())
 def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
     draw = data.draw

@@ -40,6 +40,7 @@ def anything(estimate, generator):
     return Found(estimate=estimate, chosen=chosen, units=100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", [terms_of(1), terms_of(1, 1e-6), terms_of(rho=0.02, delta=1e-6)], ids=str)
 @pytest.mark.parametrize("kind", ["count", "sum", "mean", "median"])
 @pytest.mark.parametrize("domain", [DOMAIN, None])
@@ -83,7 +84,8 @@ def numbers_of(frame, plan, salt):
     return cells
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=40, derandomize=True, deadline=None)
 @given(st.data())
 def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
     """Adding one moves them within this width, so that the exponential mechanism at that rate costs epsilon.
@@ -266,6 +268,7 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
         assert np.abs(moved).sum() == measurement.sensitivity.l1 - measurement.statistic.slack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [2, 8, 20])
 def test_candidates_for_decimals_of_many_digits_fit(scale):
     """They are whole numbers of the last digit; a ladder beyond 64 bits failed after the charge."""
@@ -360,6 +363,7 @@ def test_estimates_never_collapse(kind, column, keys):
     assert np.median(widths) <= 1.9 * (hand[1] - hand[0])
 
 
+@pytest.mark.slow
 def test_automatic_bounds_of_delays_through_polars_and_sql():
     """One release each; the seeded runs above all have estimates like these."""
     with small_session() as session:
@@ -391,6 +395,7 @@ def test_too_few_units_are_told_in_the_plan_and_as_a_warning():
     assert "unreliable" in str(session.plan())
 
 
+@pytest.mark.slow
 def test_whether_an_estimate_is_reliable_follows_from_released_numbers():
     """Rare values other than 0 are few units, too. What the plan says depends on the noisy count alone."""
     with small_session():
@@ -404,6 +409,7 @@ def test_whether_an_estimate_is_reliable_follows_from_released_numbers():
         assert not found[-1].reliable
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
 def test_estimated_bounds_never_change_which_column_an_aggregate_reads():
     """Two correlations share a column. Their order must not depend on bounds that are known only later."""
