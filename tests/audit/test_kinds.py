@@ -156,10 +156,10 @@ def test_bounds_that_are_estimated_are_read_again_and_again():
 def test_what_is_asked_one_by_one(kind):
     session, question = ONE_BY_ONE[kind]
     first, second = frame_of(CROWD + FULL), frame_of(CROWD)
-    words = {"runs": 40, "confidence": ALMOST_SURE}
+    words = {"runs": 100, "confidence": ALMOST_SURE}
     found = dp.audit(question, first, second, session=session, made_up=True, **words)
     assert found.verdict == "no violation found"
-    assert found.runs == 40
+    assert found.runs == 100
     assert found.epsilon == 1
 
 
