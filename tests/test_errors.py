@@ -132,6 +132,7 @@ def test_no_module_chooses_by_the_text_of_an_error():
     assert not {module: lines for module, lines in found.items() if lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

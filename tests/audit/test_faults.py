@@ -34,7 +34,7 @@ def by_key(kind, *given, keys=PUBLIC, **words):
 
 
 def audited(question, rows, session=ONE, **words):
-    words = {"runs": 40_000, "reads": 40, **words}
+    words = {"runs": 40_000, "reads": 80, **words}
     return dp.audit(question, frame_of(CROWD + rows), frame_of(CROWD), session=session, made_up=True, **words)
 
 

@@ -488,7 +488,6 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
     assert found.height == 3 * 80
 
 
-@pytest.mark.slow
 def test_two_zeros_are_one():
     """Equal rows are counted together, so x**-1 must not tell 0.0 from -0.0 of another row."""
     frame = pl.DataFrame({"u": [1, 2, 3], "v": [0.0, -0.0, 0.0]})
@@ -513,7 +512,6 @@ def test_nan_null_and_infinity_stay_within_the_bounds():
     assert (scores * float(one.plan.score.grid.step)).to_list() == [3.0, 3.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int64, pl.UInt64, pl.Int8, pl.Decimal(10, 2), pl.Boolean])
 def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
     values = [0, 1, 1, 0, 1, None] if dtype == pl.Boolean else [0, 1, 3, 7, 100, None]

@@ -288,6 +288,7 @@ def test_every_plan_gives_the_same_answer(monkeypatch, plan, value):
     assert run_bounded(asked, given).to_dicts() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["strings", "binary", "decimals", "uuids"])
 def test_hashed_units_are_the_same_units(monkeypatch, unit):
     values = {**UNITS, "strings": [f"u{i}" for i in range(40)]}[unit]
@@ -362,7 +363,6 @@ def test_a_hash_table_numbers_every_hash_once(pieces):
     assert table.find(np.array(list(known), np.uint64)).tolist() == list(range(len(known)))[::-1]
 
 
-@pytest.mark.slow
 def test_a_hash_table_grows_and_keeps_what_it_knows():
     generator = np.random.default_rng(2)
     table = hashes.HashTable()
@@ -462,7 +462,6 @@ def test_every_row_a_unit():
 # ---------------------------------------------------------------- a cap on the first keys
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("discovered", [True, False])
 def test_a_cap_on_the_first_keys_keeps_all_of_their_groups(discovered):
     rng = np.random.default_rng(11)

@@ -477,6 +477,7 @@ def test_responses_of_the_mechanism_are_estimated_within_their_errors():
     assert np.abs(z).max() < 5.5  # beyond: 1e-7 for three normal numbers
 
 
+@pytest.mark.slow
 @given(
     counts=st.lists(st.integers(0, 1000), min_size=2, max_size=6).filter(any),
     epsilon=st.floats(0.001, 100),

@@ -399,7 +399,6 @@ def witness_loss(scales: SparseScales, *, hit_moves: int) -> float:
     return loss
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("constants", BOTH)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 2, 3, 10])

@@ -189,7 +189,6 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
             assert moved.max() <= measurement.sensitivity.each
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize(("lower", "upper"), [(0, 10), (-4, 10), (-10, -2)])
 def test_the_sensitivity_is_reached(adjacency, lower, upper):

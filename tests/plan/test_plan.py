@@ -147,7 +147,6 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
             assert -math.expm1(size * plan.bounds.max_groups * math.log1p(-above)) > float(plan.discovery.delta) * 0.9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("kind", ["mean", "var"])
 def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basis(size, kind, monkeypatch):

@@ -201,6 +201,7 @@ def test_a_hair_too_much_is_told_apart():
         session.reserve(pure_cost(0.2), label="more")
 
 
+@pytest.mark.slow
 def test_a_gaussian_that_was_refused_is_told_the_larger_epsilon():
     session = session_of("approximate")
     for _ in range(10):

@@ -127,7 +127,9 @@ def open_and_ask(session):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ask", [ask_once, open_and_ask])
+@pytest.mark.parametrize(
+    ("session", "ask"), [("memory", ask_once), ("file", ask_once), ("file", open_and_ask)], indirect=["session"]
+)
 def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, ask):
     for moment in moments(lambda: ask(session)):
         assert stopped(lambda: ask(session), moment), "Ctrl-C was lost"

@@ -436,7 +436,6 @@ def test_functions_refuse_with_the_same_words(refusing, call, message):
     assert not paying.releases
 
 
-@pytest.mark.slow
 def test_a_preview_shows_the_plan_and_spends_nothing(con, paying):
     shown = str(con.preview("SELECT region, dp_top_k(kind, 2, epsilon := 0.5) AS t FROM rows GROUP BY region"))
     for word in ("top_k (2) of kind by region", "discovered", "delta", "expected regret"):
