@@ -27,7 +27,7 @@ import dp_polars as dp
 from dp_polars._session import prices
 
 SEES_THROUGH = 1000
-TESTS_BETWEEN_COLLECTIONS = 30
+TESTS_BETWEEN_COLLECTIONS = 60
 
 _finished = 0
 
