@@ -64,7 +64,9 @@ WAYS = {
 
 @pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")  # estimates from a handful of units
 @pytest.mark.slow
-@pytest.mark.parametrize(("unit", "way"), [*(("who", way) for way in WAYS), (dp.ROW, "public keys")], ids=str)
+@pytest.mark.parametrize(
+    ("unit", "way"), [*(("who", way) for way in WAYS), (dp.ROW, "public keys"), (dp.ROW, "estimated caps")], ids=str
+)
 @pytest.mark.parametrize("asked", ASKED)
 def test_every_question_has_an_answer_whoever_is_there(unit, way, asked):
     keys, options = WAYS[way]
@@ -83,10 +85,9 @@ def test_every_question_has_an_answer_whoever_is_there(unit, way, asked):
     assert len(shapes) == 1
 
 
-@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["who", dp.ROW], ids=str)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["no keys", "public keys", "discovered keys"])
 def test_all_at_once_too(unit, way):
     keys, options = WAYS[way]
     for frame in FRAMES.values():
