@@ -32,6 +32,7 @@ Code = Literal[
     "unit-may-protect-less",
     "spend-missing",
     "spend-too-small",
+    "noise-too-large",
     "response-spend-missing",
     "spending-not-allowed",
     "session-in-memory",

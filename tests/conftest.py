@@ -1,22 +1,25 @@
 """What all tests share."""
 
-import atexit
+import contextlib
 import functools
 import gc
+import importlib
 import os
-import shutil
 import sys
-import tempfile
+from pathlib import Path
 
 # Before Polars is imported: workers share the cores, and each thread of a pool keeps memory of its own.
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 # Many tests start processes, each of which imports the package. Where Python may not write bytecode beside the source,
-# it goes to a folder of this run, so that the package is compiled once and not by every process.
+# it goes to the cache of pytest, so that nothing is compiled twice, by no process and no later run.
 if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
-    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="pycache-")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+    with contextlib.suppress(OSError):
+        sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+        os.makedirs(sys.pycache_prefix, exist_ok=True)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
 
 import pytest
 
@@ -24,9 +27,23 @@ import dp_polars as dp
 from dp_polars._session import prices
 
 SEES_THROUGH = 1000
-TESTS_BETWEEN_COLLECTIONS = 10
+TESTS_BETWEEN_COLLECTIONS = 60
 
 _finished = 0
+
+
+def pytest_sessionstart(session):
+    """Import test modules from the last to the first in every other worker.
+
+    All workers collect in the same order, so each would compile every module at the same time as the others. This
+    way two meet in the middle, and each compiles a half. A module that can't be imported is reported by the collection.
+    """
+    here = Path(__file__).parent
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    if int(worker.removeprefix("gw")) % 2 and any(Path(one).resolve() == here for one in session.config.args):
+        for path in sorted(here.rglob("test_*.py"), reverse=True):
+            with contextlib.suppress(Exception):
+                importlib.import_module(".".join(path.relative_to(here.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items):
@@ -47,13 +64,15 @@ def pytest_sessionfinish():
     gc.unfreeze()
 
 
-def pytest_runtest_logfinish():
-    """Free what tests left behind.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    """Free what tests left behind, in the process that ran them.
 
     A guarded connection holds about 10 MB of DuckDB in a reference cycle of some hundred objects. Python counts
     objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them.
     """
     global _finished
+    yield
     _finished += 1
     if _finished % TESTS_BETWEEN_COLLECTIONS == 0:
         gc.collect()

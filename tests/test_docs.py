@@ -87,6 +87,7 @@ def unknown_names(text):
     return unknown
 
 
+@pytest.mark.slow
 @by_name(DOCS)
 def test_every_test_that_a_page_points_at_is_there(page):
     assert not missing_pointers(page.read_text())
@@ -110,6 +111,7 @@ def test_every_name_of_the_api_exists(page):
     assert not unknown_names(prose(page))
 
 
+@pytest.mark.slow
 @by_name(sorted((ROOT / "dp_polars").rglob("*.py")))
 def test_every_name_of_the_api_in_a_docstring_exists(page):
     """Functions in the schema `dp` of DuckDB are called `dp.dp_count` and so on."""
@@ -133,6 +135,7 @@ def shape_of(text):
     return re.sub(r"\s+", " ", re.sub(r"[─═]+", "─", re.sub(r"-?\d+", "0", text))).strip()
 
 
+@pytest.mark.slow
 def test_the_readme_prints_what_it_shows():
     """Numbers are noisy, and compared only as numbers."""
     shown = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.M)

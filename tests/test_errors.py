@@ -3,6 +3,7 @@
 import ast
 import pickle
 import re
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -14,14 +15,19 @@ from dp_polars._cli.exit_codes import HINTS, FileProblem
 from dp_polars._session.ledger import Closing
 
 PACKAGE = Path(dp.__file__).parent
-MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, dp.DPError)]
 KEBAB = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
+@cache
+def modules():
+    """Return the syntax trees of the package by their paths."""
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
 def codes():
     """Return every code that an error of the library can have: those of classes and of places that raise."""
-    for tree in MODULES.values():
+    for tree in modules().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
                 yield node.value.value
@@ -34,6 +40,7 @@ def test_every_class_of_errors_has_its_own_code(kind):
     assert [one for one in CLASSES if one.code == kind.code] == [kind]
 
 
+@pytest.mark.slow
 def test_codes_are_short_words_with_hyphens():
     wrong = [code for code in codes() if code is not None and not (KEBAB.fullmatch(code) and len(code) <= 30)]
     assert not wrong
@@ -62,10 +69,12 @@ def test_an_error_keeps_its_code_in_another_process(error):
     assert (type(again), str(again), again.code) == (type(error), str(error), error.code)
 
 
+@pytest.mark.slow
 def test_the_list_of_codes_has_every_code_that_is_raised_and_no_other():
     assert {code for code in codes() if code is not None} == set(get_args(errors.Code))
 
 
+@pytest.mark.slow
 def test_every_hint_of_the_command_line_is_for_a_code_that_is_raised():
     assert set(HINTS) <= set(codes())
 
@@ -117,11 +126,13 @@ def choices_by_text(tree):
     return lines
 
 
+@pytest.mark.slow
 def test_no_module_chooses_by_the_text_of_an_error():
-    found = {module: choices_by_text(tree) for module, tree in MODULES.items()}
+    found = {module: choices_by_text(tree) for module, tree in modules().items()}
     assert not {module: lines for module, lines in found.items() if lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

@@ -73,6 +73,7 @@ def test_the_price_of_an_auction_earns_nearly_the_most(tmp_path):
     assert best - 210 < chosen <= best
 
 
+@pytest.mark.slow
 def test_the_error_laws_show_that_noise_on_queries_grows_with_them(tmp_path):
     """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
     printed = run_example("error_laws.py", tmp_path)
@@ -84,6 +85,7 @@ def test_the_error_laws_show_that_noise_on_queries_grows_with_them(tmp_path):
     assert shown["multiplicative weights"][-1] < shown["Laplace on queries"][-1]
 
 
+@pytest.mark.slow
 def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
     """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
     printed = run_example("watching_a_stream.py", tmp_path)
@@ -95,6 +97,7 @@ def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
     assert "Left of the budget: 50%" in printed
 
 
+@pytest.mark.slow
 def test_a_notebook_of_another_tool_asks_through_the_connection():
     """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -114,6 +117,7 @@ def test_a_notebook_of_another_tool_asks_through_the_connection():
     assert not [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("output_type") == "error"]
 
 
+@pytest.mark.slow
 def test_the_averaging_attack_works_without_a_session_and_not_with_one(tmp_path):
     """The average of 100 answers of scale 10 is off by more than 9 with a chance below 1e-8 (six deviations: 8.5)."""
     printed = run_example("averaging_attack.py", tmp_path)
@@ -123,6 +127,7 @@ def test_the_averaging_attack_works_without_a_session_and_not_with_one(tmp_path)
     assert "does not fit the session's budget" in printed
 
 
+@pytest.mark.slow
 def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
     """All cells, and all of them again in the same kernel; then the whole notebook in a new one."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -142,12 +147,14 @@ def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
     assert [release.state for release in session.releases] == ["committed", "committed"]
 
 
+@pytest.mark.slow
 def test_a_marimo_notebook_run_twice_costs_once(tmp_path):
     outputs = [run_example("exploring_marimo.py", tmp_path) for _ in range(2)]
     assert outputs[0] == outputs[1]
     assert "releases: 2" in outputs[1]
 
 
+@pytest.mark.slow
 def test_four_processes_share_a_budget_for_three(tmp_path):
     printed = run_example("sharing_a_budget.py", tmp_path)
     assert printed.count("refused") == 1
@@ -155,12 +162,14 @@ def test_four_processes_share_a_budget_for_three(tmp_path):
     assert "90 % used, 10 % left" in printed
 
 
+@pytest.mark.slow
 def test_choosing_shows_errors_before_anything_is_spent(tmp_path):
     printed = run_example("choosing_epsilon_and_bounds.py", tmp_path)
     assert "epsilon  0.5:     18 with  1 visits each" in printed
     assert "estimated (12% of the spend)" in printed
 
 
+@pytest.mark.slow
 def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low(tmp_path):
     """The claim of 0.8 lies twenty deviations below the bound. Right claims are not looked at: 1 % is refuted."""
     printed = run_example("auditing.py", tmp_path)

@@ -158,6 +158,7 @@ def test_the_table_lists_every_package():
     assert {package_of(module) for module in modules()} == set(MAY_IMPORT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_a_package_imports_only_what_lies_below_it(package):
     broken = [
@@ -170,6 +171,7 @@ def test_a_package_imports_only_what_lies_below_it(package):
     assert not broken
 
 
+@pytest.mark.slow
 def test_imports_inside_functions_have_a_reason():
     broken = [
         f"{module} imports {imported} inside a function"

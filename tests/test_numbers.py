@@ -53,6 +53,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("read", [positive, epsilon_of, delta_of, probability_of])
 def test_what_is_not_a_parameter_is_refused_as_invalid(read, bad):
@@ -114,6 +115,7 @@ def test_floats_are_searched_until_they_are_neighbours():
     assert boundary(lambda x: x < root, inside=0.0, outside=2.0) == math.nextafter(root, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometric", [False, True])
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-9, 0.0])
 @pytest.mark.parametrize("root", [1e-8, 0.3, 7.0, 9e4])

@@ -111,6 +111,7 @@ def examples_in(thing):
     return "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.)(.*)$", inspect.getdoc(thing) or "", flags=re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(dp.__all__))
 def test_every_name_of_the_package_has_a_docstring_with_an_example(name):
     thing = getattr(dp, name)

@@ -46,7 +46,7 @@ from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
 from dp_polars._session.suggestions import Suggestions
 from dp_polars._session.terms import Terms
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import Code, InvalidParameterError
 
 _SOME_GROUPS, _SOME_ROWS = (1, 3, 10, 30), (1, 10, 100)  # caps that a preview tries if they are to be estimated
 
@@ -288,7 +288,7 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     """Return the plan of the answers after the estimates. Its price is that of the whole query."""
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
-    after = _plan(settled_query(plan.query, found), plan.terms, plan.main, passes=_passes(plan.estimates))
+    found, after = _affordable(plan, plan.main, found)
     if [one.expression for one in after.columns] != [one.expression for one in plan.columns]:
         raise ValueError("estimates must not change the order of the columns, which the engine reads by their places")
     return replace(
@@ -299,6 +299,25 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
         given_label=plan.given_label,
         profile=plan.profile,
     )
+
+
+def _affordable(plan: Plan, main: Allowance, found: Sequence[Found]) -> tuple[Sequence[Found], Plan]:
+    """Return the estimates and the plan with them. Caps whose noise 64 bits don't hold are lowered until they do.
+
+    This follows from the estimates, which are released, so it tells nothing else. It always ends with a plan: the draft
+    that was made before the charge had caps of 1 and the widest bounds.
+    """
+    while True:
+        try:
+            return found, _plan(settled_query(plan.query, found), plan.terms, main, passes=_passes(plan.estimates))
+        except InvalidParameterError as error:
+            caps = [one for one in found if one.estimate.value is None and one.chosen[0] > one.estimate.candidates[0]]
+            code: Code = error.code
+            if code != "noise-too-large" or not caps:
+                raise
+        largest = max(caps, key=lambda one: one.chosen[0])
+        below = max(own for own in largest.estimate.candidates if own < largest.chosen[0])
+        found = [replace(one, chosen=(below,)) if one is largest else one for one in found]
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:

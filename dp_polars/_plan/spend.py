@@ -172,7 +172,8 @@ def noise_size(granted: Sequence[Granted], wanted: Sequence[Wanted]) -> float:
 def _check_scale(noise: Noise | None) -> None:
     if noise is not None and noise.deviation > MAX_SCALE:
         raise InvalidParameterError(
-            "The noise would be too large for 64-bit numbers. Use tighter bounds, smaller caps or a larger spend."
+            "The noise would be too large for 64-bit numbers. Use tighter bounds, smaller caps or a larger spend.",
+            code="noise-too-large",
         )
 
 

@@ -291,14 +291,17 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
     """
     if not isinstance(frame, pl.DataFrame):
         raise InvalidDataError(f"A release must be a Polars DataFrame or Series, got {type(frame).__name__}.")
-    frame = frame.with_columns(cs.categorical().cast(pl.String))
+    if any(isinstance(dtype, pl.Categorical) for dtype in frame.schema.values()):
+        frame = frame.with_columns(cs.categorical().cast(pl.String))
     unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
     values, buffer = io.BytesIO(), io.BytesIO()
     try:
         if not unfit:
             frame.write_parquet(values)
             values.seek(0)
-            pl.read_parquet(values).cast(frame.schema).write_ipc(buffer, compression="zstd")
+            plain = pl.read_parquet(values)
+            plain = plain if plain.schema == frame.schema else plain.cast(frame.schema)
+            plain.write_ipc(buffer, compression="zstd")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         unfit = frame.columns
     if unfit:

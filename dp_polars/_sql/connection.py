@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -85,11 +86,15 @@ class GuardedConnection:
             )
         self._database, self._session, self._owns = database, session, owns
         self._parser = Parser()
-        self._results: Any = sandbox()
         self._result: Any = None
         self._table: Any = None
         self._paid: tuple[Release, ...] = ()
         """The releases behind the last answer, new or stored."""
+
+    @cached_property
+    def _results(self) -> Any:
+        """The database of released rows. The first answer opens it, because that takes longer than most refusals."""
+        return sandbox()
 
     # ------------------------------------------------------------------ tables
 
@@ -200,8 +205,9 @@ class GuardedConnection:
 
     def execute(self, query: str, parameters: Parameters = None) -> GuardedConnection:
         """Run a statement. Fetch its rows from this connection, as in Python's database API."""
+        cursor = self._results.cursor()
         self._table = self._answer(query, _parameters(parameters), {})
-        self._result = self._results.cursor()
+        self._result = cursor
         self._result.register("dp_result", self._table)
         self._result.execute("FROM dp_result")
         return self

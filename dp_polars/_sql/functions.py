@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[2] / "
 """Where the SQL templates are: in the installed package, or in `sql/` of the project."""
 
 
+@cache
 def sql_text(name: str) -> str:
     """Return a SQL template by its name."""
     for place in _TEMPLATES:

@@ -2,8 +2,14 @@
 
 import pytest
 
-from tests.aggregates.doors import DOORS, session
+from tests.aggregates.doors import DOORS, close_all, session
 from tests.aggregates.frames import FRAME
+
+
+@pytest.fixture(scope="module", autouse=True)
+def databases_are_closed():
+    yield
+    close_all()
 
 
 @pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
@@ -14,4 +20,4 @@ def kind(request):
 @pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
 def closed(request):
     """A door at which every question is refused, so that one is enough."""
-    return request.param(FRAME, session())
+    return request.param(FRAME.clone(), session())  # a frame, and so a database, of its own

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import duckdb
 import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql import functions as sql_functions
 from dp_polars._sql import queries as sql_queries
+from dp_polars._sql.catalog import Database
+from dp_polars._sql.syntax_tree import sandbox
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
@@ -69,16 +73,55 @@ class Lazy(Polars):
         super().__init__(frame.lazy(), paying)
 
 
+def database_of(frame):
+    """Return a new database with the rows of a frame."""
+    raw = duckdb.connect()
+    raw.register("given", frame.to_arrow())
+    raw.execute("CREATE TABLE rows AS FROM given")
+    return raw
+
+
+_databases, _registered = [], []
+"""The frames that were asked last with their databases, which guarded connections, or functions, share."""
+
+
+def shared(databases, frame, opened):
+    """Return the database of a frame, opened if it is none of the last ones."""
+    for known, raw in databases:
+        if known is frame:
+            return raw
+    close(databases, 7)
+    databases.insert(0, (frame, opened()))
+    return databases[0][1]
+
+
+def close(databases, but=0):
+    """Close all databases but the newest ones. DuckDB complains at exit about functions that are still there."""
+    for _, raw in databases[but:]:
+        raw.close()
+    del databases[but:]
+
+
+def close_all():
+    close(_databases)
+    close(_registered)
+
+
+@cache
+def results():
+    """Return a database of released rows for all guarded connections, which takes longer to open than to ask."""
+    return sandbox()
+
+
 class Guarded:
     """`dp.connect`."""
 
     errors = dp.DPError
 
     def __init__(self, frame, paying):
-        self.raw, self.paying = duckdb.connect(), paying
-        self.raw.register("given", frame.to_arrow())
-        self.raw.execute("CREATE TABLE rows AS FROM given")
-        self.con = dp.connect(self.raw, paying)
+        self.paying = paying
+        self.con = dp.connect(shared(_databases, frame, lambda: database_of(frame)), paying)
+        self.con._results = results()
 
     def ask(self, aggregate, column=None, by=None, where=None, **words):
         arguments = columns_of(column) or (["*"] if aggregate == "count" else [])
@@ -95,10 +138,17 @@ class Functions:
     errors = duckdb.Error
 
     def __init__(self, frame, paying):
-        self.raw, self.paying = duckdb.connect(), paying
-        self.raw.register("given", frame.to_arrow())
-        self.raw.execute("CREATE TABLE rows AS FROM given")
-        dp.register(self.raw, paying)
+        self.paying = paying
+        self.raw = shared(_registered, frame, lambda: self._registered(frame))
+        # The session of this door replaces the last one's behind the same macros.
+        self.raw.remove_function("dp_ask")
+        ask = sql_functions.Functions(Database(self.raw), paying).ask
+        self.raw.create_function("dp_ask", ask, ["VARCHAR"], "VARCHAR", side_effects=True)
+
+    def _registered(self, frame):
+        raw = database_of(frame)
+        sql_functions.register(raw, self.paying)
+        return raw
 
     def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):
         words = ["'rows'"]

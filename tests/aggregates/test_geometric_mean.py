@@ -19,6 +19,7 @@ def door(request):
     return request.param(FRAME, session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "region"])
 @pytest.mark.parametrize("column", ["n", "x"])
 def test_it_equals_the_plain_geometric_mean_of_clipped_values(door, by, column):
@@ -33,6 +34,7 @@ def test_it_equals_the_plain_geometric_mean_of_clipped_values(door, by, column):
         assert found == {key: pytest.approx(mean, rel=1e-3) for key, mean in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -69,6 +71,7 @@ def test_an_interval_contains_the_answer_and_stays_within_the_bounds():
     assert 1 - 1e-9 <= low <= value <= high <= 10 + 1e-9
 
 
+@pytest.mark.slow
 def test_every_door_plans_and_charges_what_a_mean_costs():
     charged = set()
     for kind in DOORS:

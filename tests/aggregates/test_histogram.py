@@ -120,6 +120,7 @@ def test_frames_have_a_row_for_each_bin_and_an_interval():
     assert set(error) == set(found["count"] - found["count_low"]) == {5}
 
 
+@pytest.mark.slow
 def test_a_function_with_an_interval_answers_or_charges_nothing():
     paying = session()
     try:

@@ -40,7 +40,6 @@ def test_every_door_plans_and_charges_the_same():
     assert len(charged) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DOORS, ids=lambda door: door.__name__)
 def test_a_wanted_error_is_refused_alike(kind):
     paying = session()

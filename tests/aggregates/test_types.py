@@ -5,6 +5,7 @@ DuckDB's intervals are no durations (a month has no length), and functions of `d
 
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import cache
 
 import polars as pl
 import pytest
@@ -55,14 +56,22 @@ def named(pairs):
     return pytest.mark.parametrize(("kind", "column"), pairs, ids=lambda one: getattr(one, "__name__", one))
 
 
-def asked(kind, aggregate, column, frame=FRAME, **words):
+@cache
+def only(column):
+    """Return units and one column, as one object, so that doors can share its database."""
+    return FRAME.select("who", column)
+
+
+def asked(kind, aggregate, column, frame=None, **words):
     given = {"bounds": BOUNDS[column], **ONE, **words}
-    return kind(frame.select("who", column), session()).ask(aggregate, column, **given)
+    return kind(only(column) if frame is None else frame.select("who", column), session()).ask(
+        aggregate, column, **given
+    )
 
 
 def plan_of(aggregate, column, **words):
     given = {"bounds": BOUNDS[column], **ONE, **words}
-    return Polars(FRAME.select("who", column), session()).plan(aggregate, column, **given)
+    return Polars(only(column), session()).plan(aggregate, column, **given)
 
 
 def stored(values):
@@ -111,7 +120,7 @@ def test_a_mean_and_a_variance_of_decimals_and_booleans_are_floats(kind, column)
     unit = 0.01 if column in ("price", "wide") else 1
     numbers = FRAME[column].cast(pl.Float64)
     mean, spread = (Margins(plan_of(one, column), unit) for one in ("mean", "var"))
-    door, words = kind(FRAME.select("who", column), session()), {"bounds": BOUNDS[column], **ONE}
+    door, words = kind(only(column), session()), {"bounds": BOUNDS[column], **ONE}
     assert rows(door.ask("mean", column, **words), None) == pytest.approx(numbers.mean(), abs=mean.mean(DAYS))
     assert rows(door.ask("var", column, **words), None) == pytest.approx(numbers.var(), abs=spread.spread(DAYS))
 
@@ -138,7 +147,7 @@ def test_min_and_max_are_values_of_the_type(kind, column):
     """From the last value to the one before."""
     step = max(step_of(plan_of("min", column)), 1)
     values = stored(FRAME[column])
-    door, words = kind(FRAME.select("who", column), session()), {"bounds": BOUNDS[column], **ONE}
+    door, words = kind(only(column), session()), {"bounds": BOUNDS[column], **ONE}
     (least,), (largest,) = (stored(like(door.ask(one, column, **words), column)) for one in ("min", "max"))
     assert values[0] - step <= least <= values[1] + step
     assert values[-2] - step <= largest <= values[-1] + step
@@ -191,7 +200,7 @@ def test_nulls_are_left_out_and_values_clipped(kind, column):
 )
 @pytest.mark.parametrize("kind", SQL, ids=lambda door: door.__name__)
 def test_bounds_of_another_kind_are_refused_alike(kind, aggregate, column, bounds, message):
-    refused(kind(FRAME.select("who", column), session()), message, aggregate, column, bounds=bounds, **ONE)
+    refused(kind(only(column), session()), message, aggregate, column, bounds=bounds, **ONE)
 
 
 @pytest.mark.slow

@@ -101,6 +101,5 @@ def test_every_door_refuses_alike(closed, words, message):
     refused(closed, message, "var", **{"column": "x", "bounds": (0, 25), "epsilon": 1, **words})
 
 
-@pytest.mark.slow
 def test_a_wanted_error_is_refused_alike(closed):
     refused(closed, "depends on how many rows", "std", "x", bounds=(0, 25), within=1)

@@ -210,7 +210,6 @@ def test_a_key_may_be_an_expression_and_named_like_its_column(paying):
 # ---------------------------------------------------------------------- discovered candidates
 
 
-@pytest.mark.slow
 def test_discovered_candidates_are_those_that_stand_out(paying):
     order = ranked(OWNED, "text", pl.len(), k=3)[()]
     assert ROWS.dp.noisy_max("text", **SPEND)["text"].to_list() == order[:1]

@@ -191,7 +191,7 @@ TERMS = [
 @pytest.mark.parametrize("agreed", TERMS, ids=str)
 @pytest.mark.parametrize("by", [False, True], ids=["whole", "by"])
 def test_with_public_candidates_no_outcome_is_likelier_than_epsilon_allows(monkeypatch, agreed, by):
-    @settings(max_examples=60, derandomize=True, deadline=None)
+    @settings(max_examples=20, derandomize=True, deadline=None)
     @given(st.data())
     def holds(data):
         draw = data.draw
@@ -224,7 +224,7 @@ def test_with_public_candidates_no_outcome_is_likelier_than_epsilon_allows(monke
 @pytest.mark.parametrize("agreed", TERMS, ids=str)
 @pytest.mark.parametrize("form", ["whole", "public groups", "found groups", "found groups of public candidates"])
 def test_with_candidates_from_the_data_it_holds_but_for_delta(monkeypatch, agreed, form):
-    @settings(max_examples=40, derandomize=True, deadline=None)
+    @settings(max_examples=16, derandomize=True, deadline=None)
     @given(st.data())
     def holds(data):
         draw = data.draw
@@ -345,17 +345,17 @@ def test_choices_follow_their_law(measure, kind, discovers):
     names = sorted(law)
     source = SeededBits(5)
     drawn = []
-    for _ in range(4000):
+    for _ in range(400):  # one by one is the same code as many groups below, which show the law
         found = choose_candidates(exact, plan, source)
         assert found["rank"].to_list() == list(range(1, found.height + 1))
         drawn.append(names.index(tuple(found["key0"])))
     assert chi_square_fits(drawn, {i: law[name] for i, name in enumerate(names)})
     # Many groups of two sizes at once are independent choices.
     scores, values = exact.groups[plan.score.name].to_numpy(), exact.groups["key0"].to_list()
-    starts = np.cumsum([0, *([len(scores), 1] * 4000)])[:-1]
-    rows, ranks = choose_rows(np.tile(np.append(scores, 5), 4000), starts, plan, source)
+    starts = np.cumsum([0, *([len(scores), 1] * 8000)])[:-1]
+    rows, ranks = choose_rows(np.tile(np.append(scores, 5), 8000), starts, plan, source)
     groups = np.searchsorted(starts, rows, side="right") - 1
-    chosen = [[] for _ in range(8000)]
+    chosen = [[] for _ in range(16_000)]
     for group, row, rank in zip(groups.tolist(), rows.tolist(), ranks.tolist(), strict=True):
         chosen[group].append(row - int(starts[group]))
         assert rank == len(chosen[group])
@@ -488,7 +488,6 @@ def test_scores_are_those_of_a_plain_query(monkeypatch):
     assert found.height == 3 * 80
 
 
-@pytest.mark.slow
 def test_two_zeros_are_one():
     """Equal rows are counted together, so x**-1 must not tell 0.0 from -0.0 of another row."""
     frame = pl.DataFrame({"u": [1, 2, 3], "v": [0.0, -0.0, 0.0]})
@@ -513,7 +512,6 @@ def test_nan_null_and_infinity_stay_within_the_bounds():
     assert (scores * float(one.plan.score.grid.step)).to_list() == [3.0, 3.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int64, pl.UInt64, pl.Int8, pl.Decimal(10, 2), pl.Boolean])
 def test_how_scores_are_summed_never_changes_the_sum(monkeypatch, dtype):
     values = [0, 1, 1, 0, 1, None] if dtype == pl.Boolean else [0, 1, 3, 7, 100, None]

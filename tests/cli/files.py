@@ -10,6 +10,8 @@ import duckdb
 import polars as pl
 
 ROOT = Path(__file__).parents[2]
+SOURCE = {**os.environ, "PYTHONPATH": str(ROOT)}
+"""The environment in which a new process finds this package."""
 REGIONS = ["east", "north", "south", "west"]
 VISITS = pl.DataFrame({"user_id": [i % 400 for i in range(1200)], "region": REGIONS * 300}).with_columns(
     amount=pl.col("user_id") % 80 + 0.5, day=pl.date(2024, 1, 1) + pl.duration(days=pl.col("user_id") % 28)
@@ -57,5 +59,5 @@ def in_a_new_process(*words, **options):
     """Run the command line in a new process, as a person does."""
     return subprocess.run(
         [sys.executable, "-m", "dp_polars", *map(str, words)],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, **options,
+        capture_output=True, text=True, check=False, env=SOURCE, **options,
     )  # fmt: skip

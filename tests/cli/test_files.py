@@ -22,6 +22,7 @@ BELL = "a\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202e"
 # ---------------------------------------------------------------------- types
 
 
+@pytest.mark.slow
 def test_a_text_file_needs_types_and_the_message_names_both_ways(tmp_path, run):
     code, out, err = run("sql", put(tmp_path, "visits.csv"), *PAYING, COUNT)
     assert (code, out) == (1, "")
@@ -98,6 +99,7 @@ def test_a_public_text_file_needs_no_types_and_records_none(tmp_path, run):
 # ---------------------------------------------------------------------- folders, patterns and separators
 
 
+@pytest.mark.slow
 def test_a_folder_and_a_pattern_are_one_table_and_one_more_file_is_a_new_question(tmp_path, run):
     folder = tmp_path / "visits"
     folder.mkdir()

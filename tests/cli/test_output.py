@@ -109,6 +109,7 @@ def test_a_file_that_is_read_is_not_overwritten(words, tmp_path, run):
     assert "Nothing was run or charged" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["answer.xlsx", "answer.csv.gz", "answer.tsv"])
 def test_an_unknown_extension_is_refused_before_anything_is_paid(words, tmp_path, run, name):
     code, out, err = run(*words, "--output", tmp_path / name)

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -12,7 +14,7 @@ from dp_polars._cli.sql import read
 from dp_polars._session.session import Session
 from dp_polars._sql.files import OpenedFile
 from dp_polars.errors import LedgerMismatch
-from tests.cli.files import COUNT, KEYS, KINDS, REGIONS, TERMS, VISITS, in_a_new_process, put, typed
+from tests.cli.files import COUNT, KEYS, KINDS, REGIONS, SOURCE, TERMS, VISITS, put, typed
 
 
 def charges(ledger):
@@ -23,22 +25,40 @@ def charges(ledger):
         session.close()
 
 
+AGAIN = """
+import contextlib, io, json, os, sys
+from dp_polars._cli import main
+
+for folder, *words in json.loads(sys.argv[1]):
+    os.chdir(folder)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    print(json.dumps([code, *(one.buffer.getvalue().decode() for one in (out, err))]))
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_second_run_is_free_in_a_new_process(kind, tmp_path, run):
-    file, ledger = put(tmp_path, kind), tmp_path / "budget.db"
-    words = [*typed(file), "--ledger", ledger, "--spend", "0.2", "--format", "csv", COUNT]
-    code, first, paid = run("sql", file, *TERMS, *words)
-    assert code == 0
-    assert "paid: 20 % of the budget" in paid
-    assert "left: 80 % of the budget" in paid
-    again = in_a_new_process(
-        "sql", kind, "--ledger", "budget.db", "--spend", "0.2", "--format", "csv", COUNT, cwd=tmp_path
-    )
-    assert (again.returncode, again.stdout) == (0, first)
-    assert "free: stored release 1 of 20" in again.stderr
-    assert "left: 80 % of the budget" in again.stderr
-    assert charges(ledger) == 1
+def test_the_second_run_is_free_in_a_new_process(tmp_path, run):
+    """One new process asks about the files of all kinds, each with a ledger in its folder."""
+    spend, calls, first = ["--spend", "0.2", "--format", "csv", COUNT], [], {}
+    for number, kind in enumerate(KINDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        file, ledger = put(folder, kind), folder / "budget.db"
+        code, first[kind], paid = run("sql", file, *TERMS, *typed(file), "--ledger", ledger, *spend)
+        assert code == 0
+        assert "paid: 20 % of the budget" in paid
+        assert "left: 80 % of the budget" in paid
+        calls.append([str(folder), "sql", kind, "--ledger", "budget.db", *spend])
+    command = [sys.executable, "-c", AGAIN, json.dumps(calls)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=SOURCE)
+    for kind, (folder, *_), line in zip(KINDS, calls, done.stdout.splitlines(), strict=True):
+        code, out, err = json.loads(line)
+        assert (code, out) == (0, first[kind]), err
+        assert "free: stored release 1 of 20" in err
+        assert "left: 80 % of the budget" in err
+        assert charges(os.path.join(folder, "budget.db")) == 1
 
 
 def pays_after(change, kind, folder, run):
@@ -69,6 +89,7 @@ def test_a_changed_file_pays_again(change, kind, tmp_path, run):
     assert pays_after(change, kind, tmp_path, run)
 
 
+@pytest.mark.slow
 def test_a_name_that_forgets_the_time_of_change_would_be_noticed(tmp_path, run, monkeypatch):
     monkeypatch.setattr(OpenedFile, "source_name", lambda self: self.path.encode())
     assert not pays_after(touch, "visits.csv", tmp_path, run)
@@ -273,6 +294,7 @@ def test_responses_are_charged_and_found_again(tmp_path, run):
     assert "free: stored release 1" in err
 
 
+@pytest.mark.slow
 def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
     file = put(tmp_path, "visits.parquet", VISITS.head(3))
     code, out, err = run(
@@ -290,6 +312,7 @@ def test_a_group_that_is_not_shown_is_explained(tmp_path, run):
     assert err.count("to appear half the time") == 1
 
 
+@pytest.mark.slow
 def test_a_public_statement_costs_nothing(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), tmp_path / "budget.db"
     words = [file, "--public", file, *TERMS, "--ledger", ledger, "--format", "csv"]

@@ -95,6 +95,7 @@ def test_a_second_key_is_the_colour():
     assert len(rows_of(dp.plot(release))) == 12
 
 
+@pytest.mark.slow
 def test_histograms():
     ask = {"edges": [0, 10, 20, 40], "epsilon": 0.2}
     release = asked(a_session(), lambda: VISITS.dp.histogram("value", **ask))

@@ -47,7 +47,6 @@ def test_without_jedi_names_come_from_dir(completer):
 PROPERTIES = {"preview", "columns", "schema"}
 
 
-@pytest.mark.slow
 def test_dir_lists_what_people_may_call():
     for thing in (FRAME.dp, FRAME.lazy().dp, FRAME.dp.preview, dp.private(FRAME)):
         names = dir(thing)

@@ -43,7 +43,6 @@ def wide():
 # ---------------------------------------------------------------------- in a browser
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
@@ -83,7 +82,6 @@ def test_the_theme_of_the_notebook_counts_more_than_the_system(session, theme, s
     assert (found["page"], found["wide"]) == ([600, 600], [])
 
 
-@pytest.mark.slow
 @needs_browser
 def test_the_measurement_sees_what_is_too_wide_or_too_pale():
     pale = "<div class='dp-polars'><p style='color:#aaa;background:#fff'>pale</p><script>1</script></div>"
@@ -190,7 +188,6 @@ def parsed_text(html):
     return checker.text
 
 
-@pytest.mark.slow
 def test_the_session_reads(session):
     lines = shown(session._repr_html_())
     assert lines[:7] == [
@@ -274,6 +271,7 @@ def test_a_session_in_a_terminal(session):
     assert "releases so far" not in empty
 
 
+@pytest.mark.slow
 def test_a_measure_without_a_bound_is_full():
     """If a Gaussian exceeds the account in epsilon, only its rho counts."""
     session = a_session()

@@ -77,20 +77,21 @@ def check_against_reference(frame, units, keys, max_rows, max_groups=None, value
     return table
 
 
+PAIRS = [(i + j, unit, key) for i, unit in enumerate(UNITS) for j, key in enumerate(KEYS)]
+"""All types of units with all types of keys, numbered so that what takes every nth number has each type."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("key", KEYS)
-def test_every_type_of_unit_and_key_gives_the_defined_sums(unit, key):
+@pytest.mark.parametrize(("number", "unit", "key"), PAIRS)
+def test_every_type_of_unit_and_key_gives_the_defined_sums(number, unit, key):
     frame = frame_of(UNITS[unit], KEYS[key])
-    for max_rows in (None, 3):
-        table = check_against_reference(frame, 1, 1, max_rows)
-        assert table.schema["key0"] == frame.schema["key0"]
-        assert table["key0"].to_list() == table["key0"].sort().to_list()
+    table = check_against_reference(frame, 1, 1, 3 if number % 2 else None)
+    assert table.schema["key0"] == frame.schema["key0"]
+    assert table["key0"].to_list() == table["key0"].sort().to_list()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(("unit", "key"), [(unit, key) for number, unit, key in PAIRS if number % 3 == 0])
 def test_caps_keep_exactly_the_allowed_number_of_groups(unit, key):
     frame = frame_of(UNITS[unit], KEYS[key])
     own = [len(groups) for groups in runs_of(frame.to_dicts(), ["unit0"], ["key0"]).values()]
@@ -287,6 +288,7 @@ def test_every_plan_gives_the_same_answer(monkeypatch, plan, value):
     assert run_bounded(asked, given).to_dicts() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["strings", "binary", "decimals", "uuids"])
 def test_hashed_units_are_the_same_units(monkeypatch, unit):
     values = {**UNITS, "strings": [f"u{i}" for i in range(40)]}[unit]

@@ -95,6 +95,7 @@ def test_equal_floats_have_equal_bytes(n):
             assert words <= {0, 0x7FF8 << 48}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 6, 64, 1000])
 def test_units_whose_rows_are_kept_once(n):
     frame = frame_of(n)

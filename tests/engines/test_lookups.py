@@ -108,6 +108,7 @@ def test_a_look_without_lookups_sees_every_value_that_there_is(how):
     assert wider_rows(rows, ["z"]).source_schema.names() == ["zone"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["inner", "semi", "left", "anti"])
 def test_a_lookup_among_no_public_rows_reads_every_private_row(how):
     """Polars stops reading one side of a join when the other is empty: it would depend on the number of rows."""
@@ -137,6 +138,7 @@ def test_a_filter_after_a_lookup_is_never_applied_to_the_public_rows_first():
     assert not found.height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["semi", "anti"])
 @pytest.mark.parametrize("values", [list("abcdefg"), list(range(7))], ids=["texts", "integers"])
 def test_a_semi_join_leaves_a_column_alone_that_has_the_name_of_a_public_one(how, values):

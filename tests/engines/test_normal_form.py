@@ -71,6 +71,7 @@ def form(rows):
     return str(found)
 
 
+@pytest.mark.slow
 def test_equal_forms_give_equal_rows():
     """All sequences of up to two steps, and many of three: rows with one form are the same, in some order."""
     names = [*itertools.chain(*(itertools.product(STEPS, repeat=length) for length in (0, 1, 2)))]
@@ -86,6 +87,7 @@ def test_equal_forms_give_equal_rows():
             assert frame.equals(frames[0]), (own[0], steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [

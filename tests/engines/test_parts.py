@@ -216,6 +216,7 @@ def test_parts_without_rows(rows):
         assert_same(frame_of("strings", keys).head(rows), asked(keys=keys, max_groups=2 if keys else None))
 
 
+@pytest.mark.slow
 def test_sums_are_limited_once_after_the_parts_were_added_up():
     """The sum of each part alone would reach the limit of 64 bits, but the sum over all parts is small."""
     units = np.arange(60)
@@ -260,6 +261,7 @@ def test_a_part_holds_the_rows_of_its_units_alone(monkeypatch):
     assert all(140 < len(part) < 260 for part in parts)  # the salts are fixed, so these numbers are too
 
 
+@pytest.mark.slow
 def test_values_that_share_a_hash_in_a_later_part_begin_anew_with_all_rows(monkeypatch):
     frame, wanted = frame_of("integers", 1), asked()
     whole = engine.run_bounded(frame.lazy(), wanted)

@@ -39,12 +39,14 @@ def is_within(name, *packages):
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENGINE_MODULES, ids=name_of)
 def test_engines_import_no_front_end_and_nothing_that_plans_or_charges(path):
     for name in imports_of(path):
         assert is_within(name, "_engines", "_expressions", "_sampling", "errors"), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENGINE_MODULES, ids=name_of)
 def test_only_the_registry_knows_all_engines(path):
     own, names = name_of(path), imports_of(path)
@@ -59,6 +61,7 @@ def test_only_the_registry_knows_all_engines(path):
         assert not any(is_within(name, "_engines.duckdb") for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENGINE_MODULES, ids=name_of)
 def test_imports_stand_at_the_top_of_the_file(path):
     tree = ast.parse(path.read_text())
@@ -66,6 +69,7 @@ def test_imports_stand_at_the_top_of_the_file(path):
     assert {node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)} == top
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PLANNING, ids=name_of)
 def test_planning_imports_no_engine(path):
     for name in imports_of(path):

@@ -37,6 +37,7 @@ def scaled(path, totals, rows, cap, inner, bits, monkeypatch):
     return found.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_every_small_run_is_rounded_to_the_nearest_step_and_stays_in_its_range(path, monkeypatch):
     low, high = -3, 2
@@ -97,6 +98,7 @@ def test_a_sum_is_shortened_to_the_nearest_and_moves_no_further_than_before(bits
             assert least <= other - one <= most
 
 
+@pytest.mark.slow
 def test_limbs_that_were_carried_are_shortened_too():
     high, low = np.array([5, -5, 0]), np.array([7 << 40, (1 << 45) + 3, (1 << 62) - 1])
     found = sums.joined(*sums.shortened(high, low, 9)).tolist()

@@ -67,6 +67,7 @@ def test_a_folder_of_the_path_that_is_swapped(years):
     assert charged(pl.scan_csv(link / "v.csv", schema=TYPES), payer) == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time(years):
     payer, path = session(), years / "2023" / "v.csv"
     assert charged(pl.scan_csv(path, schema=TYPES), payer) == 1

@@ -33,6 +33,7 @@ def expected(name, a, b):
     return found if found is not None and LOW <= found <= HIGH else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEANING)
 def test_integers_are_exact_or_null(name):
     pairs = [(a, b) for a in INTEGERS for b in INTEGERS]
@@ -80,6 +81,7 @@ def test_a_comparison_with_a_number_is_exact(name, dtype):
         assert found.to_list() == wanted, number
 
 
+@pytest.mark.slow
 def test_dates_are_compared_with_times_exactly():
     import datetime as dt
 

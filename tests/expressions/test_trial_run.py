@@ -24,6 +24,7 @@ def visits():
     return dp.private(VISITS, session)
 
 
+@pytest.mark.slow
 def test_a_query_by_column_names_makes_no_trial_run(trials, visits):
     frame = visits.filter(pl.col("member")).select("city", "km").rename({"km": "distance"}).drop("city")
     frame.sum("distance", bounds=(0, 100), epsilon=0.1)

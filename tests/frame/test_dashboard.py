@@ -22,6 +22,7 @@ def asked(board: dp.Dashboard, own: dp.Session) -> None:
     ask.noisy_max("region", candidates=KEYS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"delta": 1e-6}], ids=["pure", "approximate"])
 @pytest.mark.parametrize("spend", [{"epsilon": 0.9}, {"share": 0.9}, {"share": 1}])
 def test_a_spend_is_split_and_all_questions_fit(given: dict[str, float], spend: dict[str, float]) -> None:

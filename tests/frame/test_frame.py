@@ -200,6 +200,7 @@ def test_planning_errors_cost_nothing_and_come_at_the_call(small):
     assert small.releases == ()
 
 
+@pytest.mark.slow
 def test_the_budget_is_refused_at_collect(small):
     with small:
         VISITS.dp.count(epsilon=0.9)
@@ -414,6 +415,7 @@ def test_questions_about_different_public_frames_are_different(small):
     assert len(small.releases) == 4
 
 
+@pytest.mark.slow
 def test_rows_in_a_plan_over_files_never_name_the_source(small, tmp_path):
     path = tmp_path / "visits.parquet"
     VISITS.write_parquet(path)

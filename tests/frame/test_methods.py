@@ -41,6 +41,7 @@ def rows(private):
 # ---------------------------------------------------------------- as in Polars
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
@@ -294,6 +295,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 def test_every_question_takes_a_label_which_the_ledger_keeps(session, ask):
     frame = dp.private(FRAME, session)
@@ -323,6 +325,7 @@ def test_responses_take_a_label_too_and_steps_that_drop_rows_are_told_from_other
             fewer.randomized_response("flag", epsilon=0.1)
 
 
+@pytest.mark.slow
 def test_sql_takes_a_label_and_its_filters_are_in_the_default_one(session):
     con = dp.connect(None, session).register("visits", FRAME.drop("kind", "trip"))
     con.sql("SELECT dp_count(*, epsilon := 0.1, label := 'all of them') FROM visits")

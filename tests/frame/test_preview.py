@@ -33,6 +33,7 @@ def test_a_preview_has_the_very_methods_of_a_frame():
         assert getattr(Preview, name) is getattr(dp.PrivateFrame, name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_question_has_a_plan_which_costs_nothing_and_is_what_is_charged(name, lazy):

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.runs import Child, cases
 
-EXAMPLES = {"sql": 250, "polars": 300, "statements": 120}
+EXAMPLES = {"sql": 130, "polars": 150, "statements": 60}
 
 
 @pytest.mark.slow

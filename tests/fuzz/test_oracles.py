@@ -66,6 +66,7 @@ def test_an_error_that_quotes_a_value_is_found(planted):
         planted(fail)(COUNT)
 
 
+@pytest.mark.slow
 def test_failures_and_types_that_depend_on_one_unit_are_found(planted):
     def fail(raw, con):
         if raw.sql("SELECT 1 FROM people WHERE uid = 17").fetchall():

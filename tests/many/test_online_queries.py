@@ -229,6 +229,7 @@ def test_frames_without_a_row_that_counts_answer_too(rows, lazy):
     assert 0 <= answer.fraction <= 1
 
 
+@pytest.mark.slow
 def test_opening_charges_once_and_asking_nothing():
     session = dp.Session(epsilon=1, delta=1e-6, unit="user", max_rows_per_group=1)
     with session:

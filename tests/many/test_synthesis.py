@@ -316,6 +316,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "message"), BAD)
 def test_bad_words_are_refused_and_cost_nothing(words, message):
     frame = people(4).with_columns(probability=True)

@@ -190,6 +190,7 @@ def test_errors_of_floats_follow_the_continuous_laws():
         assert gaussian_error(rho=spend, **parameters) == pytest.approx(continuous, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integers", [True, False])
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_simulated_answers_stay_within_the_error_as_often_as_stated(integers, count, monkeypatch):

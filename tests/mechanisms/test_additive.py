@@ -570,6 +570,7 @@ def test_the_largest_privacy_loss_of_a_laplace_answer_is_exactly_epsilon(sensiti
     assert np.argmax(losses) == sensitivity - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1, 4])
 @pytest.mark.parametrize("sensitivity", [1, 2, 3])
 def test_several_laplace_answers_share_the_sensitivity(sensitivity, epsilon):
@@ -637,6 +638,7 @@ def no_bits(monkeypatch):
     monkeypatch.setattr(additive, "SYSTEM_BITS", NoBits())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [987654321, 987654321.5, np.array([987654321, 1]), np.array([987654321.5])], ids=str)
 @pytest.mark.parametrize("number", range(len(BAD_EPSILONS)))
 def test_bad_numbers_are_refused_before_a_bit_is_drawn(number, value, no_bits):
@@ -650,6 +652,7 @@ def test_bad_numbers_are_refused_before_a_bit_is_drawn(number, value, no_bits):
         refused(gaussian, value, sensitivity=1, rho=bad, match="rho")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BAD_DELTAS)))
 def test_bad_deltas_are_refused_before_a_bit_is_drawn(number, no_bits):
     if BAD_DELTAS[number] not in (1e-30,):  # such a small delta is still valid

@@ -191,6 +191,7 @@ def test_the_bound_holds_where_the_far_tail_leaves_the_floats():
                 assert continuous_bound(1e9, 1e9 / ratio, epsilon) >= truth * (1 - 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [True, False])
 def test_extreme_spends_are_solved_and_kept(single):
     for epsilon, delta, sensitivity in itertools.product(

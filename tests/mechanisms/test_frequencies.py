@@ -17,6 +17,7 @@ from tests.bits import SeededBits
 from tests.statistics import binomial_fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resample", [Fraction(1, 4), Fraction(2, 3)], ids=str)
 @pytest.mark.parametrize(("size", "true_codes"), [(2, [0, 1, 1, 1]), (3, [0, 0, 2]), (5, [4, 1])])
 def test_the_classroom_estimate_is_unbiased_exactly(size, true_codes, resample):

@@ -271,12 +271,14 @@ def refusal(function, data, what):
         assert "2048" not in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.parametrize("mechanism", ADDITIVE)
 def test_values_that_no_noise_protects_are_refused_before_a_bit_is_drawn(mechanism, kind, no_bits):
     refusal(ADDITIVE[mechanism], REFUSED[kind], "values")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REFUSED | NO_SCORES)
 @pytest.mark.parametrize("mechanism", SELECTION)
 def test_scores_without_an_order_are_refused_before_a_bit_is_drawn(mechanism, kind, no_bits):

@@ -372,6 +372,7 @@ def test_a_first_draw_is_nearly_always_enough():
 # ---------------------------------------------------------------- privacy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_one_row_more_changes_no_log_probability_by_more_than_two_weights(target):
     generator = np.random.default_rng(25)

@@ -119,6 +119,7 @@ def test_any_two_inputs_differ_by_exactly_e_to_epsilon(size, epsilon):
         assert e_low * (1 - tiny) <= lower <= upper <= e_high * (1 + tiny)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(4), Fraction(6)], ids=float)
 def test_responses_fit_the_distribution_for_each_true_code(size, epsilon):
@@ -476,6 +477,7 @@ def test_responses_of_the_mechanism_are_estimated_within_their_errors():
     assert np.abs(z).max() < 5.5  # beyond: 1e-7 for three normal numbers
 
 
+@pytest.mark.slow
 @given(
     counts=st.lists(st.integers(0, 1000), min_size=2, max_size=6).filter(any),
     epsilon=st.floats(0.001, 100),

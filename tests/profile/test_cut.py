@@ -46,6 +46,7 @@ def test_the_units_are_counted_that_lose_rows_or_values(monkeypatch):
     assert {name: own.tolist() for name, own in found.items()} == {"cut_by_cap": [1, 0, 1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", [dp.count(), dp.mean("x", bounds=(0, 10)), dp.median("y", bounds=(0, 10))])
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_a_unit_adds_at_most_one_to_each_of_its_groups(aggregate, adjacency, monkeypatch):
@@ -74,6 +75,7 @@ def planes():
     return pl.concat([big, small])
 
 
+@pytest.mark.slow
 def test_the_release_tells_which_group_was_cut():
     """Noise of scale 20 on counts of 600 and 0: a false alarm at 300 has a probability below 1e-6."""
     session = dp.Session(epsilon=10.0, unit="user")

@@ -87,6 +87,7 @@ def test_no_part_moves_further_than_its_sensitivity(adjacency, data):
         assert moved.max() <= part.sensitivity.each, part.what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adjacency", "number", "histogram"), [("add_remove", (1, 1), (1, 1)), ("replace", (1, 1), (2, 2))]
 )
@@ -127,6 +128,7 @@ def test_exact_counts_are_what_they_say(monkeypatch):
     assert found["distinct values of x"].tolist() == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["user", dp.ROW])
 def test_the_shape_of_a_profile_does_not_depend_on_the_data(unit):
     """An empty frame, one of nulls and an ordinary one give the same table but for the noisy counts."""

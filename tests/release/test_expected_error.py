@@ -79,6 +79,7 @@ def test_errors_of_all_answers_are_known(spread: pl.DataFrame) -> None:
     assert set(line.expected_errors()) == {"slope", "intercept"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "bounds"),
     [(pl.Int64, (0, 50)), (pl.Boolean, (0, 1)), (pl.Decimal(10, 2), (0, 5)), (pl.Float32, (-1, 1))],
@@ -93,6 +94,7 @@ def test_every_type_has_an_expected_error(dtype: pl.DataType, bounds: tuple[int,
     assert large == pytest.approx(small / 1000, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_wanted_error_of_a_mean_finds_the_smallest_spend(spread: pl.DataFrame) -> None:
     for own in (session(epsilon=1.0), session(epsilon=1.0, delta=1e-6), session(rho=0.5)):
         frame = dp.private(spread, own)

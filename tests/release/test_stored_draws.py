@@ -202,6 +202,7 @@ SAME = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", SAME, ids=lambda one: one.what)
 def test_other_presentations_of_the_same_numbers_are_free(same, session, rows):
     same.ask[0](rows)
@@ -326,6 +327,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.slow
 def test_what_changes_the_draw_makes_a_new_question(session, rows):
     """Each question differs from the others in what is drawn. Asked again, in any order, none finds another's."""
     first = {}
@@ -420,6 +422,7 @@ def sql_tables(session):
     return con.public("lands", "twice")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", SQL_SAME, ids=["aggregates", "a join", "a choice"])
 def test_equivalent_statements_cost_one(same, session):
     con = sql_tables(session)
@@ -428,6 +431,7 @@ def test_equivalent_statements_cost_one(same, session):
         assert charges(session) == 1, statement
 
 
+@pytest.mark.slow
 def test_other_statements_are_other_questions(session):
     con = sql_tables(session)
     paid = 0
@@ -441,6 +445,7 @@ def dp_plans(found):
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.slow
 def test_a_function_of_a_plain_connection_adds_an_interval_for_free(session):
     raw = duckdb.connect()
     raw.execute('CREATE TABLE visits AS SELECT i // 3 AS "user" FROM range(600) t(i)')
@@ -456,6 +461,7 @@ def test_a_function_of_a_plain_connection_adds_an_interval_for_free(session):
 # ---------------------------------------------------------------- other processes, other versions
 
 
+@pytest.mark.slow
 def test_another_process_presents_the_numbers_in_its_own_way(tmp_path):
     """The estimated caps and bounds are stored with the numbers."""
     path, ledger = tmp_path / "visits.parquet", tmp_path / "budget.db"
@@ -572,6 +578,7 @@ def written(raw):
 COUNT = "SELECT dp_count(*, epsilon := 0.5) FROM visits"
 
 
+@pytest.mark.slow
 def test_writing_to_one_table_leaves_another_with_a_version_as_it_was(shop, session):
     _, raw = shop
     con = dp.connect(raw, session).private("visits", data_version="2026-11")
@@ -585,6 +592,7 @@ def test_writing_to_one_table_leaves_another_with_a_version_as_it_was(shop, sess
     assert charges(session) == 2
 
 
+@pytest.mark.slow
 def test_a_table_with_a_version_is_found_in_a_database_that_is_opened_again(shop, session):
     path, raw = shop
     first = dp.connect(raw, session).private("visits", data_version="1").sql(COUNT).fetchall()
@@ -597,6 +605,7 @@ def test_a_table_with_a_version_is_found_in_a_database_that_is_opened_again(shop
     assert charges(session) == 1
 
 
+@pytest.mark.slow
 def test_without_a_version_any_write_to_the_file_makes_its_tables_new(shop, session):
     _, raw = shop
     con = dp.connect(raw, session)
@@ -612,6 +621,7 @@ def test_without_a_version_any_write_to_the_file_makes_its_tables_new(shop, sess
     assert charges(session) == 3
 
 
+@pytest.mark.slow
 def test_a_version_belongs_to_one_table_of_one_database(shop, session, tmp_path):
     _, raw = shop
     con = dp.connect(raw, session)
@@ -625,6 +635,7 @@ def test_a_version_belongs_to_one_table_of_one_database(shop, session, tmp_path)
     assert charges(session) == 5
 
 
+@pytest.mark.slow
 def test_a_public_table_may_change_if_its_rows_stay_the_same(shop, session):
     _, raw = shop
     raw.execute("CREATE TABLE names AS SELECT i AS g, 'n' || i AS name FROM range(4) t(i)")
@@ -665,6 +676,7 @@ def test_a_version_is_a_text(version, session):
         con.private("visits", data_version=version)
 
 
+@pytest.mark.slow
 def test_every_class_of_questions_is_told_apart_from_the_others(session, rows):
     """One session asks all questions of all classes: there are as many charges as classes."""
     for same in SAME:

@@ -22,6 +22,7 @@ def decimal_exp(exponent: Fraction, digits: int = 400) -> Decimal:
         return (Decimal(-exponent.numerator) / Decimal(exponent.denominator)).exp()
 
 
+@pytest.mark.slow
 @settings(max_examples=400, derandomize=True, deadline=None)
 @given(
     st.fractions(min_value=0, max_value=200) | st.fractions(min_value=0, max_value=Fraction(1, 10**12)),
@@ -58,6 +59,7 @@ def test_a_comparison_reads_on_exactly_when_it_must():
     assert not LazyUniform(low, 64, ScriptedBits([next_word + 1])).below_exp(Fraction(1))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, derandomize=True)
 @given(st.fractions(min_value=0, max_value=1), st.integers(1, 80))
 def test_fractions_are_enclosed_exactly(probability, bits):

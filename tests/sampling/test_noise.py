@@ -94,6 +94,7 @@ def test_the_forced_fall_back_gives_the_same_buckets(monkeypatch):
         assert (expected == by_integers).all()
 
 
+@pytest.mark.slow
 def test_boundaries_are_the_cumulative_weights():
     """Compute the exact boundaries from the definition: bucket sizes times largest weights, and geometric tails."""
     for shape in SHAPES:
@@ -115,6 +116,7 @@ def test_boundaries_are_the_cumulative_weights():
 # ---------------------------------------------------------------- whole samples against the definition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scale",
     [Fraction(1, 1000), Fraction(1, 2), Fraction(1), Fraction(10, 3), Fraction(33), Fraction(70)],

@@ -36,6 +36,7 @@ def noise_of(session, **spend):
     return plan.measurements[0].noise.deviation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", PLANNED)
 @pytest.mark.parametrize("max_groups", [1, 3, 10])
 def test_planned_queries_have_the_noise_of_the_better_account(queries, max_groups):
@@ -107,6 +108,7 @@ def test_all_planned_queries_fit(queries, start, max_groups):
         dp.private(VISITS, session).count("region", keys=KEYS, epsilon=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", [None, 1, 4, 30])
 def test_shares_that_sum_to_one_fit_also_beside_planned_queries(queries):
     session = session_of(queries, 1)

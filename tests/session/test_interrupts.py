@@ -126,7 +126,10 @@ def open_and_ask(session):
     return OpenQuestions(session, release).ask(1, lambda: FRAME)
 
 
-@pytest.mark.parametrize("ask", [ask_once, open_and_ask])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("session", "ask"), [("memory", ask_once), ("file", ask_once), ("file", open_and_ask)], indirect=["session"]
+)
 def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, ask):
     for moment in moments(lambda: ask(session)):
         assert stopped(lambda: ask(session), moment), "Ctrl-C was lost"
@@ -137,6 +140,7 @@ def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, a
     assert not session.closings
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
     """Interpreter steps are more moments than those at which CPython handles signals."""
     session = dp.Session(epsilon=1.0, unit="user")
@@ -147,6 +151,7 @@ def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
     assert not session.closings
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_of_a_charge_of_ones_own_leaves_it_marked(session):
     """This is about moments before `reserve` returns. After that, the caller's `with` block marks the charge."""
     made = []
@@ -158,6 +163,7 @@ def test_an_interrupt_at_any_line_of_a_charge_of_ones_own_leaves_it_marked(sessi
     assert not session.closings
 
 
+@pytest.mark.slow
 def test_an_exception_at_any_line_leaves_no_lock_held(session):
     """An exception from a debugger can come even where Ctrl-C can't. Other threads must go on at once."""
     for moment in moments(lambda: session.reserve(PRICE, label="q")):
@@ -190,6 +196,7 @@ def test_an_interrupt_while_rows_are_read_comes_at_once_and_a_second_one_waits(s
     assert not session.closings
 
 
+@pytest.mark.slow
 def test_a_handler_that_does_not_raise_changes_nothing(session):
     seen = []
     signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))

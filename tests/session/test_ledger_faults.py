@@ -86,6 +86,28 @@ session = dp.Session.from_ledger(path)
 dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1").count_units(epsilon=0.25)
 """
 
+FORKING = """
+import dp_polars._release.charge  # what a step needs is loaded once, and nothing has started a thread yet
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        sys.argv[1:] = line.rstrip("\\n").split("\\t")
+        try:
+            exec(STEPS)
+        finally:
+            os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def forking():
+    """A process that forks a child for each step, so that the package is imported once."""
+    process = start(f"STEPS = {STEPS!r}\n{FORKING}", stdin=subprocess.PIPE)
+    yield process
+    process.communicate(timeout=120)
+
+
 NOT_CHARGED = ("before the charge", "before the row", "before the lock", "after the lock")
 RELEASED = ("after the commit", "after the release")
 DIED = {
@@ -102,11 +124,11 @@ DIED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [*NOT_CHARGED, *RELEASED, *DIED])
-def test_killed_between_any_two_steps(path, step):
+def test_killed_between_any_two_steps(forking, path, step):
     session = session_at(path)
-    child = start(STEPS, path, step)
-    child.communicate(timeout=120)
-    assert child.returncode == -signal.SIGKILL
+    forking.stdin.write(f"{path}\t{step}\n")
+    forking.stdin.flush()
+    assert int(forking.stdout.readline()) == -signal.SIGKILL
     assert session.spent.epsilon == (0 if step in NOT_CHARGED else 0.25)
     again = dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1")
     if step in DIED:

@@ -48,6 +48,7 @@ def test_a_pure_session_accepts_exactly_ten_of_a_tenth():
     assert not accepts(terms, pure_cost(0.1, delta=1e-9))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 1000), st.booleans()), min_size=1, max_size=12), st.sampled_from([0.3, 1.0, 4.0])

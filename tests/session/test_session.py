@@ -177,6 +177,7 @@ def test_a_committed_release_is_found_by_its_number(place):
             session.release(missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -274,6 +275,7 @@ def test_stored_frames_keep_their_types(place):
 # ---------------------------------------------------------------- terms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -466,6 +468,7 @@ def test_a_child_notices_that_the_file_was_swapped(tmp_path):
     assert in_child(lambda: session.reserve(dp.pure_cost(0.1), label="q")) == 1
 
 
+@pytest.mark.slow
 def test_a_child_is_told_apart_although_it_may_have_its_parents_number(monkeypatch):
     session = dp.Session(epsilon=1.0, unit="user")
     number = os.getpid()

@@ -197,6 +197,7 @@ def test_a_private_frame_is_not_copied_with_its_rows(copied):
 VISITS = pl.DataFrame({"user_id": [1, 1, 2], "visit": [1, 2, 3], "amount": [5, 6, 7]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [{"user_id": "visit"}, {"USER_ID": "visit"}, {"user_id": "amount"}])
 def test_a_table_that_has_the_unit_column_has_it_under_no_other_name(unit):
     """The other column may tell the rows of one person apart: a count of them would be exact but for noise of one."""

@@ -25,8 +25,9 @@ LOOKUP = pl.DataFrame({"region": ["north", "south", "west"], "zone": ["A", "B", 
 HUGE = 10**5  # Laplace noise of scale 0.032 at most on counts: not 0 with a probability below 1e-13
 
 
-@pytest.fixture
-def con(session):
+@pytest.fixture(scope="module")
+def raw():
+    """A database that guarded connections only read."""
     raw = duckdb.connect()
     raw.register("given", VISITS.to_arrow())
     raw.execute("CREATE TABLE visits AS FROM given")
@@ -35,6 +36,12 @@ def con(session):
     raw.execute("CREATE VIEW sales AS SELECT user_id AS customer, price FROM visits")
     raw.execute("CREATE SCHEMA other")
     raw.execute("CREATE TABLE other.visits AS SELECT user_id, qty FROM visits WHERE qty > 0")
+    yield raw
+    raw.close()
+
+
+@pytest.fixture
+def con(session, raw):
     guard = dp.connect(raw, session).public("lookup").private("sales", unit={"user_id": "customer"})
     guard.raw_for_tests = raw
     return guard
@@ -182,6 +189,7 @@ def test_parameters_stay_parameters(con):
         con.sql(query, params={"r": "north", "least": 0})
 
 
+@pytest.mark.slow
 def test_private_aggregates_over_the_same_rows_are_one_release_and_all_or_nothing():
     session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=5)
     con = dp.connect(None, session)
@@ -247,6 +255,7 @@ def test_frames_and_files_have_names(tmp_path, session):
         con.register("gone", tmp_path / "nothing.parquet")
 
 
+@pytest.mark.slow
 def test_the_database_api(con):
     con.execute("SELECT region, dp_count(*, epsilon := ?) AS n FROM visits GROUP BY region ORDER BY region", [HUGE])
     assert [column[0] for column in con.description] == ["region", "n"]
@@ -275,6 +284,7 @@ def test_rows_as_units_and_several_unit_columns(session):
     assert plan.query.unit == ("user_id", "day")
 
 
+@pytest.mark.slow
 def test_public_keys_in_sql(con):
     listed = con.sql(
         "SELECT region, dp_count(*, keys := ['north', 'nowhere']) AS n FROM visits GROUP BY region", epsilon=HUGE
@@ -305,6 +315,7 @@ def test_names_of_earlier_items_can_be_used_in_later_ones(con):
     assert found["of_all"].sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "clause", ["HAVING region > 740", "QUALIFY region > 740 AND count(*) OVER () > 0", "ORDER BY -region LIMIT 2"]
 )

@@ -353,6 +353,7 @@ def test_a_constant_that_is_nested_too_deeply_is_refused_by_us():
         con.sql("SELECT dp_count(*, epsilon := 0.5) FROM v WHERE i = " + "[" * 90 + "1" + "]" * 90)
 
 
+@pytest.mark.slow
 def test_every_thread_with_a_cursor_of_its_own_gets_its_answer():
     """DuckDB refuses a connection that is busy: an answer that was paid for would be lost."""
     con = dp.connect(None, dp.Session(epsilon=10.0, unit="user", max_rows_per_group=1))

@@ -1,6 +1,7 @@
 """Choices in SQL: statements and functions give the same answers, plans, prices and errors as frames."""
 
 import datetime as dt
+from functools import cache
 
 import duckdb
 import polars as pl
@@ -15,6 +16,12 @@ EPSILON = HUGE
 """Each row by which a candidate leads multiplies its weight by at least exp(25). Counts are off with 1e-20."""
 OWNED = ROWS.drop_nulls("who")
 PLACES = pl.Enum(REGIONS)
+
+
+@cache
+def shared_connection():
+    """Return a database for guarded connections, which never write to it."""
+    return raw_connection()
 
 
 def raw_connection():
@@ -38,7 +45,7 @@ def paying():
 @pytest.fixture(params=[1, 3], ids=["whole", "in parts"])
 def con(request, paying, monkeypatch):
     monkeypatch.setattr("dp_polars._sql.queries.parts_for", lambda *_: request.param)
-    return dp.connect(raw_connection(), paying)
+    return dp.connect(shared_connection(), paying)
 
 
 @pytest.fixture
@@ -46,6 +53,15 @@ def functions(paying):
     raw = raw_connection()
     dp.register(raw, paying)
     return raw
+
+
+@pytest.fixture(scope="module")
+def refusing():
+    """Functions at which every question is refused, so that one session is enough."""
+    raw, paying = raw_connection(), session(epsilon=1)
+    dp.register(raw, paying)
+    yield raw, paying
+    raw.close()
 
 
 # ---------------------------------------------------------------------- answers
@@ -150,7 +166,7 @@ def test_plans_and_prices_are_those_of_frames(call):
     if summed:
         given["score"] = dp.sum(summed["value"], bounds=summed["bounds"])
     paying = session(epsilon=1)
-    con = dp.connect(raw_connection(), paying)
+    con = dp.connect(shared_connection(), paying)
     plan = con.preview(statement(*call, epsilon=0.1))
     with paying:
         twin = getattr(ROWS.dp.preview, name)(column, **given)
@@ -207,7 +223,7 @@ def test_answers_can_be_worked_with(con):
 
 @pytest.mark.slow
 def test_an_enum_needs_no_candidates(paying):
-    con = dp.connect(raw_connection(), dp.Session(epsilon=1, unit="who", max_rows_per_group=5))
+    con = dp.connect(shared_connection(), dp.Session(epsilon=1, unit="who", max_rows_per_group=5))
     plan = con.preview("SELECT dp_noisy_max(place, epsilon := 0.1) FROM rows")
     assert plan.selection.candidates.to_series().to_list() == REGIONS
     assert "permute-and-flip" in str(plan)
@@ -236,7 +252,7 @@ def test_parameters(con):
 @pytest.mark.slow
 def test_one_spend_is_shared_by_all_private_aggregates():
     paying = session(epsilon=1)
-    con = dp.connect(raw_connection(), paying)
+    con = dp.connect(shared_connection(), paying)
     con.sql("SELECT dp_noisy_max(kind), dp_count(*), dp_top_k(place, 2), dp_count_units() FROM rows", epsilon=0.4)
     # Counts of the same rows share one release, and each choice is a release.
     assert sorted(float(entry.cost.epsilon) for entry in paying.releases) == pytest.approx([0.1, 0.1, 0.2])
@@ -307,7 +323,7 @@ def test_the_same_choice_is_free_whatever_stands_above_it(con, paying):
 @pytest.mark.slow
 def test_rows_as_units_and_several_unit_columns():
     for unit, words in ((dp.ROW, {"max_groups": None, "max_rows_per_group": None}), (["who", "day"], {})):
-        con = dp.connect(raw_connection(), session(unit=unit, **words))
+        con = dp.connect(shared_connection(), session(unit=unit, **words))
         rows = ROWS if unit is dp.ROW else OWNED
         assert ask(con, "SELECT dp_noisy_max(kind) FROM rows") == [tuple(plain(rows, "kind", pl.len())[()])]
         by = plain(rows, "kind", pl.len(), by=["region"], k=2)
@@ -379,7 +395,7 @@ REFUSED = [
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[call for call, _ in REFUSED])
 def test_refusals_say_why_and_cost_nothing(call, message):
     paying = session(epsilon=1)
-    con = dp.connect(raw_connection(), paying)
+    con = dp.connect(shared_connection(), paying)
     before = paying.spent
     with pytest.raises(dp.DPError, match=message):
         con.sql(f"SELECT {call} FROM rows", **({} if "within" in call else {"epsilon": 0.1}))
@@ -412,10 +428,8 @@ def test_refusals_say_why_and_cost_nothing(call, message):
         ("dp_noisy_max('rows', 'kind', epsilon := 2)", "budget"),
     ],
 )
-def test_functions_refuse_with_the_same_words(call, message):
-    paying = session(epsilon=1)
-    raw = raw_connection()
-    dp.register(raw, paying)
+def test_functions_refuse_with_the_same_words(refusing, call, message):
+    raw, paying = refusing
     spend = "" if "epsilon" in call else ", epsilon := 0.1"
     with pytest.raises(duckdb.Error, match=message):
         raw.sql(f"FROM dp.{call[:-1]}{spend})").fetchall()

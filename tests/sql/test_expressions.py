@@ -256,6 +256,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
 def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message):
     with pytest.raises(dp.DPError, match=message):

@@ -162,6 +162,7 @@ def test_the_budget_is_a_value_and_a_second_registration_takes_over(con, session
     assert other.spent.epsilon == 0.5
 
 
+@pytest.mark.slow
 def test_randomized_response_is_right_as_often_as_it_says(con, session):
     """At epsilon ln 3, 3 of 5 responses are true. Of 20,000 they are within 6 deviations, except with 2e-9."""
     dp.register(con, session)

@@ -84,6 +84,7 @@ def test_what_is_not_listed_is_answered_by_any_category(own):
         assert binomial_fits(counts["a"], 8000, 0.5)
 
 
+@pytest.mark.slow
 def test_the_law_of_each_response(own):
     """At epsilon ln 2 half of the responses among three categories are true (false alarm 1e-7); others may be null."""
     counts = dict(

@@ -11,9 +11,10 @@ from tests.sql.test_accepted import STATEMENTS, VISITS
 ONE = "dp_count(*, epsilon := 0.1)"
 
 
-@pytest.fixture
-def con(tmp_path):
-    raw = duckdb.connect(str(tmp_path / "data.duckdb"))
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """A database that no statement of these tests can change, because all are refused."""
+    raw = duckdb.connect(str(tmp_path_factory.mktemp("refused") / "data.duckdb"))
     raw.register("given", VISITS.to_arrow())
     raw.execute("CREATE TABLE visits AS FROM given")
     raw.execute("CREATE TABLE people AS SELECT DISTINCT user_id, user_id % 7 AS age FROM visits")
@@ -25,6 +26,12 @@ def con(tmp_path):
     raw.execute("CREATE MACRO through(x) AS lower(x)")
     raw.execute("CREATE MACRO range(n) AS TABLE (SELECT * FROM visits)")
     raw.execute("CREATE TEMP TABLE hidden AS FROM visits")
+    yield raw
+    raw.close()
+
+
+@pytest.fixture
+def con(raw):
     session = dp.Session(epsilon=1, delta=1e-6, unit="user_id", max_groups=3, max_rows_per_group=5)
     return dp.connect(raw, session).public("lookup", "clashing")
 
@@ -177,6 +184,7 @@ def test_places_are_told_by_line_and_column(con):
         con.sql("SELECT dp_count(*, epsilon := 0.1)\nFROM visits\nWHERE nothing > 3")
 
 
+@pytest.mark.slow
 def test_every_kind_of_node_that_the_parser_gives_is_in_some_case():
     """A kind of node without a case would be accepted or refused by accident."""
     raw = duckdb.connect()

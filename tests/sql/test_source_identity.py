@@ -32,6 +32,7 @@ def test_what_is_declared_about_one_file_says_nothing_about_its_folder(tmp_path)
     assert dict(con.preview(COUNT.format("other")).rows())["protects"].startswith("visit")
 
 
+@pytest.mark.slow
 def test_a_database_is_told_by_its_file_and_not_by_its_alias(tmp_path):
     for name, size in (("october", 1_000), ("november", 50_000), ("main", 1)):
         with duckdb.connect(tmp_path / f"{name}.db") as raw:
@@ -48,6 +49,7 @@ def test_a_database_is_told_by_its_file_and_not_by_its_alias(tmp_path):
     assert found[0] < 5_000 < found[1]
 
 
+@pytest.mark.slow
 def test_a_dot_in_a_name_is_no_separator():
     raw = duckdb.connect()
     raw.execute('CREATE SCHEMA "main.x"')
@@ -57,6 +59,7 @@ def test_a_dot_in_a_name_is_no_separator():
     assert units(con, 'main."x.y"') < 5_000 < units(con, '"main.x".y')
 
 
+@pytest.mark.slow
 def test_a_version_belongs_to_one_database_in_memory():
     raw = duckdb.connect()
     raw.execute("ATTACH ':memory:' AS x; ATTACH ':memory:' AS y")
@@ -68,6 +71,7 @@ def test_a_version_belongs_to_one_database_in_memory():
     assert units(con, "x.visits") < 5_000 < units(con, "y.visits")
 
 
+@pytest.mark.slow
 def test_a_version_belongs_to_one_file(tmp_path):
     found = []
     for name, size in (("x", 1_000), ("y", 50_000)):

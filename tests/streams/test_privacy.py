@@ -50,15 +50,15 @@ REPLACED = [(HEAVY, NEGATIVE), (MIXED, NEGATIVE), (HEAVY, [(9, None, None)])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numeric", [False, True])
 @pytest.mark.parametrize("hits", [1, 2])
 @pytest.mark.parametrize("kind", QUESTIONS)
 @pytest.mark.parametrize(
     ("adjacency", "left", "right"),
     [*(("add_remove", *pair) for pair in ADDED), *(("replace", *pair) for pair in REPLACED)],
 )
-def test_neighbours_stay_within_epsilon(adjacency, left, right, kind, hits, numeric):
-    terms = {"adjacency": adjacency}
+def test_neighbours_stay_within_epsilon(adjacency, left, right, kind, hits):
+    """Every kind has each number of hits, and values or none; the mechanism's own tests have all combinations."""
+    terms, numeric = {"adjacency": adjacency}, (hits == 1) == (kind in ("conditions", "sums"))
     assert found(left, right, terms, QUESTIONS[kind], hits=hits, numeric=numeric) <= 1 + ROUNDING
 
 
@@ -82,6 +82,7 @@ def test_two_units_together_stay_within_epsilon(left, right, monotone, of):
     assert got <= 1 + ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize("capped", [True, False])
 def test_counts_of_units_stay_within_epsilon_over_all_rows(adjacency, capped):
@@ -197,7 +198,7 @@ def test_every_answer_moves_by_at_most_its_sensitivity(adjacency, of):
         ]
 
     largest = 0
-    for _ in range(40):
+    for _ in range(25):
         crowd, old, new = rows_of([1, 2, 3, None]), rows_of([9]), rows_of([9])
         common = draw.integers(0, 2**64, len(crowd), np.uint64)
         seen = []

@@ -165,6 +165,7 @@ def test_units_of_every_type_are_told_apart(name, of, several):
     assert found == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_constants_stand_for_every_row_of_a_frame_that_is_read_in_parts():
     size = 300_000
     frame = pl.concat([pl.DataFrame({"user": np.arange(start, start + 1000) % 7000}) for start in range(0, size, 1000)])
@@ -271,6 +272,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_questions_are_refused_with_what_is_possible(name):
     query, said = REFUSED[name]
@@ -353,6 +355,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preview", [False, True])
 @pytest.mark.parametrize("name", BAD)
 def test_bad_words_are_refused_and_nothing_is_charged(name, preview):

@@ -47,6 +47,7 @@ def test_randomized_response_lies_within_their_bracket(epsilon: float, count: in
         assert high - low < 0.2 * high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "sensitivity", "count"), [(10, 1, 40), (10, 3, 40), (2, 2, 3)])
 def test_discrete_laplace_lies_within_their_bracket(scale: float, sensitivity: int, count: int) -> None:
     make = partial(

@@ -93,6 +93,7 @@ def exact_curve(odds: Fraction, count: int, factor: Fraction) -> Fraction:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odds", [Fraction(101, 100), Fraction(3, 2), Fraction(9)])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 40])
 @pytest.mark.parametrize("slack", [0.3, 1e-3, 1e-9])

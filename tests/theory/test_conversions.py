@@ -57,6 +57,7 @@ def test_delta_of_zcdp_is_the_minimum_over_orders(rho: float, epsilon: float) ->
     assert zcdp_to_delta(rho, epsilon) == pytest.approx(expected, rel=1e-7, abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [1e-14, 1e-9, 1e-4, 1e-2, 1, 30, 1e4])
 @pytest.mark.parametrize("delta", [0.5, 1e-2, 1e-6, 1e-20, 1e-100])
 def test_epsilon_of_zcdp_is_least(rho: float, delta: float) -> None:
@@ -68,6 +69,7 @@ def test_epsilon_of_zcdp_is_least(rho: float, delta: float) -> None:
         assert log_delta(rho, 0) <= math.log(delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.1, 1, 10, 1e3, 1e6])
 @pytest.mark.parametrize("delta", [0.9, 0.5, 1e-2, 1e-6, 1e-20, 1e-100])
 def test_allowance_is_the_largest_and_safe(epsilon: float, delta: float) -> None:
@@ -186,6 +188,7 @@ def test_zcdp_of_gaussian_rounds_up() -> None:
     assert rho == pytest.approx(9 / 98, rel=1e-11, abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1e-9, 1e-4, 0.09, 0.11, 1, 5, 100])
 @pytest.mark.parametrize("deviations", [-0.4, 0, 0.7, 3, 10, 35])
 def test_gaussian_delta_against_many_digits(ratio: float, deviations: float) -> None:

@@ -31,6 +31,7 @@ from dp_polars.theory import (
 from .strategies import deltas, epsilons, pairs, reproducible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1.01, 2, 7.5, 60])
 @pytest.mark.parametrize("epsilon", [0.05, 1, 6])
 def test_randomized_response_is_a_discrete_divergence(order: float, epsilon: float) -> None:
@@ -39,6 +40,7 @@ def test_randomized_response_is_a_discrete_divergence(order: float, epsilon: flo
     assert renyi_of_randomized_response(order, epsilon) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1.004, 2, 7.5, 60, 1000])
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 0.3, 6, 300])
 def test_closed_forms_against_many_digits(order: float, epsilon: float) -> None:
@@ -106,6 +108,7 @@ def test_tiny_divergences_do_not_cancel() -> None:
     assert kl_divergence(p, q) == pytest.approx(2 * shift**2, rel=1e-8, abs=0)
 
 
+@pytest.mark.slow
 @reproducible
 @given(pairs())
 def test_divergence_grows_with_the_order(pair: tuple[list[float], list[float]]) -> None:
