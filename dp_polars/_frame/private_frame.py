@@ -99,8 +99,10 @@ class PrivateFrame(
                 code="column-types-missing",
             )
         self._origin: pl.DataFrame | pl.LazyFrame = frame
-        height = (lambda: frame.height) if isinstance(frame, pl.DataFrame) else None
-        self._rows = polars_rows(frame.lazy(), height)
+        if isinstance(frame, pl.DataFrame):
+            self._rows = polars_rows(frame.lazy(), lambda: frame.height, in_memory=True)
+        else:
+            self._rows = polars_rows(frame)
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")

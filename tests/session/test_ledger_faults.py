@@ -48,24 +48,35 @@ def start(program, *arguments, **options):
 # ---------------------------------------------------------------- killed between two steps
 
 STEPS = """
+import resource
 import dp_polars._session.ledger as ledger, dp_polars._session.open_charges as open_charges
 import dp_polars._session.ledger_file as storage, dp_polars._release.charge as charging
 
-def die(*_, **__):
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
+def fill():  # from now on no file can grow
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+path, step, what = sys.argv[1:]
+fault = {"die": die, "fill": fill}[what]
+
 def before(owner, name):
-    setattr(owner, name, die)
+    original = getattr(owner, name)
+    def stepped(*given, **named):
+        fault()
+        return original(*given, **named)
+    setattr(owner, name, stepped)
 
 def after(owner, name):
     original = getattr(owner, name)
     def stepped(*given, **named):
         result = original(*given, **named)
-        die()
+        fault()
         return result
     setattr(owner, name, stepped)
 
-path, step = sys.argv[1:]
 session = dp.Session.from_ledger(path)
 {
     "before the charge": lambda: before(ledger.Ledger, "_check_count"),
@@ -83,7 +94,11 @@ session = dp.Session.from_ledger(path)
     "while it fails": lambda: (before(ledger.Ledger, "_close_by"), setattr(charging, "guarded", lambda *_: 1 / 0)),
     "after it failed": lambda: (after(ledger.Ledger, "fail"), setattr(charging, "guarded", lambda *_: 1 / 0)),
 }[step]()
-dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1").count_units(epsilon=0.25)
+try:
+    dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1").count_units(epsilon=0.25)
+    print("answered", flush=True)
+except BaseException as error:
+    print(type(error).__name__, flush=True)
 """
 
 FORKING = """
@@ -126,7 +141,7 @@ DIED = {
 @pytest.mark.parametrize("step", [*NOT_CHARGED, *RELEASED, *DIED])
 def test_killed_between_any_two_steps(forking, path, step):
     session = session_at(path)
-    forking.stdin.write(f"{path}\t{step}\n")
+    forking.stdin.write(f"{path}\t{step}\tdie\n")
     forking.stdin.flush()
     assert int(forking.stdout.readline()) == -signal.SIGKILL
     assert session.spent.epsilon == (0 if step in NOT_CHARGED else 0.25)
@@ -141,6 +156,38 @@ def test_killed_between_any_two_steps(forking, path, step):
     assert not session.closed
     # A release that was committed before the kill is found again and costs nothing.
     assert session.spent.epsilon == (0.25 if step in (*NOT_CHARGED, *RELEASED) else 0.5)
+    assert dp.Session.from_ledger(path).spent == session.spent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [*NOT_CHARGED, *RELEASED, *DIED])
+def test_a_disk_that_fills_up_between_any_two_steps(forking, path, step):
+    """An answer comes out only with its charge, rows are read only after the charge, and the ledger stays usable."""
+    session = session_at(path)
+    forking.stdin.write(f"{path}\t{step}\tfill\n")
+    forking.stdin.flush()
+    outcome, code = forking.stdout.readline().strip(), int(forking.stdout.readline())
+    assert code == 0
+    charged = session.spent.epsilon
+    assert charged in (0, 0.25)
+    if step in ("before the charge", "before the row"):
+        assert charged == 0
+    if step in (*RELEASED, *DIED) and step != "before the count":
+        assert charged == 0.25
+    if step in RELEASED:
+        assert outcome == "answered"
+    elif step == "after it failed":
+        assert outcome == "ZeroDivisionError"  # the failure of the step itself, which was written down in time
+    else:
+        assert outcome == "LedgerError"
+    # Somebody with a disk that has room finds a usable ledger, and an answer that was given is found again.
+    again = dp.private(pl.DataFrame({"user": [1, 2]}), session, name="two", data_version="1")
+    if session.closed:
+        with pytest.raises(dp.SessionClosed):
+            again.count_units(epsilon=0.25)
+        session.reopen(reason="the disk was full")
+    again.count_units(epsilon=0.25)
+    assert session.spent.epsilon == (charged if step in RELEASED else charged + 0.25)
     assert dp.Session.from_ledger(path).spent == session.spent
 
 

@@ -35,6 +35,8 @@ class PolarsSource:
         The plan.
     height
         Returns the number of rows, if there is a cheaper way than to ask the plan.
+    in_memory
+        Whether the plan starts from a frame in memory, so that rows can be counted again at little cost.
     narrowed
         Returns the source without some of the rows for which plain conditions (`lowering.is_plain`) are not true, if
         the source can drop rows by itself.
@@ -42,6 +44,7 @@ class PolarsSource:
 
     frame: pl.LazyFrame
     height: Callable[[], int] | None = None
+    in_memory: bool = False
     narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
 
     @cached_property
@@ -56,9 +59,11 @@ class PolarsSource:
         return int(self.frame.select(pl.len()).collect(engine="streaming").item())
 
 
-def polars_rows(frame: pl.LazyFrame, height: Callable[[], int] | None = None) -> PrivateRows:
+def polars_rows(
+    frame: pl.LazyFrame, height: Callable[[], int] | None = None, *, in_memory: bool = False
+) -> PrivateRows:
     """Return the rows of a Polars plan as private rows without steps."""
-    return PrivateRows(PolarsSource(frame, height))
+    return PrivateRows(PolarsSource(frame, height, in_memory))
 
 
 def source_of(rows: PrivateRows) -> PolarsSource:
@@ -114,12 +119,17 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     conditions, steps = _plain_first(steps)
     narrowed = source.narrowed(conditions) if conditions and source.narrowed is not None else source
     native, steps = _native_first(read, steps)
-    evaluation = Evaluation(steps, names, counts=not (conditions or native))
-    frame = narrowed.frame.select([pl.col(name) for name in read])
-    if conditions or native:  # Polars applies these steps by itself, so rows are counted before them
+    frame, height = narrowed.frame.select([pl.col(name) for name in read]), narrowed.count_rows
+    # Polars applies conditions and native steps by itself. Rows that are left after plain conditions can be counted
+    # once more if they are in memory, which is cheaper than handing all rows to Python. Others are counted before.
+    again = bool(conditions) and not native and narrowed.in_memory
+    evaluation = Evaluation(steps, names, counts=again or not (conditions or native))
+    if (conditions or native) and not again:
         frame = _watched(frame, evaluation.counted)
     if conditions:
         frame = frame.filter([plain(one) for one in conditions])
+    if again:
+        height = PolarsSource(frame).count_rows
     for step in native:
         frame = _natively(frame, step)
     chosen = _chosen(frame.collect_schema() if native else read, steps)
@@ -128,7 +138,7 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     else:  # nothing is computed, so a pass can leave out columns that it does not need
         frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
     multiplies = any(isinstance(step, Lookup) and not step.unique for step in rows.steps)
-    return Scan(frame, evaluation, narrowed.count_rows, multiplies)
+    return Scan(frame, evaluation, height, multiplies)
 
 
 def lazy_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> pl.LazyFrame:
