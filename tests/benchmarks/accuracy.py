@@ -24,7 +24,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 import dp_polars as dp
+from dp_polars._engines.polars import run_bounded
+from dp_polars._plan.plan import settled
+from dp_polars._release.auto import estimated, requests_for
+from dp_polars._sampling import SYSTEM_BITS
 from tests.benchmarks import peers
 
+MOST_ANSWERS = 40  # whole answers for the errors; collapses are looked for in more choices of caps and bounds
 PEER_REPEATS, PEER_SECONDS = 10, 30  # answers of another library, and the seconds that they may take by the clock
 CUSTOMERS = 50_000
 RATIO = 1.5  # the largest accepted ratio of automatic errors to those by hand, in the median over questions
@@ -159,7 +164,7 @@ def exact(question: Question, frame: pl.DataFrame, limits: Limits | None) -> Ans
 
 
 def ask(
-    question: Question, frame: pl.DataFrame, limits: Limits | None, spend: str, **more: Any
+    question: Question, frame: pl.DataFrame, limits: Limits | None, spend: str, *, preview: bool = False, **more: Any
 ) -> tuple[pl.DataFrame, Any]:
     """Return one release of a question with caps and bounds by hand, or automatic ones, and its plan."""
     keys = sorted(frame[question.by].unique()) if question.by else None
@@ -170,14 +175,29 @@ def ask(
     session = dp.Session(epsilon=1, delta=1e-6, queries=queries, unit=UNITS[question.table], **caps)
     with session, warnings.catch_warnings():
         warnings.simplefilter("ignore", dp.DPWarning)
-        methods: Any = frame.dp
+        methods: Any = frame.dp.preview if preview else frame.dp
         words = {"by": question.by, "keys": keys, **more} if question.by else more
         if question.column is None:
             answer = methods.count(**words)
         else:
             bounds = "auto" if limits is None else limits.bounds
             answer = getattr(methods, question.kind)(question.column, bounds=bounds, **words)
+    if preview:
+        return pl.DataFrame(), answer
     return answer.select(pl.exclude(question.by or "")).cast(pl.Float64), session.plan()
+
+
+def settled_plans(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -> Iterator[Any]:
+    """Yield plans with automatic limits. The rows are looked up once; every plan has choices of its own."""
+    plan = ask(question, frame, None, spend, preview=True)[1]
+    columns = {"unit0": UNITS[question.table], "key0": question.by, "value0": question.column}
+    rows = frame.select(**{name: pl.col(own) for name, own in columns.items() if own is not None}).lazy()
+    known = {}
+    for request in requests_for(plan):
+        own = rows if request.keys else rows.drop("key0", strict=False)
+        known[bool(request.lanes[0].profiles)] = run_bounded(own, request)
+    for _ in range(repeats):
+        yield settled(plan, estimated(plan, lambda request: known[bool(request.lanes[0].profiles)], SYSTEM_BITS))
 
 
 def found_limits(plan: Any) -> Limits:
@@ -225,19 +245,21 @@ def measure(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -
     """Ask a question by hand and with automatic limits, so many times each."""
     hand, truth = by_hand(question, frame), exact(question, frame, None)
     clipped_by_hand = exact(question, frame, hand)
-    errors = [relative(_first(ask(question, frame, hand, spend)[0]), truth) for _ in range(min(repeats, 50))]
+    errors = [relative(_first(ask(question, frame, hand, spend)[0]), truth) for _ in range(min(repeats, MOST_ANSWERS))]
+    collapsed = unreliable = 0
+    for plan in settled_plans(question, frame, spend, repeats):
+        if all(one.reliable for one in plan.estimated):
+            collapsed += collapses(exact(question, frame, found_limits(plan)), clipped_by_hand, truth)
+        else:
+            unreliable += 1
     with_interval = {} if question.kind == "median" else {"confidence": 0.95}
-    automatic, collapsed, unreliable, covered, told = [], 0, 0, list[bool](), list[bool]()
-    for number in range(repeats):
+    automatic, covered, told = [], list[bool](), list[bool]()
+    for number in range(min(repeats, MOST_ANSWERS)):
         answer, plan = ask(question, frame, None, spend, **with_interval)
         automatic.append(relative(_first(answer), truth))
-        if not all(one.reliable for one in plan.estimated):
-            unreliable += 1
-            continue
-        limits = found_limits(plan)
-        left = exact(question, frame, limits)
-        collapsed += collapses(left, clipped_by_hand, truth)
-        if with_interval:
+        if with_interval and all(one.reliable for one in plan.estimated):
+            limits = found_limits(plan)
+            left = exact(question, frame, limits)
             low, high = (answer.to_series(place).to_numpy() for place in (1, 2))
             covered += ((low <= left) & (left <= high)).tolist()
             missed = (truth < low) | (truth > high)
