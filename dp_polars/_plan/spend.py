@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal, TypeVar
 
@@ -108,7 +109,7 @@ def allowances_of(terms: Terms, spend: Spend) -> list[Allowance]:
     if spend.mechanism != "gaussian" or terms.measure == "pure":
         pure = spend.epsilon if spend.epsilon is not None else share_in_epsilon(terms, spend.share)
         if pure is not None:
-            found.append(Allowance(measure="pure", amount=pure, cost=pure_cost(pure)))
+            found.append(Allowance(measure="pure", amount=pure, cost=_pure_price(pure)))
     cost = _concentrated(terms, spend)
     if cost is not None and isinstance(cost.rho, Fraction):
         found.append(Allowance(measure="concentrated", amount=cost.rho, cost=cost))
@@ -122,9 +123,21 @@ def _concentrated(terms: Terms, spend: Spend) -> Cost | None:
     if epsilon is not None:
         if terms.measure == "zcdp" or spend.mechanism == "laplace":
             return None
-        return gaussian_cost(terms, epsilon=epsilon)
+        return _gaussian_price(terms, epsilon, None)
     concentrated = spend.rho if spend.rho is not None else (spend.share or Fraction(0)) * terms.rho_allowed
-    return gaussian_cost(terms, rho=concentrated) if concentrated > 0 else None
+    return _gaussian_price(terms, None, concentrated) if concentrated > 0 else None
+
+
+@lru_cache(maxsize=256)
+def _pure_price(epsilon: Fraction) -> Cost:
+    """Return the price of a pure release. A plan asks for the same prices several times, and so does the next plan."""
+    return pure_cost(epsilon)
+
+
+@lru_cache(maxsize=256)
+def _gaussian_price(terms: Terms, epsilon: Fraction | None, rho: Fraction | None) -> Cost:
+    """Return the price of Gaussian noise. Equal terms may differ in the account of shares, which plays no part here."""
+    return gaussian_cost(terms, epsilon=epsilon, rho=rho)
 
 
 def allot(
@@ -230,7 +243,7 @@ def _laplace(allowance: Allowance, sensitivity: Sensitivity) -> Noise | None:
     epsilon = allowance.amount if allowance.measure == "pure" else epsilon_of_rho(allowance.amount)
     if epsilon is None:
         return None
-    return Noise(mechanism="laplace", parameter=sensitivity.l1 / epsilon, cost=pure_cost(epsilon))
+    return Noise(mechanism="laplace", parameter=sensitivity.l1 / epsilon, cost=_pure_price(epsilon))
 
 
 def _gaussian(allowance: Allowance, sensitivity: Sensitivity) -> Noise | None:
@@ -267,7 +280,9 @@ def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[
     if spend.mechanism in (None, "laplace"):
         epsilon = _least_laplace(one.sensitivity, steps, spend.confidence)
         if epsilon is not None:
-            options.append(Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=pure_cost(epsilon)))
+            options.append(
+                Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=_pure_price(epsilon))
+            )
     if spend.mechanism in (None, "gaussian") and terms.measure != "pure":
         rho = _least_gaussian(one.sensitivity, steps, spend.confidence)
         if rho is not None:
