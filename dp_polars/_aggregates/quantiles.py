@@ -29,7 +29,7 @@ _MOST_QUANTILES = 100
 _FINEST = 10**4  # quantiles have at most four digits after the decimal point
 
 IntervalOf = Literal["rank", "value"]
-"""What the interval of a quantile is about: the rank of the answer, for free, or the value, for two more choices."""
+"""Whether a quantile's interval is for its rank, which is free, or for its value, which needs two more choices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Quantile(Aggregate):
         return {"quantiles": quantiles, "several": several, "of_value": _of_value(call, quantiles)}
 
     def beside(self, others: Sequence[Aggregate], confidence: float | None) -> Self:
-        """Return the aggregate with what the rest of the question means for its interval."""
+        """Return the aggregate, adjusted to the other aggregates of the question and its confidence."""
         if self.of_value and confidence is None:
             raise InvalidParameterError(
                 "interval='value' chooses the ends of an interval. Say how sure it should be: confidence=0.95."
@@ -96,7 +96,7 @@ class Quantile(Aggregate):
         return {} if self.several else {f"{self.name}_rank_error": pl.Int64()}
 
     def interval(self, limits: Limits) -> dict[str, pl.Series]:
-        """Return the columns of the interval. One of values contains the answer, because the answer may widen it."""
+        """Return the columns of the interval. A value interval is widened, if necessary, to contain the answer."""
         names = list(self.interval_schema())
         if len(names) < 2:
             return {name: limits.rank_error() for name in names}

@@ -208,7 +208,8 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
     price = f"{budget_text(release.part)} (by itself {alone_text(release.cost)})"
     again = "; stored in the ledger and free to read again" if release.stored and release.state == "committed" else ""
     rows = [("release", f"number {release.id}: {release.label}"), ("price", price)]
-    named = len(release.error) > 1
+    # The only error may be that of a count beside an answer whose own error is unknown.
+    named = len(getattr(release.plan, "compiled", ())) > 1 or len(release.error) > 1
     for name, error in release.error.items():
         text = f"within {error:.6g} for 95 % of answers (privacy noise)"
         rows.append((f"expected error of {name}" if named else "expected error", text))

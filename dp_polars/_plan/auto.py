@@ -47,7 +47,7 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
-_LIKELY_PART = 3  # one unit is assumed to have one in so many of the public keys
+_LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 _MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mistake, at most,
 _SURELY = 20  # except in one of this many choices
@@ -80,8 +80,8 @@ class Estimate:
     changes: int
     """How many units are added or removed at once: twice the group size if units are replaced."""
     ratio: bool = False
-    """Whether all answers are ratios, such as means. Ratios lose less if fewer rows of a unit count: only as far as
-    units with many rows have other values."""
+    """Whether all answers are ratios, such as means. A small cap on rows biases a ratio only to the
+    extent that units with many rows have different values."""
     sums: bool = False
     """Whether the bounds are of sums alone. A bound on the far side of 0 would not lower their noise."""
     ranks: bool = False
@@ -117,7 +117,7 @@ class Estimate:
 
         The exponential mechanism is off by more than log(20 * choices) / evidence units in at most one of 20 choices
         (Dwork and Roth 2014, theorem 3.11). This must be a small fraction of all units. The answer of a ratio hardly
-        depends on its cap, so that any number of units is enough.
+        depends on its cap, so any number of units is enough.
         """
         return 0 if self.ratio else math.ceil(math.log(_SURELY * self.choices) / (self.evidence * _MISTAKEN))
 

@@ -3,20 +3,21 @@
 **One choice.** Of n rows after caps and bounds, let B lie below a candidate x and T have its value. The rank of x is
 then every number from B to B + T. The exponential mechanism chooses x with probability proportional to exp(-r d(x)),
 where d(x) is the distance of the wanted rank from the ranks of x, in rows, and r = epsilon / (2 max_rows max(q, 1 - q))
-for the quantile q. At least one candidate, a value of the data or any point if there is none, has the distance 0. So
-the at most N = points - 1 candidates further away than t weigh at most N e**(-r t) together, and all others at least 1:
+for the quantile q. At least one candidate, a value of the data or any point if there is none, has the distance 0. At
+most N = points - 1 candidates are further away than t. Together they weigh at most N e**(-r t), and all others at
+least 1:
 
     P(d(x) > t) <= N e**(-r t) / (1 + N e**(-r t)),
 
 which is at most `miss` for t = ln(N (1 - miss) / miss) / r. Nothing about the data enters. The smallest value is chosen
 by |B - min(A, inside)|, where A rows lie above x, with r = epsilon / (2 max_rows). Again some candidate has the
 distance 0. Except with probability `miss`, B - min(A + T, inside) is at most t, so that at most inside + t rows lie
-below x. The largest value is alike.
+below x. The same holds for the largest value.
 
 **Several quantiles** are chosen in a descent (see `_release.quantiles`): each among the rows between two choices before
 it, at the same fraction of these rows. If the rows between the ranks b and c are left, the wanted rank is
-b + f (c - b), so that it is off by no more than b and c are. But a choice splits the rows that have its value in
-halves, and nobody knows how many these are. If the ranks of x reach from B to B + T, the split is at
+b + f (c - b), so its error is at most the larger error of b and c. But a choice splits the rows that have its value in
+halves, and their number is unknown. If the ranks of x reach from B to B + T, the split is at
 S = B + ceil(T / 2). With B at least b, B + T at most c, and B and B + T on either side of g, up to t, where g is the
 wanted rank:
 
@@ -33,7 +34,7 @@ bound itself has the distance 0. If a candidate x is larger than the smallest qu
 v that at least q n rows do not exceed), at least q n rows lie below x. So its distance is at least s, and the chance to
 choose such an x is at most `miss` if s = ln(N (1 - miss) / miss) / r. One more row makes this true of the value before
 that one, too, so that the interval covers the quantile by whatever rule it is interpolated between neighbouring values.
-The upper end is alike, and both hold together up to the sum of the misses.
+The same holds for the upper end. Both ends hold except with probability at most the sum of the misses.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class RankRange:
 
 
 def distance_within(statistic: Statistic, epsilon: Fraction, quantile: Fraction, miss: float) -> float:
-    """Return the number of rows that the rank of one choice is within, except with probability `miss`."""
+    """Return a bound on the rank error of one choice, in rows, that fails with probability at most `miss`."""
     weight = Fraction(1) if quantile in (0, 1) else max(quantile, 1 - quantile)
     rate = float(epsilon) / (2 * statistic.max_rows * float(weight))
     others = statistic.grid.high - statistic.grid.low
@@ -85,7 +86,7 @@ def distance_within(statistic: Statistic, epsilon: Fraction, quantile: Fraction,
 
 
 def inside_rows(statistic: Statistic, epsilon: Fraction) -> int:
-    """Return how many rows inside the smallest and the largest value are looked for.
+    """Return how many rows in from the extremes the target lies.
 
     All candidates outside the values together then weigh e**-5 times as much as a single one at the target.
     """
@@ -102,7 +103,10 @@ def end_rows(statistic: Statistic, epsilon: Fraction, quantile: Fraction, *, low
 
 
 def rank_ranges(statistic: Statistic, epsilon: Fraction, miss: float) -> dict[Fraction, RankRange]:
-    """Return limits of the rank of the value that is chosen for each target, each of which holds up to `miss`."""
+    """Return limits of the rank of the value that is chosen for each target.
+
+    Each of them fails with probability at most `miss`.
+    """
     found: dict[Fraction, RankRange] = {}
     each = miss / len(statistic.targets).bit_length()
     inside = inside_rows(statistic, epsilon)
@@ -114,7 +118,7 @@ def rank_ranges(statistic: Statistic, epsilon: Fraction, miss: float) -> dict[Fr
         target = statistic.targets[middle]
         fraction = (target - ends[0]) / (ends[1] - ends[0])
         off = distance_within(statistic, epsilon, fraction, each)
-        if fraction == 0:  # the smallest value: no more than so many rows lie below it
+        if fraction == 0:  # the smallest value: at most this many rows lie below it
             least, most = begin[0], begin[1] + _Line(Fraction(0), inside + off)
             split = (begin[0], (most + end[1] + _ONE_ROW).times(Fraction(1, 2)))
         elif fraction == 1:
@@ -144,7 +148,7 @@ _Ends = tuple[_Line, _Line]
 
 
 def rank_error(statistic: Statistic, epsilon: Fraction, miss: float) -> int | None:
-    """Return how many rows the rank of the only choice is off at most, except with probability `miss`.
+    """Return the largest rank error of the only choice, except with probability `miss`.
 
     It is None if several quantiles are chosen, because then it depends on how many rows there are.
     """

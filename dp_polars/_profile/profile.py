@@ -338,7 +338,7 @@ class TableProfile(AsTable):
         for cap in self.caps:
             text = f"{cap.cap}: {percent(cap.cut)} of units have more ({_give_or_take(cap.error)})"
             if cap.name == "max_rows_per_group" and self.max_rows_for_ratios != cap.cap:
-                text += f"; {self.max_rows_for_ratios} for means, which lose little"
+                text += f"; {self.max_rows_for_ratios} for means, if units with many rows have similar values"
             said.append((f"suggested {cap.name}", text))
         for own in self.column_bounds:
             text = f"{own.column.shown(own.lower)} to {own.column.shown(own.upper)}"

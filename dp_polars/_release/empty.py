@@ -20,10 +20,10 @@ def warn_if_empty(release: Release, plan: Plan) -> None:
     if not plan.query.keys or plan.query.domain is not None or release.frame.height:
         return
     made = release.plan if isinstance(release.plan, Plan) else plan
-    warnings.warn(nothing_shown_text(made, release.label), DPWarning, stacklevel=_first_level_outside())
+    warnings.warn(nothing_shown_text(made, release.label), DPWarning, stacklevel=first_level_outside())
 
 
-def _first_level_outside() -> int:
+def first_level_outside() -> int:
     """Return the level of the stack at which the user's own code called this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "dp_polars":

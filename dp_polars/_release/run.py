@@ -20,7 +20,7 @@ from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
 from dp_polars._release.charge import Drawing, release_once
-from dp_polars._release.empty import warn_if_empty
+from dp_polars._release.empty import first_level_outside, warn_if_empty
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Chosen, Draw, Release
@@ -41,14 +41,14 @@ def run_plan(make: QueryRun, session: Session, *, name: Callable[[], bytes], fre
 
 
 def warn_of_estimates(plan: Plan) -> None:
-    """Warn of caps and bounds that too few units were there for. Their answers may be wrong by any amount."""
+    """Warn of caps and bounds that were estimated from too few units. Their answers may be wrong by any amount."""
     for name, why in unreliable_texts(plan):
         advice = f"{name}=" if " " not in name else "bounds="
         warnings.warn(
             f"The {name} may be far from the data: {why}. They may cut off most of the data, so confidence= gives no "
             f"interval here (null). Give {advice} yourself, or spend more on this query.",
             DPWarning,
-            stacklevel=2,
+            stacklevel=first_level_outside(),
         )
 
 

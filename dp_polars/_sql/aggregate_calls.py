@@ -18,8 +18,12 @@ _OF_CHOICES = frozenset({"candidates", "score", "k", "bounds"})
 _OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in AGGREGATES.values()))
 OWN = _OF_CHOICES | _OF_AGGREGATES
 """The options that belong to one aggregate or choice. All others belong to the whole query."""
-_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup"}
+_OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup", "cut"}
 INTERVAL_OPTIONS = frozenset({"confidence", "interval"})
+CUT_HAS_NO_COLUMN = (
+    "A SELECT shows the columns that it names, so cut=True would be paid for and not shown. Select dp_cut_by_cap() or "
+    "dp_cut_by_bounds() beside the other private aggregates instead."
+)
 """The options that add columns, which a SELECT has no place for."""
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
@@ -149,6 +153,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
                 f"An answer in a SELECT is one value, so there is no place for an interval. Use {fold(option)} with "
                 "df.dp or the functions of dp.register; con.preview and dp-polars preview show the expected error.",
             )
+        if fold(option) == "cut":
+            raise refuse(child, CUT_HAS_NO_COLUMN)
         known = _CHOICE_OPTIONS if isinstance(what, str) else _OPTIONS | _own_options(what)
         if fold(option) not in known:
             raise refuse(child, f"{name} has no option {option}. Its options are {', '.join(sorted(known))}.")

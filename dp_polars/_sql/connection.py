@@ -21,7 +21,7 @@ from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
-from dp_polars._sql.aggregate_calls import INTERVAL_OPTIONS
+from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN, INTERVAL_OPTIONS
 from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.files import Types, open_source
@@ -252,6 +252,8 @@ class GuardedConnection:
                 "An answer in a SELECT is a single value, so it has no place for an interval. Use a function of "
                 "dp.register with confidence :=, or see the expected error in con.preview."
             )
+        if "cut" in options:
+            raise InvalidParameterError(CUT_HAS_NO_COLUMN)
         analysis = analyse(node, query, self._parser, catalog, parameters)
         planned = plan_statement(analysis, self._session, catalog, options)
         planned.check_above()

@@ -88,13 +88,20 @@ def test_the_release_tells_which_group_was_cut():
     release = session.releases[-1]
     for shown in (str(release), release._repr_html_(), str(release.plan), str(dp.plot(release).to_dict()["title"])):
         assert "cut_by_cap counts" in shown
-    spent = session.spent
+    # The only known error is that of a cut, so it is named: the mean has none in advance.
+    assert "expected error of cut_by_cap" in str(release)
+    assert "expected error  " not in str(release)
+
+
+def test_a_select_that_would_pay_for_the_cut_without_showing_it_is_refused():
+    session = dp.Session(epsilon=10.0, unit="user", max_rows_per_group=20, max_groups=1)
     con = dp.connect(None, session).register("flights", planes())
-    query = "SELECT key, dp_avg(delay, 0, 20) AS m FROM flights GROUP BY key"
-    table = con.sql(query, cut=True, epsilon=2, **words).pl()
-    assert table.columns == ["key", "m"]
-    assert (session.releases[-1].frame["cut_by_cap"] > 300).to_list() == [True, False]
-    assert session.spent.share > spent.share
+    query = "SELECT key, dp_avg(delay, 0, 20{}) AS m FROM flights GROUP BY key"
+    with pytest.raises(InvalidParameterError, match="dp_cut_by_cap"):
+        con.sql(query.format(""), cut=True, epsilon=2, keys=["a", "b"])
+    with pytest.raises(dp.StatementNotAllowed, match="dp_cut_by_cap"):
+        con.sql(query.format(", cut := true"), epsilon=2, keys=["a", "b"])
+    assert not session.releases
 
 
 def test_a_select_shows_the_cut_by_group():
@@ -109,7 +116,8 @@ def test_a_select_shows_the_cut_by_group():
     assert table.select(pl.col("capped") > 300, pl.col("clipped") > 600).rows() == [(True, True), (False, False)]
     # The same noise as with cut=True, so that frames show it too.
     spent = session.spent
-    con.sql("SELECT key, dp_avg(delay, 0, 20) AS m FROM flights GROUP BY key", cut=True, **words)
+    own = dp.private(planes(), session, name="flights")
+    assert own.preview.mean("delay", "key", bounds=(0, 20), cut=True, **words).cost == session.releases[-1].cost
     assert session.spent == spent
     # A call with a spend of its own is told apart by its FILTER.
     query = """

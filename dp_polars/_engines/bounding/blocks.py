@@ -20,7 +20,7 @@ Columns = tuple[Any, ...]
 """Arrays of equal length. All but the first may be None."""
 
 ORDER_BITS = 16
-"""Bits of the order hash. They are fixed, so that the way of sorting never decides which groups are kept."""
+"""Bits of the order hash. They are fixed, so which groups are kept never depends on how rows are sorted."""
 
 _BLOCK = 1 << 17  # rows per block: the arrays made from them stay in the cache
 _SORTED_ALONE = 1 << 18  # words that one thread sorts in less time than two would take to share them
@@ -128,8 +128,8 @@ def add_words(words: AnyWords, layout: Layout, collect: Collect, workers: Worker
 def _sort(words: AnyWords, workers: Workers) -> None:
     """Sort words in place.
 
-    Partitioning moves the smaller half of the words to the front, so both halves can be sorted by themselves. It takes
-    a tenth of the time of sorting, and sorting has to do it anyway.
+    Partitioning moves the smaller half of the words to the front, so both halves can be sorted by themselves. This
+    takes a tenth as long as sorting, which would have to do the same work anyway.
     """
     pieces = [words]
     while len(pieces) < workers.threads and len(pieces[0]) > _SORTED_ALONE:

@@ -87,7 +87,7 @@ class RangeCodes:
         column = batch[f"{self._name}_integer"]
         numbers = distance(column, self._low).view(np.int64)
         if numbers.view(np.uint64).max() >= np.uint64(self._span):
-            # A row outside the range was not there in the first pass over the data, so it has no code.
+            # A row outside the range was not there in the first pass over the data, so it has no code: -2 + 1 below.
             numbers[numbers.view(np.uint64) >= np.uint64(self._span)] = -2
         numbers += 1
         if column.null_count():
@@ -361,7 +361,7 @@ def _owned(values: pl.Series) -> pl.Series:
 def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:
     """Combine the codes of several columns into one number per row.
 
-    Also return a mask of the rows that have a code in every column, or None if all rows have.
+    Also return a mask of the rows that have a code in every column, or None if all rows do.
     """
     total = np.zeros(batch.height, np.int64)
     valid: Any = None
