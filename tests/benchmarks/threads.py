@@ -89,7 +89,7 @@ def _measured(path: Path, threads: int) -> dict[str, tuple[Timing, Timing]]:
     words = [sys.executable, "-c", CHILD, str(path), str(threads)]
     environment = {**os.environ, "POLARS_MAX_THREADS": str(threads)}
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return {name: (Timing(**sides[0]), Timing(**sides[1])) for name, sides in found.items()}
 
 
@@ -97,6 +97,7 @@ def child(path: str, threads: str) -> None:
     """Ask every question and its plain form in turn, and print the timings: the body of a process."""
     frame = pl.read_parquet(path).rechunk()
     raw = duckdb.connect(config={"threads": int(threads)})
+    raw.execute("SET enable_progress_bar = false")
     raw.execute(f"CREATE TABLE visits AS FROM '{path}'")
     guard = dp.connect(raw, generous_session())
     asked = "SELECT region, dp_count(*, fresh := true) AS n FROM visits GROUP BY region"
