@@ -100,6 +100,14 @@ def probability_of(value: Number, name: str) -> float:
     return float(number)
 
 
+def confidence_of(value: Number) -> float:
+    """Return a confidence. Beyond these limits floats no longer tell it from 0 or 1."""
+    confidence = probability_of(value, "confidence")
+    if not 1e-9 <= confidence <= 1 - 1e-12:
+        raise InvalidParameterError(f"confidence must lie between 1e-9 and 1 - 1e-12, got {value}.")
+    return confidence
+
+
 def count_of(value: int, name: str, *, least: int = 1) -> int:
     """Return a whole number that is at least `least`."""
     if isinstance(value, np.integer):

@@ -61,13 +61,15 @@ class _Shared:
         others = [
             threading.Thread(target=self._quietly, name="dp_polars worker", daemon=True) for _ in range(threads - 1)
         ]
-        for thread in others:
-            thread.start()
+        started: list[threading.Thread] = []
         try:
+            for thread in others:
+                thread.start()
+                started.append(thread)
             self._work_through()
         finally:
             self._stopped.set()  # after an interrupt of this thread, the others end after their present job
-            for thread in others:
+            for thread in started:
                 thread.join()
         if self._failures:
             raise self._failures[0]

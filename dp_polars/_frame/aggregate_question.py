@@ -21,7 +21,7 @@ from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
 from dp_polars._frame.cut import with_cut
 from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, labelled, spend_of
 from dp_polars._frame.question import Naming, TableQuestion, View
-from dp_polars._numbers import count_of, flag_of, probability_of
+from dp_polars._numbers import confidence_of, count_of, flag_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
@@ -184,7 +184,7 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
 
 def _interval(options: Options) -> float | None:
     confidence = options.get("confidence")
-    return None if confidence is None else probability_of(confidence, "confidence")
+    return None if confidence is None else confidence_of(confidence)
 
 
 def _check_interval(interval: float | None, aggregates: Sequence[Aggregate]) -> None:

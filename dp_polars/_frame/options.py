@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 import polars as pl
 
-from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, exact, flag_of, positive, probability_of
+from dp_polars._numbers import Number, confidence_of, count_of, delta_of, epsilon_of, exact, flag_of, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
 from dp_polars._session.session import Session, check_text
@@ -314,7 +314,7 @@ def spend_of(
         share=None if share is None else exact(share, "share"),
         rho=None if rho is None else positive(rho, "rho"),
         within=None if within is None else positive(within, "within"),
-        confidence=0.95 if confidence is None else probability_of(confidence, "confidence"),
+        confidence=0.95 if confidence is None else confidence_of(confidence),
         delta=None if delta is None else delta_of(delta),
         mechanism=mechanism,
     )

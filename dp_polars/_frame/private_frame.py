@@ -13,6 +13,7 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
+from dp_polars._engines.polars.evaluation import unmarked
 from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
@@ -100,7 +101,7 @@ class PrivateFrame(
             )
         self._origin: pl.DataFrame | pl.LazyFrame = frame
         if isinstance(frame, pl.DataFrame):
-            self._rows = polars_rows(frame.lazy(), lambda: frame.height, in_memory=True)
+            self._rows = polars_rows(unmarked(frame).lazy(), lambda: frame.height, in_memory=True)
         else:
             self._rows = polars_rows(frame)
         check_names(self._rows.source_schema)

@@ -263,3 +263,24 @@ def test_ranks_are_fractions_if_the_same_question_counts_the_rows():
     assert all_rows.columns == ["m", "m_rank_error", "q", "n", "n_low", "n_high"]  # rows without x are counted, too
     with pytest.raises(dp.InvalidParameterError, match=r"Ask for dp.count\('x'\) in the same agg"):
         frame.quantile("x", [0.1, 0.9], bounds=(0, 25), epsilon=1, confidence=0.9)
+
+
+@pytest.mark.parametrize("confidence", [1e-17, 1 - 2**-53])
+def test_a_confidence_that_floats_cannot_tell_from_0_or_1_is_refused_before_the_charge(confidence):
+    """Found by an attacker: it failed after the charge and closed the session."""
+    session = dp.Session(epsilon=10.0, unit=dp.ROW)
+    own = dp.private(pl.DataFrame({"km": [2, 4, 6] * 500}), session)
+    with pytest.raises(dp.InvalidParameterError, match="confidence must lie between"):
+        own.median("km", bounds=(0, 10), epsilon=0.1, confidence=confidence)
+    with pytest.raises(dp.InvalidParameterError, match="confidence must lie between"):
+        own.count(epsilon=0.1, confidence=confidence)
+    assert not session.releases
+
+
+@pytest.mark.parametrize("confidence", [1e-9, 1 - 1e-12])
+def test_the_smallest_and_the_largest_confidence_have_intervals(confidence):
+    session = dp.Session(epsilon=10.0, unit=dp.ROW)
+    own = dp.private(pl.DataFrame({"km": [2, 4, 6] * 500}), session)
+    asked = {"n": dp.count("km"), "m": dp.median("km", bounds=(0, 10)), "a": dp.mean("km", bounds=(0, 10))}
+    assert own.group_by().agg(**asked, epsilon=0.5, confidence=confidence).null_count().sum_horizontal().item() == 0
+    assert own.median("km", bounds=(0, 10), interval="value", epsilon=0.5, confidence=confidence).height == 1

@@ -16,6 +16,21 @@ from dp_polars._engines.polars.program import BATCH, MEMORY, VALUE_BYTES, Progra
 from dp_polars._engines.rows import OWN, Filter, Lookup, Make, Step, largest_value, most_copies
 
 
+def unmarked(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return a batch whose columns are not marked as sorted.
+
+    Polars believes such a mark: it compares a constant with the middle of the column and takes the ends for the least
+    and the greatest value. If the mark is wrong, one row decides what happens to others.
+    """
+    if batch.height < 2:
+        return batch
+    marked = [one for one in batch.iter_columns() if one.flags.get("SORTED_ASC") or one.flags.get("SORTED_DESC")]
+    if not marked:
+        return batch
+    newest = pl.CompatLevel.newest()  # the way through Arrow copies nothing and loses the mark
+    return batch.with_columns(pl.Series(one.name, one.to_arrow(compat_level=newest)).cast(one.dtype) for one in marked)
+
+
 class Evaluation:
     """Apply steps to batches of rows, and count the rows. Batches may arrive in any order and from any thread."""
 
@@ -30,11 +45,11 @@ class Evaluation:
         """Count the rows of a batch as read and return it unchanged. Not all of them will reach the steps."""
         with self._lock:
             self.read += batch.height
-        return batch
+        return unmarked(batch)
 
     def passed(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Count the rows of a batch whose steps Polars has applied itself."""
-        done = batch if self.among is None else self.among(batch)
+        done = unmarked(batch) if self.among is None else self.among(unmarked(batch))
         with self._lock:
             self.read += batch.height if self._counts else 0
             self.given += done.height
@@ -42,7 +57,8 @@ class Evaluation:
 
     def __call__(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Return a batch after all steps."""
-        parts = [self._evaluated(part) for part in batch.iter_slices(BATCH)] or [self._evaluated(batch)]
+        rows = unmarked(batch)
+        parts = [self._evaluated(part) for part in rows.iter_slices(BATCH)] or [self._evaluated(rows)]
         done = parts[0] if len(parts) == 1 else pl.concat(parts)
         with self._lock:
             self.read += batch.height if self._counts else 0

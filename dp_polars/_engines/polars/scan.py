@@ -1,6 +1,7 @@
 """Reading private rows with Polars: a plan over the source, and passes over it that provably see every row.
 
-Each pass compares the number of rows that it read with an independent count of the source. Steps that Polars can apply
+Each pass compares the number of rows that it read with an independent count of the source, or of the rows of a frame in
+memory that plain conditions leave. Steps that Polars can apply
 safely by itself (plain conditions, lookups by unique keys) are part of the plan; `evaluation` applies the others.
 """
 
@@ -129,7 +130,8 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     if conditions:
         frame = frame.filter([plain(one) for one in conditions])
     if again:
-        height = PolarsSource(frame).count_rows
+        left = frame.select(pl.len())
+        height = lambda: int(left.collect(engine="in-memory").item())  # noqa: E731 - another engine than the passes use
     for step in native:
         frame = _natively(frame, step)
     chosen = _chosen(frame.collect_schema() if native else read, steps)
