@@ -5,6 +5,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._engines.polars.evaluation import unmarked
+from dp_polars._engines.rows import OWN
 
 pytestmark = pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")  # the epsilon is large, so that noise is small
 
@@ -54,8 +55,8 @@ def test_units_and_keys_outside_the_marked_ends_are_counted(lazy):
     ids=lambda column: str(column.dtype),
 )
 def test_values_and_types_stay_without_the_mark(column):
-    found = unmarked(pl.DataFrame({"x": column.set_sorted(), "y": column.set_sorted(descending=True)}))
-    for name in ("x", "y"):
+    found = unmarked(pl.DataFrame({"x": column.set_sorted(), f"{OWN}y": column.set_sorted(descending=True)}))
+    for name in ("x", f"{OWN}y"):
         assert found[name].equals(column)
         assert found[name].dtype == column.dtype
         assert not found[name].flags["SORTED_ASC"]

@@ -110,8 +110,8 @@ def gaussian_from_the_first_norm(patch: Patch) -> None:
 
 
 def price_that_is_not_that_of_the_noise(patch: Patch) -> None:
-    honest = spend.pure_cost
-    patch.setattr(spend, "pure_cost", lambda epsilon: honest(epsilon / 2))
+    honest = spend._pure_price
+    patch.setattr(spend, "_pure_price", lambda epsilon: honest(epsilon / 2))
 
 
 def choice_without_its_groups(patch: Patch) -> None:

@@ -27,8 +27,16 @@ def unmarked(batch: pl.DataFrame) -> pl.DataFrame:
     marked = [one for one in batch.iter_columns() if one.flags.get("SORTED_ASC") or one.flags.get("SORTED_DESC")]
     if not marked:
         return batch
-    newest = pl.CompatLevel.newest()  # the way through Arrow copies nothing and loses the mark
-    return batch.with_columns(pl.Series(one.name, one.to_arrow(compat_level=newest)).cast(one.dtype) for one in marked)
+    return batch.with_columns(_copied(one) for one in marked)
+
+
+def _copied(column: pl.Series) -> pl.Series:
+    """Return a column that went through Arrow, which copies nothing and loses the mark.
+
+    It has no name there: Arrow's names end at a null character, with which those of dp_polars begin.
+    """
+    arrow = column.alias("").to_arrow(compat_level=pl.CompatLevel.newest())
+    return pl.Series(column.name, arrow).cast(column.dtype)
 
 
 class Evaluation:
