@@ -1,8 +1,8 @@
 """Reading private rows with Polars: a plan over the source, and passes over it that provably see every row.
 
 Each pass compares the number of rows that it read with an independent count of the source, or of the rows of a frame in
-memory that plain conditions leave. Steps that Polars can apply
-safely by itself (plain conditions, lookups by unique keys) are part of the plan; `evaluation` applies the others.
+memory that plain conditions leave. Steps that Polars can apply safely by itself (plain conditions, lookups by unique
+keys) are part of the plan; `evaluation` applies the others.
 """
 
 from __future__ import annotations
