@@ -2,7 +2,7 @@
 
 `polars` also takes `--rows 100000000` (`streams` too) and `--opendp PYTHON`, a Python that has opendp[polars] to
 compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one
-library, and `--markdown`.
+library, and `--markdown`; `versions` takes `--before FOLDER`, another checkout to compare with.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ NAMES = (
     "many",
     "accuracy",
     "peers",
+    "versions",
 )
 
 
@@ -34,6 +35,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=argparse.SUPPRESS)
     for peer in ("--opendp", "--pipeline-dp", "--tumult", "--diffprivlib"):
         parser.add_argument(peer, metavar="PYTHON", default=argparse.SUPPRESS)
+    parser.add_argument("--before", metavar="FOLDER", default=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=argparse.SUPPRESS)
     parser.add_argument("--markdown", action="store_true")
