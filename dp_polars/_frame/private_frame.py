@@ -13,7 +13,6 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
-from dp_polars._engines.polars.evaluation import unmarked
 from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
@@ -100,10 +99,7 @@ class PrivateFrame(
                 code="column-types-missing",
             )
         self._origin: pl.DataFrame | pl.LazyFrame = frame
-        if isinstance(frame, pl.DataFrame):
-            self._rows = polars_rows(unmarked(frame).lazy(), lambda: frame.height, in_memory=True)
-        else:
-            self._rows = polars_rows(frame)
+        self._rows = polars_rows(frame)
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
@@ -679,5 +675,23 @@ def private(
 
 def register_namespace() -> None:
     """Register the namespace `dp` for DataFrame and LazyFrame."""
-    pl.api.register_dataframe_namespace("dp")(PrivateFrame)
-    pl.api.register_lazyframe_namespace("dp")(PrivateFrame)
+    for kind, register in (
+        (pl.DataFrame, pl.api.register_dataframe_namespace),
+        (pl.LazyFrame, pl.api.register_lazyframe_namespace),
+    ):
+        register("dp")(PrivateFrame)
+        setattr(kind, "dp", _Namespace())  # noqa: B010 - an attribute of a class of Polars
+
+
+class _Namespace:
+    """Make a new private frame whenever `.dp` is read.
+
+    Polars would keep the first one with the frame. After a change in place (`df.insert_column(...)`) it would still ask
+    the old rows.
+    """
+
+    def __get__(self, frame: Frame | None, kind: type[Frame]) -> PrivateFrame[Frame] | type[PrivateFrame[Frame]]:
+        return PrivateFrame if frame is None else PrivateFrame(frame)
+
+    def __set__(self, frame: Frame, value: object) -> NoReturn:
+        raise AttributeError("dp")

@@ -15,8 +15,9 @@ from dp_polars._engines.bounding import LaneBounding, blocks, row_store, sorters
 from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine, scan
 from dp_polars._engines.polars.program import RowCountError
-from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.polars.scan import PolarsSource
 from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.workers import Workers
 from tests.engines.reference import runs_of
 from tests.engines.requests import request
@@ -291,7 +292,7 @@ def source_that_loses_a_row(frame, lost):
         yield (frame.tail(-1) if passes[-1] == lost else frame).select(with_columns or frame.columns)
 
     lazy = register_io_source(rows, schema=frame.schema)
-    return polars_rows(lazy, height=lambda: frame.height), passes
+    return PrivateRows(PolarsSource(lazy, height=lambda: frame.height)), passes
 
 
 def test_every_part_has_read_all_rows_of_the_source():

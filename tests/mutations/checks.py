@@ -23,8 +23,9 @@ from dp_polars._choices.plan import Selection, choice_plan
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._engines.polars import lowering as lowerings
 from dp_polars._engines.polars.program import Program, RowCountError
-from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.polars.scan import PolarsSource
 from dp_polars._engines.request import BoundedRequest, Exact, Lane, Sum
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
 from dp_polars._plan import plan as plans
 from dp_polars._plan.query import Spend
@@ -646,7 +647,7 @@ def rows_that_get_lost_are_noticed():
     row = plans.plan_of(query("count_units", keys=(), unit=()), terms_of(1))
     for name, asked in (("units", plan), ("rows", row)):
         try:
-            run_bounded(polars_rows(frame.lazy(), height=lambda: 101), request_of(asked))
+            run_bounded(PrivateRows(PolarsSource(frame.lazy(), height=lambda: 101)), request_of(asked))
         except RowCountError:
             continue
         raise Broken(f"a pass over {name} that misses a row of the source answers all the same")

@@ -119,7 +119,7 @@ class TableCodes:
 
     def columns(self) -> dict[str, pl.Expr]:
         """Return the columns that a batch must have."""
-        return {f"{self._name}_value": _plain(pl.col(self._name), self._dtype)}
+        return {f"{self._name}_value": plain_form(pl.col(self._name), self._dtype)}
 
     def numbers(self, batch: pl.DataFrame) -> Numbers:
         """Return the code of each row, or -1 if it has none."""
@@ -205,12 +205,13 @@ def look_at(
     """
     integers = [name for name, dtype in frame.collect_schema().items() if name in names and stored_as_integers(dtype)]
     seen = _look(frame, integers, [name for name in names if name not in integers], salts)
-    long = [
-        name
-        for name, one in seen.items()
-        if isinstance(one, Range) and one.high - one.low >= _RANGE_SIZE and name not in only_ranges
-    ]
+    long = [name for name, one in seen.items() if not is_enough(one, name, only_ranges)]
     return seen | _look(frame, [], long, salts)
+
+
+def is_enough(seen: Seen, name: str, only_ranges: Container[str]) -> bool:
+    """Return whether a column needs no second look: its values are known, or they span a short range."""
+    return not isinstance(seen, Range) or seen.high - seen.low < _RANGE_SIZE or name in only_ranges
 
 
 def _look(frame: pl.LazyFrame, integers: Sequence[str], others: Sequence[str], salts: Salts) -> dict[str, Seen]:
@@ -219,7 +220,7 @@ def _look(frame: pl.LazyFrame, integers: Sequence[str], others: Sequence[str], s
     forms = [form.alias(name) for name in integers if (form := integer_form(pl.col(name), schema[name])) is not None]
     if not others:
         return _ranges(frame.select(forms), integers)
-    plain = [_plain(pl.col(name), schema[name]).alias(name) for name in others]
+    plain = [plain_form(pl.col(name), schema[name]).alias(name) for name in others]
     tables = {name: HashTable() for name in others}
     found = {name: [values] for name, values in collect(frame.select(plain).clear()).to_dict().items()}
     extremes: list[pl.DataFrame] = []
@@ -234,7 +235,7 @@ def _look(frame: pl.LazyFrame, integers: Sequence[str], others: Sequence[str], s
                 with lock:  # the values stand in the order in which their hashes were added
                     first = tables[name].add(hashes)
                     if len(first):
-                        found[name].append(_owned(rows[name].gather(first)))
+                        found[name].append(owned(rows[name].gather(first)))
 
     pass_over(frame.select(*forms, *plain, *(hashed(name, schema[name], salts) for name in others)), learn)
     seen: dict[str, Seen] = {}
@@ -284,6 +285,13 @@ def joined_codes(frame: pl.LazyFrame, names: Sequence[str], salts: Salts) -> tup
     return frame, codes
 
 
+def joined_places(dictionary: pl.Series, values: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return the place of each value of a type in a dictionary of distinct values in their plain form; null if none."""
+    wanted = values.alias("value").to_frame().select(plain_form(pl.col("value"), dtype))
+    known = dictionary.alias("value").to_frame().with_row_index("place")
+    return wanted.join(known, on="value", how="left", nulls_equal=True, maintain_order="left")["place"]
+
+
 def domain_codes(
     frame: pl.LazyFrame, domain: pl.DataFrame, salts: Salts, *, joined: bool
 ) -> tuple[pl.LazyFrame, list[Codes]]:
@@ -293,7 +301,7 @@ def domain_codes(
         frame = frame.join(table, on=domain.columns, how="left", nulls_equal=True)
         return frame, [PlaceCodes("domain_code", domain.height, None)]
     values = domain.to_series()
-    plain = values.to_frame().select(_plain(pl.col(values.name), values.dtype)).to_series()
+    plain = values.to_frame().select(plain_form(pl.col(values.name), values.dtype)).to_series()
     hashes = values.to_frame().select(hashed(values.name, values.dtype, salts)).to_series().to_numpy()
     places = HashTable()
     first = places.add(hashes)
@@ -320,17 +328,17 @@ def hash_name(name: str) -> str:
 
 def hashed(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
     """Return the hash of a column under its name in a batch. Each column has its own seed."""
-    return _plain(pl.col(name), dtype).hash(salts.of(name)).alias(hash_name(name))
+    return plain_form(pl.col(name), dtype).hash(salts.of(name)).alias(hash_name(name))
 
 
 def hashed_again(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
     """Return a second hash of a column, whose seed is independent of the first one's."""
-    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} again"))
+    return plain_form(pl.col(name), dtype).hash(salts.of(f"{name} again"))
 
 
 def hashed_for_parts(name: str, dtype: pl.DataType, salts: Salts) -> pl.Expr:
     """Return a hash of a column that only decides in which part its rows are bounded."""
-    return _plain(pl.col(name), dtype).hash(salts.of(f"{name} part"))
+    return plain_form(pl.col(name), dtype).hash(salts.of(f"{name} part"))
 
 
 def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
@@ -348,12 +356,12 @@ def distance(column: pl.Series, low: int) -> Words:
     return filled.to_numpy().view(np.uint64) - np.uint64(low % (1 << 64))
 
 
-def _plain(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def plain_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Return a column whose hash and order do not depend on other rows, as category codes and signs of zeros would."""
     return column.cast(pl.String) if dtype == pl.Categorical else one_form(column, dtype)
 
 
-def _owned(values: pl.Series) -> pl.Series:
+def owned(values: pl.Series) -> pl.Series:
     """Return a copy that does not keep the memory of its batch alive."""
     return pl.Series(values.name, values.to_arrow()) if values.dtype in (pl.String, pl.Binary) else values
 

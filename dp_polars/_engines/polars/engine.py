@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -24,12 +24,14 @@ from dp_polars._engines.polars.codes import (
     domain_codes,
     hash_name,
     hashed,
+    is_enough,
     joined_codes,
     look_at,
     mixed,
 )
 from dp_polars._engines.polars.file_plans import plan_over_files
 from dp_polars._engines.polars.kept_rows import kept_rows
+from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, known_columns
 from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
@@ -113,18 +115,55 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
     # Salts are drawn once, before any row is read, so that nothing that depends on data chooses them.
     salts = Salts(lambda: secrets.randbits(64))
     source = rows if isinstance(rows, PrivateRows) else polars_rows(rows)
-    scan = scan_rows(source)
-    frame = _with_numbers(_in_one_form(scan.frame), request, salts)
     if request.units == 0:
+        scan = scan_rows(source)
         scan.begin()
-        answer = every_row_a_unit(frame, request)
+        answer = every_row_a_unit(_with_numbers(_in_one_form(scan.frame), request, salts), request)
         # Each lane takes one pass for its sums, and one for its cells if it has any.
         scan.check_passes(sum(1 + (lane.cells is not None) for lane in request.lanes))
         return answer
+    keys, units = key_names(request), unit_names(request)
+    coded, codes, ranges = known_columns(source, keys, units)
+    if math.prod(code.size for code in codes.values()) > _MOST_GROUPS:  # groups are numbered by their values instead
+        coded, codes = source, {}
     try:
-        return _run(frame, request, salts, scan, joined=False, parts=parts, source=source)
+        return _run(_Reading.of(coded, request, salts, codes, ranges), request, salts, joined=False, parts=parts)
     except HashCollisionError:
-        return _run(frame, request, salts, scan, joined=True, parts=parts, source=source)
+        return _run(_Reading.of(source, request, salts, {}, ranges), request, salts, joined=True, parts=parts)
+
+
+def key_names(request: BoundedRequest) -> list[str]:
+    """Return the names of the key columns."""
+    return [f"key{i}" for i in range(request.keys)]
+
+
+def unit_names(request: BoundedRequest) -> list[str]:
+    """Return the names of the unit columns."""
+    return [f"unit{i}" for i in range(request.units)]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _Reading:
+    """Rows, a plan that reads them for a request, and what is known about their columns before they are read."""
+
+    source: PrivateRows
+    scan: Scan
+    frame: pl.LazyFrame
+    codes: Mapping[str, KnownCodes]
+    """Keys that are replaced by their codes."""
+    ranges: Mapping[str, Seen]
+
+    @classmethod
+    def of(
+        cls,
+        source: PrivateRows,
+        request: BoundedRequest,
+        salts: Salts,
+        codes: Mapping[str, KnownCodes],
+        ranges: Mapping[str, Seen],
+    ) -> _Reading:
+        scan = scan_rows(source)
+        return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges)
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -159,15 +198,22 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) ->
 
 
 def _first_look(
-    source: PrivateRows, keys: Sequence[str], units: Sequence[str], schema: pl.Schema, salts: Salts
+    source: PrivateRows,
+    keys: Sequence[str],
+    units: Sequence[str],
+    schema: pl.Schema,
+    salts: Salts,
+    ranges: Mapping[str, Seen],
 ) -> dict[str, Seen]:
     """Look at the values of key and unit columns alone, so that no others are read, in one pass if possible.
 
     If rows are looked up in public ones, keys and units are looked at one after the other: `wider_rows` may spare one
-    of the two the lookup.
+    of the two the lookup. Columns whose ranges are known and enough are not looked at.
     """
     apart = any(isinstance(step, Lookup) for step in source.steps)
-    seen: dict[str, Seen] = {}
+    exact = units if is_one_integer(units, schema) else ()
+    seen = {name: ranges[name] for name in (*keys, *units) if name in ranges and is_enough(ranges[name], name, exact)}
+    keys, units = ([name for name in names if name not in seen] for names in (keys, units))
     for names in [keys, units] if apart else [[*keys, *units]]:
         if not names:
             continue
@@ -175,43 +221,36 @@ def _first_look(
         types = narrow.collect_schema()
         if any(types[name] != schema[name] for name in names):  # these are not the columns that will be read
             raise RowCountError
-        seen |= look_at(narrow, names, salts, only_ranges=units if is_one_integer(units, schema) else ())
+        seen |= look_at(narrow, names, salts, only_ranges=exact)
     return seen
 
 
-def _run(
-    frame: pl.LazyFrame,
-    request: BoundedRequest,
-    salts: Salts,
-    scan: Scan,
-    *,
-    joined: bool,
-    parts: int,
-    source: PrivateRows,
-) -> Exact:
-    keys, unit_names = [f"key{i}" for i in range(request.keys)], [f"unit{i}" for i in range(request.units)]
+def _run(reading: _Reading, request: BoundedRequest, salts: Salts, *, joined: bool, parts: int) -> Exact:
+    keys, units_named, frame, scan = key_names(request), unit_names(request), reading.frame, reading.scan
     schema = frame.collect_schema()
     scan.begin()  # codes are found among all rows, once for all parts
     by_hash = request.hashed_units
     seen = None
     if not joined:
-        discovered = keys if request.domain is None else []
-        units_seen = columns_to_look_at(unit_names, schema, by_hash=by_hash)
-        seen = _first_look(source, discovered, units_seen, schema, salts)
+        discovered = [name for name in keys if request.domain is None and name not in reading.codes]
+        units_seen = columns_to_look_at(units_named, schema, by_hash=by_hash)
+        seen = _first_look(reading.source, discovered, units_seen, schema, salts, reading.ranges)
     codes: list[Codes]
     if request.domain is not None:
-        frame, codes = domain_codes(frame, request.domain, salts, joined=joined)
+        frame, codes = _domain_codes(frame, request.domain, reading.codes, salts, joined=joined)
     elif seen is None:
         frame, codes = joined_codes(frame, keys, salts)
     else:
-        codes = [codes_of(name, schema[name], seen[name]) for name in keys]
+        codes = [reading.codes.get(name) or codes_of(name, schema[name], seen[name]) for name in keys]
     groups = math.prod(code.size for code in codes)
     if groups > _MOST_GROUPS and request.domain is None:
+        if reading.codes:  # combinations of values are needed, not of codes
+            raise HashCollisionError
         # There are too many combinations to number, so those that occur are numbered in the order of their values.
         found = collect(frame.select(keys).unique()).sort(keys)
         numbered = replace(request, domain=found)
-        return _shown(_run(frame, numbered, salts, scan, joined=True, parts=parts, source=source))
-    frame, units = units_of(frame, unit_names, salts, seen, by_hash=by_hash)
+        return _shown(_run(reading, numbered, salts, joined=True, parts=parts))
+    frame, units = units_of(frame, units_named, salts, seen, by_hash=by_hash)
     cap = _cap_of(request, codes)
     lanes = [
         LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"), workers=workers())
@@ -219,7 +258,12 @@ def _run(
     ]
     ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
     coder = _RowCoder(
-        units, codes, unit_names, keys[: request.leading] if ordered else None, values=len(_columns(request))
+        units,
+        codes,
+        units_named,
+        keys[: request.leading] if ordered else None,
+        {name: code.hashes(salts) for name, code in reading.codes.items()} if ordered else {},
+        values=len(_columns(request)),
     )
     selected = coder.selected(frame, keys, salts)
 
@@ -237,12 +281,27 @@ def _run(
 
     for part in range(parts):
         heights.clear()
-        scan.begin(part_of_units(unit_names, schema, salts, part, parts) if parts > 1 else None)
+        scan.begin(part_of_units(units_named, schema, salts, part, parts) if parts > 1 else None)
         pass_over(selected, add)
         scan.check(sum(heights))
         for bounding in lanes:
             bounding.end_part()
     return _exact([bounding.finish() for bounding in lanes], codes, request)
+
+
+def _domain_codes(
+    frame: pl.LazyFrame, domain: pl.DataFrame, known: Mapping[str, KnownCodes], salts: Salts, *, joined: bool
+) -> tuple[pl.LazyFrame, list[Codes]]:
+    """Return codes for the rows of a public domain, some of whose columns may be replaced by their codes."""
+    if not known:
+        return domain_codes(frame, domain, salts, joined=joined)
+    schema = frame.collect_schema()
+    if domain.width == 1:
+        name = domain.columns[0]
+        return frame, [KnownPlaces(known[name], domain[name])]
+    # A value of the domain that does not occur has no code, and no row matches null.
+    coded = [known[name].places_of(domain[name]).cast(schema[name]).alias(name) for name in known]
+    return domain_codes(frame, domain.with_columns(coded), salts, joined=True)
 
 
 def _cap_of(request: BoundedRequest, codes: Sequence[Codes]) -> GroupCap | None:
@@ -262,7 +321,7 @@ class _RowCoder:
     """Turns batches of rows into integers: the rows that have a unit and a key of the domain, with their values.
 
     Several threads may use it at the same time. The `leading` keys determine the order in which a unit keeps its
-    groups; they are None if no order is needed.
+    groups; they are None if no order is needed. `known` has the hashes of keys that are replaced by their codes.
     """
 
     def __init__(
@@ -271,10 +330,12 @@ class _RowCoder:
         codes: Sequence[Codes],
         unit_names: Sequence[str],
         leading: Sequence[str] | None,
+        known: Mapping[str, Words],
         *,
         values: int,
     ) -> None:
         self._units, self._codes, self._unit_names, self._leading = units, codes, unit_names, leading
+        self._known = {name: hashes for name, hashes in known.items() if name in (leading or ())}
         self._numbers = [number_name(place) for place in range(values)]
 
     def selected(self, frame: pl.LazyFrame, key_names: Sequence[str], salts: Salts) -> pl.LazyFrame:
@@ -284,10 +345,11 @@ class _RowCoder:
             **self._units.columns(),
             **{name: expr for code in self._codes for name, expr in code.columns().items()},
         }
+        columns |= {f"{name}_code": pl.col(name).cast(pl.Int64) for name in self._known}
         columns |= {name: pl.col(name) for name in self._numbers}
         wanted = [name for name in self._unit_names if ordered or self._units.by_hash]
         wanted += [name for name in key_names if ordered or any(code.by_hash for code in self._codes)]
-        hashes = [hashed(name, schema[name], salts) for name in wanted]
+        hashes = [hashed(name, schema[name], salts) for name in wanted if name not in self._known]
         missing = [pl.col(name).is_null() for name in self._unit_names]
         return frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
 
@@ -302,6 +364,8 @@ class _RowCoder:
             valid = told_apart if valid is None else valid & told_apart
         order = None
         if self._leading is not None:
+            found = {hash_name(name): own.take(batch[f"{name}_code"].to_numpy()) for name, own in self._known.items()}
+            batch = batch.with_columns(pl.Series(name, own) for name, own in found.items()) if found else batch
             order = order_of(
                 batch, [hash_name(name) for name in self._unit_names], [hash_name(name) for name in self._leading]
             )

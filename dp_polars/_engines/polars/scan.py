@@ -16,7 +16,8 @@ from queue import Queue
 
 import polars as pl
 
-from dp_polars._engines.polars.evaluation import Evaluation
+from dp_polars._engines.polars.evaluation import Evaluation, unmarked
+from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.lowering import is_plain, plain
 from dp_polars._engines.polars.program import BATCH, RowCountError
 from dp_polars._engines.rows import OWN, Filter, Lookup, Make, PrivateRows, Step
@@ -36,8 +37,8 @@ class PolarsSource:
         The plan.
     height
         Returns the number of rows, if there is a cheaper way than to ask the plan.
-    in_memory
-        Whether the plan starts from a frame in memory, so that rows can be counted again at little cost.
+    held
+        The frame in memory that the plan starts from, if it does. Then rows can be counted again at little cost.
     narrowed
         Returns the source without some of the rows for which plain conditions (`lowering.is_plain`) are not true, if
         the source can drop rows by itself.
@@ -45,7 +46,7 @@ class PolarsSource:
 
     frame: pl.LazyFrame
     height: Callable[[], int] | None = None
-    in_memory: bool = False
+    held: HeldFrame | None = None
     narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
 
     @cached_property
@@ -60,11 +61,12 @@ class PolarsSource:
         return int(self.frame.select(pl.len()).collect(engine="streaming").item())
 
 
-def polars_rows(
-    frame: pl.LazyFrame, height: Callable[[], int] | None = None, *, in_memory: bool = False
-) -> PrivateRows:
-    """Return the rows of a Polars plan as private rows without steps."""
-    return PrivateRows(PolarsSource(frame, height, in_memory))
+def polars_rows(frame: pl.LazyFrame | pl.DataFrame) -> PrivateRows:
+    """Return the rows of a Polars plan, or of a frame in memory, as private rows without steps."""
+    if isinstance(frame, pl.LazyFrame):
+        return PrivateRows(PolarsSource(frame))
+    held = HeldFrame(unmarked(frame), frame)
+    return PrivateRows(PolarsSource(held.frame.lazy(), lambda: held.frame.height, held))
 
 
 def source_of(rows: PrivateRows) -> PolarsSource:
@@ -123,7 +125,7 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     frame, height = narrowed.frame.select([pl.col(name) for name in read]), narrowed.count_rows
     # Polars applies conditions and native steps by itself. Rows that are left after plain conditions can be counted
     # once more if they are in memory, which is cheaper than handing all rows to Python. Others are counted before.
-    again = bool(conditions) and not native and narrowed.in_memory
+    again = bool(conditions) and not native and narrowed.held is not None
     evaluation = Evaluation(steps, names, counts=again or not (conditions or native))
     if (conditions or native) and not again:
         frame = _watched(frame, evaluation.counted)

@@ -1,0 +1,91 @@
+"""A frame in memory, and what earlier questions found out about its columns.
+
+Codes and ranges cost a large part of a question and are the same for the next one, so they are kept as long as the
+user holds the frame. They are derived from rows, so they are private: they are never shown, stored in a ledger or part
+of a plan. What one unit can change: they decide how fast an answer is computed, never what it is. Nothing salted is
+kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import polars as pl
+
+MOST_BYTES = 1 << 29
+"""Bytes that the facts about one frame may take. Those that were used longest ago are forgotten first."""
+
+Fact = TypeVar("Fact")
+
+
+class _Facts:
+    """Facts about the columns of one frame, each with the column that it was found in."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.known: OrderedDict[tuple[str, str], tuple[pl.Series, Any, int]] = OrderedDict()
+
+
+_FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _Facts]] = {}
+_LOCK = threading.Lock()
+
+
+def _facts_about(frame: pl.DataFrame) -> _Facts:
+    """Return the facts about a frame. They live as long as the frame, or a private frame made from it."""
+    number = id(frame)
+    with _LOCK:
+        known = _FACTS.get(number)
+        if known is None or known[0]() is not frame:
+            known = weakref.ref(frame, lambda _: _FACTS.pop(number, None)), _Facts()
+            _FACTS[number] = known
+        return known[1]
+
+
+class HeldFrame:
+    """The columns of a frame as they are now. The user may put other columns into the frame later.
+
+    Parameters
+    ----------
+    frame
+        The columns to read.
+    origin
+        The frame that the user holds.
+    """
+
+    def __init__(self, frame: pl.DataFrame, origin: pl.DataFrame) -> None:
+        self.frame, self._facts = frame, _facts_about(origin)
+
+    def fact(self, kind: str, name: str, find: Callable[[pl.Series], Fact], size: Callable[[Fact], int]) -> Fact:
+        """Return what `find` finds out about a column, or found out before. `size` gives the bytes that it takes."""
+        column, facts = self.frame[name], self._facts
+        with facts.lock:
+            known = facts.known.get((kind, name))
+            if known is not None and _same_column(known[0], column):
+                facts.known.move_to_end((kind, name))
+                fact: Fact = known[1]
+                return fact
+            fact = find(column)
+            facts.known[kind, name] = column, fact, size(fact)
+            while sum(own for _, _, own in facts.known.values()) > MOST_BYTES:
+                facts.known.popitem(last=False)
+            return fact
+
+    def __repr__(self) -> str:
+        return "<a frame in memory>"
+
+
+def _same_column(kept: pl.Series, column: pl.Series) -> bool:
+    """Return whether two columns are the same memory, and so have the same values.
+
+    A column that is kept is never written to: Polars copies memory that two columns share before it changes one.
+    """
+    return kept.dtype == column.dtype and _addresses(kept) == _addresses(column)
+
+
+def _addresses(column: pl.Series) -> list[tuple[int, int, list[int | None]]]:
+    arrays = [one.to_arrow(compat_level=pl.CompatLevel.newest()) for one in column.to_physical().get_chunks()]
+    return [(len(one), one.offset, [None if own is None else own.address for own in one.buffers()]) for one in arrays]

@@ -1,0 +1,256 @@
+"""Keys and units whose codes are found once for a frame in memory, and serve every question about it.
+
+A key that is a column of the frame, perhaps filtered and renamed but otherwise unchanged, is replaced by its code: its
+place among all values of the column, in their own order. So texts are read once, not twice in every question. Codes
+may count values that a filter drops later. A group without rows is never shown, and the order of two groups does not
+depend on which others there are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars._engines.polars.codes import (
+    HashCollisionError,
+    Numbers,
+    Range,
+    Salts,
+    Seen,
+    TableCodes,
+    Words,
+    hash_name,
+    hashed,
+    integer_form,
+    joined_places,
+    owned,
+    plain_form,
+)
+from dp_polars._engines.polars.hash_table import HashTable
+from dp_polars._engines.polars.held_frame import HeldFrame
+from dp_polars._engines.polars.program import BATCH
+from dp_polars._engines.polars.scan import source_of, workers
+from dp_polars._engines.request import stored_as_integers
+from dp_polars._engines.rows import OWN, Lookup, Make, PrivateRows, Step
+from dp_polars._expressions.tree import Column
+
+_MOST_VALUES = 1 << 22  # a column with more different values is not worth the memory of its dictionary
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CodedColumn:
+    """All values of a column in their own order, null first, and the place of each row's value among them."""
+
+    values: pl.Series
+    codes: pl.Series
+
+
+class KnownCodes:
+    """Codes that rows carry in place of their keys."""
+
+    by_hash = False
+
+    def __init__(self, name: str, dtype: pl.DataType, column: CodedColumn) -> None:
+        self._name, self._dtype, self._values = name, dtype, column.values
+        self.size = len(column.values)
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return the columns that a batch must have."""
+        return {f"{self._name}_code": pl.col(self._name).cast(pl.Int64)}
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the code of each row."""
+        return batch[f"{self._name}_code"].to_numpy()
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Return the values that codes stand for."""
+        return self._values.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self._dtype).alias(self._name)
+
+    def hashes(self, salts: Salts) -> Words:
+        """Return the hash of each value, which is equal to the hash of the column that the codes replace."""
+        values = self._values.cast(self._dtype).alias(self._name).to_frame()
+        return values.select(hashed(self._name, self._dtype, salts)).to_series().to_numpy()
+
+    def places_of(self, values: pl.Series) -> pl.Series:
+        """Return the code of each of these values; null if it does not occur."""
+        return joined_places(self._values, values, self._dtype)
+
+
+class KnownPlaces:
+    """Places in a public domain of one column, found by the codes that rows carry."""
+
+    by_hash = False
+
+    def __init__(self, code: KnownCodes, domain: pl.Series) -> None:
+        self._code, self.size = code, len(domain)
+        own = code.places_of(domain).cast(pl.Int64).fill_null(-1).to_numpy()  # -1: a value that does not occur
+        there = np.flatnonzero(own >= 0)
+        self._places = np.full(code.size, -1, np.int64)
+        self._places[own[there]] = there
+
+    def columns(self) -> dict[str, pl.Expr]:
+        """Return the columns that a batch must have."""
+        return self._code.columns()
+
+    def numbers(self, batch: pl.DataFrame) -> Numbers:
+        """Return the place of each row in the domain, or -1 if it has none."""
+        return self._places.take(self._code.numbers(batch))
+
+    def decode(self, numbers: Numbers) -> pl.Series:
+        """Fail: the rows of a domain need no decoding."""
+        raise ValueError("these codes stand for rows of a domain")
+
+
+def known_columns(
+    rows: PrivateRows, keys: Sequence[str], units: Sequence[str]
+) -> tuple[PrivateRows, dict[str, KnownCodes], dict[str, Seen]]:
+    """Return rows in which keys are replaced by codes where that is possible, their codes, and the known ranges."""
+    held = source_of(rows).held
+    if held is None:
+        return rows, {}, {}
+    coded: dict[str, tuple[str, CodedColumn]] = {}
+    ranges: dict[str, Seen] = {}
+    for name in (*keys, *units):
+        origin = _traced(rows, name)
+        if origin is None:
+            continue
+        dtype = rows.schema[name]
+        if stored_as_integers(dtype):
+            ranges[name] = range_of(held, origin)
+        elif name in keys and dtype in (pl.String, pl.Categorical, pl.Enum):
+            column = codes_of_column(held, origin)
+            if column is not None:
+                coded[name] = origin, column
+    codes = {name: KnownCodes(name, rows.schema[name], column) for name, (_, column) in coded.items()}
+    return _with_codes(rows, held, coded), codes, ranges
+
+
+def _traced(rows: PrivateRows, name: str) -> str | None:
+    """Return the column of the source whose values a column has, or None if it is computed or looked up."""
+    for step in reversed(rows.steps):
+        if isinstance(step, Make):
+            made = dict(step.columns)
+            if name not in made and not step.keep:
+                return None
+            one = made.get(name)
+            if one is not None:
+                if not isinstance(one, Column):
+                    return None
+                name = one.name
+        elif isinstance(step, Lookup) and any(name == new for _, new in step.columns):
+            return None
+    return name if name in rows.source_schema else None
+
+
+def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, CodedColumn]]) -> PrivateRows:
+    """Return rows whose source has code columns too, which the steps pass on, in the place of the coded columns."""
+    if not coded:
+        return rows
+    hidden = {origin: column.codes.alias(f"{OWN}codes {origin}") for origin, column in coded.values()}
+    carried = [(own.name, Column(own.name, own.dtype)) for own in hidden.values()]
+    steps: list[Step] = [
+        replace(step, columns=(*step.columns, *carried)) if isinstance(step, Make) and not step.keep else step
+        for step in rows.steps
+    ]
+    source = replace(source_of(rows), frame=held.frame.with_columns(hidden.values()).lazy())
+    shown = {name: Column(name, dtype) for name, dtype in rows.schema.items()}
+    for name, (origin, _) in coded.items():
+        shown[name] = Column(hidden[origin].name, hidden[origin].dtype)
+    return PrivateRows(source, tuple(steps)).make(shown, keep=False)
+
+
+# ---------------------------------------------------------------------- facts about columns
+
+
+def range_of(held: HeldFrame, name: str) -> Range:
+    """Return the range of a column of integers, or of a type that is stored as integers."""
+
+    def find(column: pl.Series) -> Range:
+        form = integer_form(pl.col(name), column.dtype)
+        if form is None:
+            raise ValueError("not an integer")
+        low, high = column.to_frame().select(form.min().alias("low"), form.max().alias("high")).row(0)
+        return Range(low or 0, high or 0)
+
+    return held.fact("range", name, find, lambda _: 0)
+
+
+def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:
+    """Return the codes of a column, or None if it has too many values, or if two of them share a hash."""
+
+    def size(column: CodedColumn | None) -> int:
+        return 0 if column is None else int(column.codes.estimated_size() + column.values.estimated_size())
+
+    return held.fact("codes", name, _coded, size)
+
+
+def _coded(column: pl.Series) -> CodedColumn | None:
+    """Find the codes of a column in threads.
+
+    The first batch usually has most of the values. Batches with other values are read again after these were learned.
+    """
+    salts, name, dtype = Salts(lambda: secrets.randbits(64)), column.name, column.dtype
+    plain = plain_form(pl.col(name), dtype)
+    wanted = (plain.alias(f"{name}_value"), hashed(name, dtype, salts))
+    table, lock = HashTable(), threading.Lock()
+    found = [column.clear().to_frame().select(plain).to_series()]
+    codes = np.empty(len(column), np.int32)
+    unknown: list[int] = []
+
+    def batch(start: int) -> pl.DataFrame:
+        return column.slice(start, BATCH).to_frame().select(wanted)
+
+    def learn(start: int) -> None:
+        rows = batch(start)
+        hashes = rows[hash_name(name)].to_numpy()
+        if len(table.missing(hashes)):
+            with lock:  # the values stand in the order in which their hashes were added
+                first = table.add(hashes)
+                if len(first):
+                    found.append(owned(rows[f"{name}_value"].gather(first)))
+
+    def code(starts: Sequence[int], *, complete: bool) -> None:
+        known = TableCodes(pl.concat(found, rechunk=True).alias(name), dtype, table, open_=not complete)
+
+        def one(start: int) -> None:
+            numbers = known.numbers(batch(start))
+            if numbers.min(initial=0) < 0:
+                unknown.append(start)
+            codes[start : start + len(numbers)] = numbers
+
+        workers().each(starts, one)
+
+    starts = range(0, len(column), BATCH)
+    try:
+        for start in starts[:1]:
+            learn(start)
+        code(starts, complete=False)
+        if unknown:
+            again = sorted(unknown)
+            workers().each(again, learn)
+            if sum(map(len, found)) > _MOST_VALUES:
+                return None
+            unknown.clear()
+            code(again, complete=True)
+    except HashCollisionError:
+        return None
+    if unknown:
+        raise ValueError("a value has no code")
+    values = pl.concat(found, rechunk=True)
+    order = values.arg_sort(nulls_last=False).to_numpy()
+    kind = np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.uint32
+    places = np.empty(len(order), kind)
+    places[order] = np.arange(len(order))
+    ordered: NDArray[np.unsignedinteger] = np.empty(len(column), kind)
+
+    def renumber(start: int) -> None:
+        places.take(codes[start : start + BATCH], out=ordered[start : start + BATCH], mode="clip")
+
+    workers().each(starts, renumber)
+    return CodedColumn(values.gather(order), pl.Series(ordered))

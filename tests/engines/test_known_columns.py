@@ -1,0 +1,232 @@
+"""Codes that are kept with a frame in memory change how fast a question is answered, and nothing else."""
+
+import gc
+import itertools
+import zlib
+
+import numpy as np
+import polars as pl
+import pytest
+
+import dp_polars as dp
+from dp_polars._engines.polars import codes, engine, held_frame, known_columns
+from dp_polars._engines.polars.engine import run_bounded
+from dp_polars._engines.polars.scan import polars_rows
+from dp_polars._engines.request import BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._expressions import Column, Constant, apply
+
+ROWS = 3000
+TEXTS = pl.Series([None, "", "a", "b", "zebra", "a longer text than twelve bytes", "ä", "Ä"])
+COLUMNS = {
+    "text": TEXTS,
+    "category": TEXTS.cast(pl.Categorical),
+    "enumeration": pl.Series(["b", "a", None, "c"], dtype=pl.Enum(["d", "c", "b", "a"])),
+    "number": pl.Series([None, -5, 0, 1, 2, 70_000]),
+    "small": pl.Series([1, 2, None], dtype=pl.UInt8),
+    "far": pl.Series([-(2**62), 2**62, 0, None]),
+    "day": pl.Series([0, 1, 400], dtype=pl.Int32).cast(pl.Date),
+    "flag": pl.Series([True, False, None]),
+    "float": pl.Series([0.0, -0.0, float("nan"), 1.5, None]),
+}
+LANES = (
+    Lane(sums=(Sum(name="rows", of="rows", max_rows=3), Sum(name="units", of="units"))),
+    Lane(columns=(ValueColumn(place=0, low=0, high=500),), cells=Cells(name="kept", max_rows=2)),
+    Lane(profiles=(Profile(name="groups", of="groups", most=20),)),
+)
+
+
+def frame_of(seed=1, rows=ROWS):
+    random = np.random.default_rng(seed)
+    made = {name: values.gather(random.integers(0, len(values), rows)) for name, values in COLUMNS.items()}
+    person = pl.Series([None, *range(-60, 60)]).gather(random.integers(0, 121, rows))
+    return pl.DataFrame({**made, "person": person, "value": random.integers(0, 500, rows)})
+
+
+def asked(rows, *keys, unit="person"):
+    """Return rows with the columns of a request."""
+    names = {"unit0": unit, **{f"key{place}": key for place, key in enumerate(keys)}, "value0": "value"}
+    return rows.make({new: Column(old, rows.schema[old]) for new, old in names.items()}, keep=False)
+
+
+def request(keys, **words):
+    given = {"units": 1, "max_groups": 2, "domain": None, "lanes": LANES, **words}
+    return BoundedRequest(keys=keys, **given)
+
+
+def assert_nothing_changes(monkeypatch, rows, request):
+    """Ask with and without codes, with the same salts."""
+    answers = []
+    for known in (True, True, False):
+        # Each use has the same salt, in whichever order they are drawn.
+        monkeypatch.setattr(codes.Salts, "of", lambda _, use: zlib.crc32(use.encode()) * 0x9E3779B1)
+        if not known:
+            monkeypatch.setattr(engine, "known_columns", lambda rows, *_: (rows, {}, {}))
+        answers.append(run_bounded(rows, request))
+        monkeypatch.undo()
+    *found, expected = answers
+    assert expected.groups["runs"].sum() > 0
+    for one in found:
+        assert one.groups.equals(expected.groups)
+        assert one.groups.schema == expected.groups.schema
+        for name, table in expected.cells.items():
+            assert one.cells[name].equals(table)
+
+
+STEPS = {
+    "none": lambda rows: rows,
+    "filter": lambda rows: rows.filter(apply("gt", Column("value", pl.Int64()), Constant(250, pl.Int64()))),
+    "select": lambda rows: rows.keep(["person", "value", *COLUMNS]).keep(["value", "person", *COLUMNS]),
+    "swap": lambda rows: rows.make({"text": Column("far", pl.Int64()), "far": Column("text", pl.String())}),
+    "lookup": lambda rows: rows.lookup(
+        pl.DataFrame({"k": ["a", "b", "zebra"], "own": ["x", "y", None]}),
+        on=[("text", "k")],
+        how="left",
+        columns={"own": "looked_up"},
+    ),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("key", COLUMNS)
+def test_keys_of_all_types_after_all_kinds_of_steps(monkeypatch, key, step):
+    rows = STEPS[step](polars_rows(frame_of()))
+    assert_nothing_changes(monkeypatch, asked(rows, key), request(1))
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.permutations(["text", "enumeration", "number", "float"], 2)])
+@pytest.mark.parametrize("capped", [None, 1])
+def test_pairs_of_keys(monkeypatch, first, second, capped):
+    assert_nothing_changes(monkeypatch, asked(polars_rows(frame_of()), first, second), request(2, capped_keys=capped))
+
+
+@pytest.mark.parametrize("keys", [("text",), ("category",), ("enumeration",), ("text", "number"), ("text", "category")])
+@pytest.mark.parametrize("capped", [None, 1])
+def test_public_keys_of_which_some_do_not_occur(monkeypatch, keys, capped):
+    frame = frame_of()
+    names = {f"key{place}": key for place, key in enumerate(keys)}
+    domain = frame.select(**names).unique().sort(list(names))[1:]
+    if keys[0] == "text":
+        more = domain.head(2).with_columns(key0=pl.Series(["absent", "missing too"]))
+        domain = pl.concat([domain, more])
+    given = request(len(keys), domain=domain, capped_keys=capped if len(keys) > 1 else None)
+    assert_nothing_changes(monkeypatch, asked(polars_rows(frame), *keys), given)
+
+
+def test_a_looked_up_column_is_not_one_of_the_frame(monkeypatch):
+    rows = STEPS["lookup"](polars_rows(frame_of()))
+    assert_nothing_changes(monkeypatch, asked(rows, "looked_up"), request(1))
+
+
+def test_values_that_come_late_get_codes_too(monkeypatch):
+    """The first batch has one value, the second another, and null comes last."""
+    monkeypatch.setattr(known_columns, "BATCH", 100)
+    values = ["b"] * 100 + ["a"] * 100 + [f"v{i}" for i in range(300)] + [None] * 10
+    frame = pl.DataFrame({"text": values, "person": range(510), "value": 1})
+    column = known_columns._coded(frame["text"])
+    assert column.values.to_list() == sorted(set(values), key=lambda one: (one is not None, one))
+    assert column.values.gather(column.codes).to_list() == values
+    assert_nothing_changes(monkeypatch, asked(polars_rows(frame), "text"), request(1, max_groups=None))
+
+
+@pytest.mark.parametrize("values", [[], [None], ["a"], [None, None], [f"{i}" for i in range(70_000)]])
+def test_columns_with_few_or_many_values(values):
+    column = known_columns._coded(pl.Series("text", values, dtype=pl.String))
+    assert column.values.gather(column.codes).to_list() == values
+    assert column.values.is_sorted()
+
+
+def test_two_values_with_the_same_hash_are_told_apart(monkeypatch):
+    rows = asked(polars_rows(frame_of()), "text")
+    expected = run_bounded(rows, request(1, max_groups=None)).groups
+    monkeypatch.setattr(
+        known_columns, "hashed", lambda name, dtype, salts: pl.lit(7, dtype=pl.UInt64).alias(codes.hash_name(name))
+    )
+    again = asked(polars_rows(frame_of()), "text")
+    assert known_columns.codes_of_column(again.source.held, "text") is None
+    assert run_bounded(again, request(1, max_groups=None)).groups.equals(expected)
+
+
+# ---------------------------------------------------------------------- what is kept, and for how long
+
+
+@pytest.fixture
+def session():
+    with pytest.warns(dp.DPWarning):
+        return dp.Session(epsilon=1000.0, unit="person", max_groups=1, max_rows_per_group=1)
+
+
+def shop():
+    return pl.DataFrame({"person": range(1000), "city": ["a", "b"] * 500})
+
+
+def count(frame, session, keys=("a", "b", "c")):
+    found = frame.dp.count("city", keys=list(keys), epsilon=30, session=session, fresh=True)
+    return dict(found.iter_rows())
+
+
+def test_texts_are_read_once_while_the_frame_is_held(monkeypatch, session):
+    frame, read = shop(), []
+    honest = known_columns._coded
+    monkeypatch.setattr(known_columns, "_coded", lambda column: read.append(column.name) or honest(column))
+    for _ in range(3):
+        assert count(frame, session)["a"] == pytest.approx(500, abs=10)  # beyond 10 with a probability below 1e-12
+    assert read == ["city"]
+
+
+CHANGES = {
+    "replace": lambda frame: frame.replace_column(1, pl.Series("city", ["c"] * 1000)),
+    "assign": lambda frame: frame.__setitem__((list(range(1000)), "city"), "c"),
+    "drop and insert": lambda frame: (
+        frame.drop_in_place("city"),
+        frame.insert_column(1, pl.Series("city", ["c"] * 1000)),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_frame_that_was_changed_in_place_is_read_again(session, change):
+    frame = shop()
+    kept = frame.dp
+    count(frame, session)
+    CHANGES[change](frame)
+    assert count(frame, session)["c"] == pytest.approx(1000, abs=10)
+    # A private frame has the rows of the moment when it was made.
+    found = kept.count("city", keys=["a", "b", "c"], epsilon=30, session=session, fresh=True)
+    assert found["count"][0] == pytest.approx(500, abs=10)
+
+
+def test_rows_that_are_added_in_place_are_counted(session):
+    frame = shop()
+    count(frame, session)
+    frame.extend(pl.DataFrame({"person": range(1000, 2000), "city": ["c"] * 1000}))
+    assert count(frame, session)["c"] == pytest.approx(1000, abs=10)
+
+
+def test_units_beyond_the_known_range_are_counted(session):
+    frame = shop()
+    count(frame, session)
+    frame.replace_column(0, pl.Series("person", range(-(10**6), 10**6, 2000)))
+    assert count(frame, session)["a"] == pytest.approx(500, abs=10)
+
+
+def test_what_is_kept_has_a_limit_and_ends_with_the_frame(monkeypatch, session):
+    frame = shop().with_columns(town=pl.col("city").reverse())
+    count(frame, session)
+    facts = held_frame._FACTS[id(frame)][1]
+    assert {("codes", "city"), ("range", "person")} <= set(facts.known)
+    monkeypatch.setattr(held_frame, "MOST_BYTES", 1100)
+    frame.dp.count("town", keys=["a"], epsilon=30, session=session, fresh=True)
+    assert ("codes", "city") not in facts.known
+    assert ("codes", "town") in facts.known
+    assert count(frame, session)["a"] == pytest.approx(500, abs=10)
+    number = id(frame)
+    del frame
+    gc.collect()
+    assert number not in held_frame._FACTS
+
+
+def test_nothing_of_it_is_shown():
+    frame = shop()
+    shown = repr(polars_rows(frame).source.held) + repr(frame.dp)
+    assert "1000" not in shown
+    assert "a frame in memory" in shown
