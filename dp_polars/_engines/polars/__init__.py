@@ -11,7 +11,7 @@ From a private frame to rows in memory:
 From rows to exact bounded aggregates:
 
 - `engine`: the engine protocol, and the bounded aggregation of a request;
-- `held_frame`: a frame in memory, and what is known about its columns; `known_columns`: codes that are found once for it;
+- `held_frame`: a frame in memory, and what is known about its columns; `known_columns`: codes that it keeps;
 - `codes`: exact integer codes for keys and units; `hash_table`: the table behind them;
 - `units`: which unit a row belongs to, as one or two 64-bit words;
 - `value_codes`: values as integers on a grid, as bins or as hashes;
