@@ -7,12 +7,14 @@ import zlib
 import numpy as np
 import polars as pl
 import pytest
+from polars.io.plugins import register_io_source
 
 import dp_polars as dp
-from dp_polars._engines.polars import codes, engine, held_frame, known_columns
+from dp_polars._engines.polars import codes, engine, growing_codes, held_frame, known_columns, read_once
 from dp_polars._engines.polars.engine import run_bounded
 from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.request import BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.workers import Workers
 from dp_polars._expressions import Column, Constant, apply
 
 ROWS = 3000
@@ -61,6 +63,7 @@ def assert_nothing_changes(monkeypatch, rows, request):
         monkeypatch.setattr(codes.Salts, "of", lambda _, use: zlib.crc32(use.encode()) * 0x9E3779B1)
         if not known:
             monkeypatch.setattr(engine, "known_columns", lambda rows, *_: (rows, {}, {}))
+            monkeypatch.setattr(read_once, "MOST_BYTES", 0)
         answers.append(run_bounded(rows, request))
         monkeypatch.undo()
     *found, expected = answers
@@ -86,30 +89,35 @@ STEPS = {
 }
 
 
+HELD, LAZY = frame_of(), frame_of().lazy()
+
+
+@pytest.mark.parametrize("frame", [HELD, LAZY], ids=["held", "lazy"])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("key", COLUMNS)
-def test_keys_of_all_types_after_all_kinds_of_steps(monkeypatch, key, step):
-    rows = STEPS[step](polars_rows(frame_of()))
+def test_keys_of_all_types_after_all_kinds_of_steps(monkeypatch, key, step, frame):
+    rows = STEPS[step](polars_rows(frame))
     assert_nothing_changes(monkeypatch, asked(rows, key), request(1))
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(["text", "enumeration", "number", "float"], 2)])
-@pytest.mark.parametrize("capped", [None, 1])
-def test_pairs_of_keys(monkeypatch, first, second, capped):
-    assert_nothing_changes(monkeypatch, asked(polars_rows(frame_of()), first, second), request(2, capped_keys=capped))
+@pytest.mark.parametrize(("capped", "frame"), [(None, HELD), (1, LAZY)], ids=["held", "lazy"])
+def test_pairs_of_keys(monkeypatch, first, second, capped, frame):
+    assert_nothing_changes(monkeypatch, asked(polars_rows(frame), first, second), request(2, capped_keys=capped))
 
 
 @pytest.mark.parametrize("keys", [("text",), ("category",), ("enumeration",), ("text", "number"), ("text", "category")])
 @pytest.mark.parametrize("capped", [None, 1])
-def test_public_keys_of_which_some_do_not_occur(monkeypatch, keys, capped):
-    frame = frame_of()
+@pytest.mark.parametrize("source", [HELD, LAZY], ids=["held", "lazy"])
+def test_public_keys_of_which_some_do_not_occur(monkeypatch, keys, capped, source):
+    frame = HELD
     names = {f"key{place}": key for place, key in enumerate(keys)}
     domain = frame.select(**names).unique().sort(list(names))[1:]
     if keys[0] == "text":
         more = domain.head(2).with_columns(key0=pl.Series(["absent", "missing too"]))
         domain = pl.concat([domain, more])
     given = request(len(keys), domain=domain, capped_keys=capped if len(keys) > 1 else None)
-    assert_nothing_changes(monkeypatch, asked(polars_rows(frame), *keys), given)
+    assert_nothing_changes(monkeypatch, asked(polars_rows(source), *keys), given)
 
 
 def test_a_looked_up_column_is_not_one_of_the_frame(monkeypatch):
@@ -139,7 +147,7 @@ def test_two_values_with_the_same_hash_are_told_apart(monkeypatch):
     rows = asked(polars_rows(frame_of()), "text")
     expected = run_bounded(rows, request(1, max_groups=None)).groups
     monkeypatch.setattr(
-        known_columns, "hashed", lambda name, dtype, salts: pl.lit(7, dtype=pl.UInt64).alias(codes.hash_name(name))
+        growing_codes, "hashed", lambda name, dtype, salts: pl.lit(7, dtype=pl.UInt64).alias(codes.hash_name(name))
     )
     again = asked(polars_rows(frame_of()), "text")
     assert known_columns.codes_of_column(again.source.held, "text") is None
@@ -230,3 +238,53 @@ def test_nothing_of_it_is_shown():
     shown = repr(polars_rows(frame).source.held) + repr(frame.dp)
     assert "1000" not in shown
     assert "a frame in memory" in shown
+
+
+# ---------------------------------------------------------------------- rows that are read once
+
+
+def lazy_source(frame, reads):
+    """Return a plan that counts how often it is read."""
+
+    def rows(with_columns, predicate, n_rows, batch_size):
+        reads.append(with_columns)
+        yield from frame.select(with_columns or frame.columns).iter_slices(200)
+
+    return register_io_source(rows, schema=frame.schema)
+
+
+def test_rows_of_a_plan_are_read_once_if_they_are_few(monkeypatch):
+    reads = []
+    rows = asked(polars_rows(lazy_source(HELD, reads)), "text")
+    scanned = run_bounded(rows, request(1, max_groups=None))
+    few = len(reads)  # one of them counts the rows
+    reads.clear()
+    monkeypatch.setattr(read_once, "MOST_BYTES", 0)
+    again = run_bounded(rows, request(1, max_groups=None))
+    assert scanned.groups.equals(again.groups)
+    assert few < len(reads)
+
+
+def test_a_column_with_too_many_values_is_read_twice(monkeypatch):
+    values = [f"value {i}" for i in range(3000)]
+    frame = pl.DataFrame({"text": values, "person": range(3000), "value": 1})
+    monkeypatch.setattr(growing_codes, "MOST_VALUES", 100)
+    for source in (frame, frame.lazy()):
+        found = run_bounded(asked(polars_rows(source), "text"), request(1, max_groups=None))
+        assert found.groups["key0"].to_list() == sorted(values)
+
+
+def test_threads_that_learn_values_at_the_same_time_agree():
+    """Every batch has new values and old ones, and 4 threads learn them."""
+    batches = [pl.Series("text", [f"v{i % 997}" for i in range(start, start + 400)]) for start in range(0, 40_000, 100)]
+    growing = growing_codes.GrowingCodes("text", pl.String(), codes.Salts(lambda: 5))
+    found = [None] * len(batches)
+
+    def work(place):
+        found[place] = growing.numbers(batches[place].to_frame().select(growing.columns()))
+
+    Workers(4).each(range(len(batches)), work)
+    values, places = growing.in_order()
+    assert len(values) == 997
+    for batch, numbers in zip(batches, found, strict=True):
+        assert values.gather(places.take(numbers)).equals(batch)

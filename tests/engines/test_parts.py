@@ -13,7 +13,7 @@ import dp_polars as dp
 from dp_polars._engines.base import parts_for
 from dp_polars._engines.bounding import LaneBounding, blocks, row_store, sorters
 from dp_polars._engines.duckdb.rows import memory_limit
-from dp_polars._engines.polars import codes, engine, scan
+from dp_polars._engines.polars import codes, engine, read_once, scan
 from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import PolarsSource
 from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
@@ -295,7 +295,7 @@ def source_that_loses_a_row(frame, lost):
     return PrivateRows(PolarsSource(lazy, height=lambda: frame.height)), passes
 
 
-def test_every_part_has_read_all_rows_of_the_source():
+def test_every_part_has_read_all_rows_of_the_source(monkeypatch):
     frame = frame_of("integers", 1).select("unit0", "key0")
     whole, passes = source_that_loses_a_row(frame, None)
     engine.run_bounded(whole, request(), parts=3)
@@ -307,6 +307,13 @@ def test_every_part_has_read_all_rows_of_the_source():
             engine.run_bounded(short, request(), parts=3)
     one, passes = source_that_loses_a_row(frame, None)
     engine.run_bounded(one, request())
+    assert len(passes) == 1  # few rows wait in memory until their codes are known
+    short, _ = source_that_loses_a_row(frame, 0)
+    with pytest.raises(RowCountError):
+        engine.run_bounded(short, request())
+    monkeypatch.setattr(read_once, "MOST_BYTES", 0)
+    many, passes = source_that_loses_a_row(frame, None)
+    engine.run_bounded(many, request())
     assert len(passes) == looks + 1
 
 

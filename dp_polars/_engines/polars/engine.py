@@ -33,6 +33,7 @@ from dp_polars._engines.polars.file_plans import plan_over_files
 from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, known_columns
 from dp_polars._engines.polars.program import Program, RowCountError
+from dp_polars._engines.polars.read_once import read_once
 from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
     PolarsSource,
@@ -42,6 +43,7 @@ from dp_polars._engines.polars.scan import (
     polars_rows,
     read_rows,
     scan_rows,
+    source_of,
     wider_rows,
     workers,
 )
@@ -126,8 +128,11 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
     coded, codes, ranges = known_columns(source, keys, units)
     if math.prod(code.size for code in codes.values()) > _MOST_GROUPS:  # groups are numbered by their values instead
         coded, codes = source, {}
+    reading = _Reading.of(coded, request, salts, codes, ranges)
+    if parts == 1 and source_of(source).held is None:
+        reading = reading.once(request, salts)
     try:
-        return _run(_Reading.of(coded, request, salts, codes, ranges), request, salts, joined=False, parts=parts)
+        return _run(reading, request, salts, joined=False, parts=parts)
     except HashCollisionError:
         return _run(_Reading.of(source, request, salts, {}, ranges), request, salts, joined=True, parts=parts)
 
@@ -164,6 +169,16 @@ class _Reading:
     ) -> _Reading:
         scan = scan_rows(source)
         return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges)
+
+    def once(self, request: BoundedRequest, salts: Salts) -> _Reading:
+        """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
+        keys, units = key_names(request), unit_names(request)
+        numbers = [number_name(place) for place in range(len(_columns(request)))]
+        waiting = read_once(self.frame, self.scan, keys, [*units, *numbers], salts)
+        if waiting is None:
+            return self
+        scan = scan_rows(waiting.rows)
+        return _Reading(waiting.rows, scan, scan.frame, waiting.codes, waiting.ranges([*keys, *units]))
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -9,13 +9,11 @@ depend on which others there are.
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from dp_polars._engines.polars.codes import (
     HashCollisionError,
@@ -23,24 +21,18 @@ from dp_polars._engines.polars.codes import (
     Range,
     Salts,
     Seen,
-    TableCodes,
     Words,
-    hash_name,
     hashed,
     integer_form,
     joined_places,
-    owned,
-    plain_form,
 )
-from dp_polars._engines.polars.hash_table import HashTable
+from dp_polars._engines.polars.growing_codes import GrowingCodes, TooManyValuesError
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.program import BATCH
 from dp_polars._engines.polars.scan import source_of, workers
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import OWN, Lookup, Make, PrivateRows, Step
 from dp_polars._expressions.tree import Column
-
-_MOST_VALUES = 1 << 22  # a column with more different values is not worth the memory of its dictionary
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -123,7 +115,7 @@ def known_columns(
         dtype = rows.schema[name]
         if stored_as_integers(dtype):
             ranges[name] = range_of(held, origin)
-        elif name in keys and dtype in (pl.String, pl.Categorical, pl.Enum):
+        elif name in keys and GrowingCodes.suit(dtype):
             column = codes_of_column(held, origin)
             if column is not None:
                 coded[name] = origin, column
@@ -191,66 +183,24 @@ def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:
 
 
 def _coded(column: pl.Series) -> CodedColumn | None:
-    """Find the codes of a column in threads.
-
-    The first batch usually has most of the values. Batches with other values are read again after these were learned.
-    """
-    salts, name, dtype = Salts(lambda: secrets.randbits(64)), column.name, column.dtype
-    plain = plain_form(pl.col(name), dtype)
-    wanted = (plain.alias(f"{name}_value"), hashed(name, dtype, salts))
-    table, lock = HashTable(), threading.Lock()
-    found = [column.clear().to_frame().select(plain).to_series()]
+    """Find the codes of a column in threads, reading each value once."""
+    growing = GrowingCodes(column.name, column.dtype, Salts(lambda: secrets.randbits(64)))
     codes = np.empty(len(column), np.int32)
-    unknown: list[int] = []
-
-    def batch(start: int) -> pl.DataFrame:
-        return column.slice(start, BATCH).to_frame().select(wanted)
-
-    def learn(start: int) -> None:
-        rows = batch(start)
-        hashes = rows[hash_name(name)].to_numpy()
-        if len(table.missing(hashes)):
-            with lock:  # the values stand in the order in which their hashes were added
-                first = table.add(hashes)
-                if len(first):
-                    found.append(owned(rows[f"{name}_value"].gather(first)))
-
-    def code(starts: Sequence[int], *, complete: bool) -> None:
-        known = TableCodes(pl.concat(found, rechunk=True).alias(name), dtype, table, open_=not complete)
-
-        def one(start: int) -> None:
-            numbers = known.numbers(batch(start))
-            if numbers.min(initial=0) < 0:
-                unknown.append(start)
-            codes[start : start + len(numbers)] = numbers
-
-        workers().each(starts, one)
-
     starts = range(0, len(column), BATCH)
+
+    def find(start: int) -> None:
+        numbers = growing.numbers(column.slice(start, BATCH).to_frame().select(growing.columns()))
+        codes[start : start + len(numbers)] = numbers
+
     try:
-        for start in starts[:1]:
-            learn(start)
-        code(starts, complete=False)
-        if unknown:
-            again = sorted(unknown)
-            workers().each(again, learn)
-            if sum(map(len, found)) > _MOST_VALUES:
-                return None
-            unknown.clear()
-            code(again, complete=True)
-    except HashCollisionError:
+        workers().each(starts, find)
+    except (HashCollisionError, TooManyValuesError):
         return None
-    if unknown:
-        raise ValueError("a value has no code")
-    values = pl.concat(found, rechunk=True)
-    order = values.arg_sort(nulls_last=False).to_numpy()
-    kind = np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.uint32
-    places = np.empty(len(order), kind)
-    places[order] = np.arange(len(order))
-    ordered: NDArray[np.unsignedinteger] = np.empty(len(column), kind)
+    values, places = growing.in_order()
+    ordered = np.empty(len(column), places.dtype)
 
     def renumber(start: int) -> None:
         places.take(codes[start : start + BATCH], out=ordered[start : start + BATCH], mode="clip")
 
     workers().each(starts, renumber)
-    return CodedColumn(values.gather(order), pl.Series(ordered))
+    return CodedColumn(values, pl.Series(ordered))
