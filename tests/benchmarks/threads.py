@@ -34,6 +34,7 @@ CHILD = "import sys; from tests.benchmarks import threads; threads.child(*sys.ar
 # The most that a question may take, as a multiple of the plain query's wall time on two threads.
 LIMITS = {
     "count by 50 strings": 5.0,
+    "count by 50 strings, asked again": 3.0,
     "count by 100,000 integers": 2.0,
     "mean by 50 strings": 8.0,
     "DuckDB: count by 50 strings": 4.0,
@@ -102,17 +103,22 @@ def child(path: str, threads: str) -> None:
     guard = dp.connect(raw, generous_session())
     asked = "SELECT region, dp_count(*, fresh := true) AS n FROM visits GROUP BY region"
     spend: dict[str, Any] = {"epsilon": 1, "fresh": True}
+    new = frame.clone  # another frame, about which nothing is known yet
     sides: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "count by 50 strings": (
+            lambda: new().dp.count("region", **spend),
+            lambda: frame.group_by("region").len(),
+        ),
+        "count by 50 strings, asked again": (
             lambda: frame.dp.count("region", **spend),
             lambda: frame.group_by("region").len(),
         ),
         "count by 100,000 integers": (
-            lambda: frame.dp.count("shop", **spend),
+            lambda: new().dp.count("shop", **spend),
             lambda: frame.group_by("shop").len(),
         ),
         "mean by 50 strings": (
-            lambda: frame.dp.mean("value", by="region", bounds=(0, 100), **spend),
+            lambda: new().dp.mean("value", by="region", bounds=(0, 100), **spend),
             lambda: frame.group_by("region").agg(pl.col("value").mean()),
         ),
         "DuckDB: count by 50 strings": (
