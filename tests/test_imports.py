@@ -1,4 +1,6 @@
-"""Imports follow the layers: lower packages never import the ones above them, and imports stand at the top of files.
+"""Imports follow the layers, and one name means one thing.
+
+Lower packages never import the ones above them, and imports stand at the top of files.
 
 `MAY_IMPORT` is the map of the layers, from the bottom to the top; ARCHITECTURE.md explains it. `EXCEPTIONS` and
 `INSIDE_FUNCTIONS` list what breaks the rules today. They may only shrink: an entry that is no longer needed fails
@@ -8,6 +10,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,6 +79,11 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
 def package_of(module: str) -> str:
     return module.split(".")[0]
 
@@ -119,7 +127,7 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def at_the_top(module: str, source: str | None = None) -> list[str]:
     """Return what a module imports from dp_polars when it is loaded."""
     path = modules()[module]
-    tree = ast.parse(path.read_text() if source is None else source)
+    tree = tree_of(module) if source is None else ast.parse(source)
     return [name for node in statements(tree.body) for name in targets(node, module, path)]
 
 
@@ -127,7 +135,7 @@ def at_the_top(module: str, source: str | None = None) -> list[str]:
 def inside_functions(module: str, source: str | None = None) -> list[str]:
     """Return what the functions of a module import from dp_polars."""
     path = modules()[module]
-    tree = ast.parse(path.read_text() if source is None else source)
+    tree = tree_of(module) if source is None else ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     nodes = {
         node for function in functions for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)
@@ -200,6 +208,44 @@ def test_no_modules_import_each_other_in_a_circle():
     while leaves := {module for module, others in imports.items() if not others & set(imports)}:
         imports = {module: others for module, others in imports.items() if module not in leaves}
     assert not imports
+
+
+def definitions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Yield the names that a module gives to classes and types, without underscores, and whether each is a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_"), True
+    for node in tree.body:
+        assigned = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in assigned:
+            if isinstance(target, ast.Name) and re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", target.id):
+                yield target.id.lstrip("_"), False
+
+
+def taken_twice(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Return the names of classes that stand for another class or type too, with the modules that define them.
+
+    Aliases such as `Floats` may be repeated: each module may abbreviate the types of its own arrays.
+    """
+    places: dict[str, list[str]] = {}
+    classes: set[str] = set()
+    for module, tree in trees.items():
+        for name, is_class in definitions(tree):
+            places.setdefault(name, []).append(module)
+            classes |= {name} if is_class else set()
+    return {name: found for name, found in places.items() if name in classes and len(found) > 1}
+
+
+@pytest.mark.slow
+def test_no_two_classes_share_a_name():
+    """An underscore does not tell two classes apart, and a class and an alias of a type don't share a name either."""
+    assert not taken_twice({module: tree_of(module) for module in modules()})
+
+
+def test_a_name_that_is_taken_twice_is_noticed():
+    first = ast.parse("class Sum: ...\nFloats = list\nclass Key: ...\ndef f():\n    class Inner: ...\nLIMIT = 1")
+    second = ast.parse("class _Key: ...\nFloats = tuple\nSum: type = int\nclass Inner: ...\nLIMIT = 2")
+    assert set(taken_twice({"a": first, "b": second})) == {"Sum", "Key", "Inner"}
 
 
 def test_what_breaks_the_rules_is_noticed():

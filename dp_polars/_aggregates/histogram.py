@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule, aggregate_function
-from dp_polars._aggregates.needs import Bins, Need
+from dp_polars._aggregates.needs import BinCounts, Need
 from dp_polars._aggregates.values import Bounds, Value, stored_number
 from dp_polars._expressions.check import CheckedExpression
 from dp_polars._numbers import Number, count_of
@@ -64,7 +64,7 @@ class Histogram(Aggregate):
 
     def needs(self) -> tuple[Need, ...]:
         """Return what this aggregate needs to know about each group."""
-        return (Bins(value=self.values[0], edges=self.edges),)
+        return (BinCounts(value=self.values[0], edges=self.edges),)
 
     @property
     def _edge_type(self) -> pl.DataType:

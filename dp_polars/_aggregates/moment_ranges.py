@@ -16,11 +16,11 @@ import polars as pl
 from dp_polars._aggregates.base import Ends, Floats
 from dp_polars._aggregates.values import Value
 
-Range = tuple[Floats, Floats]
-Sums = Mapping[str, Range]
+FloatRange = tuple[Floats, Floats]
+SumRanges = Mapping[str, FloatRange]
 
 
-def covariance_range(sums: Sums, values: tuple[Value, ...], product: str, ddof: int) -> Ends:
+def covariance_range(sums: SumRanges, values: tuple[Value, ...], product: str, ddof: int) -> Ends:
     """Return the range of (Q - X Y / N) / (N - ddof), within what the bounds allow.
 
     It rises with Q and falls with X Y. As a function of N alone it has its extremes at the limits of N, or where its
@@ -39,7 +39,7 @@ def covariance_range(sums: Sums, values: tuple[Value, ...], product: str, ddof: 
     return pl.Series(low, dtype=pl.Float64), pl.Series(high, dtype=pl.Float64)
 
 
-def correlation_range(sums: Sums) -> Ends:
+def correlation_range(sums: SumRanges) -> Ends:
     """Return the range of the correlation, which is -1 to 1 unless both columns certainly vary."""
     rows = _rows(sums["rows"], 1)
     together, first, second = (_about_means(sums, product, rows) for product in ("xy", "xx", "yy"))
@@ -49,7 +49,7 @@ def correlation_range(sums: Sums) -> Ends:
     return pl.Series(np.clip(low, -1, 1), dtype=pl.Float64), pl.Series(np.clip(high, -1, 1), dtype=pl.Float64)
 
 
-def regression_range(sums: Sums, values: tuple[Value, ...], centres: tuple[float, float]) -> tuple[Ends, Ends]:
+def regression_range(sums: SumRanges, values: tuple[Value, ...], centres: tuple[float, float]) -> tuple[Ends, Ends]:
     """Return the ranges of the slope and of the intercept. They are infinite unless x certainly varies."""
     rows = _rows(sums["rows"], 1)
     slope = _quotient(_about_means(sums, "xy", rows), _about_means(sums, "xx", rows))
@@ -70,13 +70,13 @@ def regression_range(sums: Sums, values: tuple[Value, ...], centres: tuple[float
     return (first, last), (least, most)
 
 
-def _rows(limits: Range, ddof: int) -> Range:
+def _rows(limits: FloatRange, ddof: int) -> FloatRange:
     """Return the limits of the rows, of which there are more than `ddof` in a group that has a variance."""
     low = np.maximum(limits[0], max(1, ddof + 1))
     return low, np.maximum(limits[1], low)
 
 
-def _product(sums: Sums, product: str) -> Range:
+def _product(sums: SumRanges, product: str) -> FloatRange:
     """Return the range of X Y, or of the square of X."""
     first, second = (sums[letter] for letter in product)
     with np.errstate(invalid="ignore"):
@@ -87,7 +87,7 @@ def _product(sums: Sums, product: str) -> Range:
     return low, corners.max(axis=0)
 
 
-def _about_means(sums: Sums, product: str, rows: Range) -> Range:
+def _about_means(sums: SumRanges, product: str, rows: FloatRange) -> FloatRange:
     """Return the range of Q - X Y / N. Sums of squares are never negative."""
     least, most = _product(sums, product)
     with np.errstate(invalid="ignore"):
@@ -97,7 +97,7 @@ def _about_means(sums: Sums, product: str, rows: Range) -> Range:
     return (np.maximum(low, 0), np.maximum(high, 0)) if product[0] == product[1] else (low, high)
 
 
-def _quotient(above: Range, below: Range) -> Range:
+def _quotient(above: FloatRange, below: FloatRange) -> FloatRange:
     """Return the range of a quotient whose denominator is not negative: all numbers if it may be 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.minimum(above[0] / below[0], above[0] / below[1])
@@ -106,12 +106,12 @@ def _quotient(above: Range, below: Range) -> Range:
     return _defined(np.where(known, low, -np.inf), np.where(known, high, np.inf))
 
 
-def _defined(low: Floats, high: Floats) -> Range:
+def _defined(low: Floats, high: Floats) -> FloatRange:
     """Return a range that has all numbers beyond an end that is not defined."""
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
-def _extreme(products: Floats, squares: Floats, rows: Range, ddof: int, least_or_most: np.ufunc) -> Floats:
+def _extreme(products: Floats, squares: Floats, rows: FloatRange, ddof: int, least_or_most: np.ufunc) -> Floats:
     """Return an extreme of (Q N - P) / (N (N - ddof)) over the rows N."""
     with np.errstate(divide="ignore", invalid="ignore"):
         root = np.sqrt(np.maximum(squares * squares - products * squares * ddof, 0))

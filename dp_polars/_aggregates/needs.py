@@ -73,7 +73,7 @@ class Distinct:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bins:
+class BinCounts:
     """The number of rows in each bin between rising edges. The last bin includes both of its edges."""
 
     value: Value
@@ -100,4 +100,4 @@ class QuantileEnds:
     share: Fraction = Fraction(1)
 
 
-Need = Rows | Units | UnitsOver | Power | Total | UnitTotal | Distinct | Bins | Quantiles | QuantileEnds
+Need = Rows | Units | UnitsOver | Power | Total | UnitTotal | Distinct | BinCounts | Quantiles | QuantileEnds

@@ -17,7 +17,7 @@ from dp_polars._audit.samples import Names, Samples, joined, samples_of
 from dp_polars._choices.release import ChoiceRun
 from dp_polars._numbers import Number, count_of, delta_of, epsilon_of, probability_of
 from dp_polars._plan.plan import Plan
-from dp_polars._release.rehearsal import Make, Rehearsal
+from dp_polars._release.rehearsal import MakeRelease, Rehearsal
 from dp_polars._release.run import QueryRun
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars._session.session import Session, spending_only
@@ -25,7 +25,7 @@ from dp_polars._session.terms import Terms, _Row
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory import zcdp_to_epsilon
 
-Question = Callable[[pl.DataFrame], Any]
+AuditedQuestion = Callable[[pl.DataFrame], Any]
 
 RUNS, REPEATS, WHOLE = 1_000_000, 2_000, 1_000
 """Default number of answers if only noise is redrawn, if a release is repeated after its charge, if all is repeated."""
@@ -38,7 +38,7 @@ _DELTA = 1e-6  # at which a rho is shown as an epsilon if the session has no del
 
 
 def audit(
-    question: Question,
+    question: AuditedQuestion,
     first: pl.DataFrame,
     second: pl.DataFrame,
     *,
@@ -150,7 +150,7 @@ def _check(question: Any, first: Any, second: Any, session: Any, made_up: Any) -
 
 
 def _asked(
-    question: Question, frame: pl.DataFrame, session: Session, seen: Callable[[Make], None] | None = None
+    question: AuditedQuestion, frame: pl.DataFrame, session: Session, seen: Callable[[MakeRelease], None] | None = None
 ) -> tuple[Rehearsal, Any]:
     """Ask a question once in a session that is thrown away. Return the rehearsal and the answer."""
     rehearsal = Rehearsal(session, seen)
@@ -269,7 +269,7 @@ class _Drawn:
 
 
 def _draw(
-    question: Question,
+    question: AuditedQuestion,
     inputs: tuple[pl.DataFrame, pl.DataFrame],
     session: Session,
     probes: Sequence[Rehearsal],
@@ -285,7 +285,7 @@ def _draw(
     if single and None not in makes:
         runs = wanted or REPEATS
 
-        def repeat(make: Make) -> Any:
+        def repeat(make: MakeRelease) -> Any:
             return [make()[0] for _ in range(runs)]
 
         tables = [samples_of(_within(question, frame, session, repeat), names) for frame in inputs]
@@ -298,7 +298,9 @@ def _draw(
     )
 
 
-def _within(question: Question, frame: pl.DataFrame, session: Session, work: Callable[[Make], Any]) -> Any:
+def _within(
+    question: AuditedQuestion, frame: pl.DataFrame, session: Session, work: Callable[[MakeRelease], Any]
+) -> Any:
     """Ask a question that makes one release, and call `work` with what makes it while its rows can be read."""
     found: list[Any] = []
     _asked(question, frame, session, lambda make: found.append(work(make)))
@@ -311,7 +313,7 @@ def _within(question: Question, frame: pl.DataFrame, session: Session, work: Cal
 
 
 def _copied(
-    question: Question,
+    question: AuditedQuestion,
     inputs: tuple[pl.DataFrame, pl.DataFrame],
     session: Session,
     runs: int,
@@ -322,7 +324,7 @@ def _copied(
     chance = any(_within(question, frame, session, _chooses) for frame in inputs)
     reads = reads if chance else 1
 
-    def exact(make: Make) -> Any:
+    def exact(make: MakeRelease) -> Any:
         return [make.read() for _ in range(reads)] if isinstance(make, QueryRun | ChoiceRun) else []
 
     found = [_within(question, frame, session, exact) for frame in inputs]
@@ -335,7 +337,7 @@ def _copied(
     return _Drawn(tables[0], tables[1], reads=reads, how=how)
 
 
-def _chooses(make: Make) -> bool:
+def _chooses(make: MakeRelease) -> bool:
     return isinstance(make, QueryRun | ChoiceRun) and draws_at_random(make)
 
 

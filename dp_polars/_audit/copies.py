@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._audit.samples import Codes, Floats, Names, Samples, joined
+from dp_polars._audit.samples import ColumnCodes, Floats, Names, Samples, joined
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import OWN, ChoiceRun, choose_rows, score_request
 from dp_polars._engines.registry import engine_for
@@ -137,7 +137,7 @@ def _choices(exact: Exact, plan: ChoicePlan, copies: int, names: Names) -> Sampl
     group = np.searchsorted(starts, row, side="right") - 1
     table = np.full((copies, len(starts), wanted), -1, np.int64)
     table[copy, group, ranks - 1] = candidates[row]
-    found: dict[str, Codes] = {
+    found: dict[str, ColumnCodes] = {
         f"choice {label} {rank}": np.ascontiguousarray(table[:, place, rank])
         for place, label in enumerate(groups)
         for rank in range(wanted)

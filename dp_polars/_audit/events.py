@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars._audit.limits import binomial_lower, binomial_upper, gaussian_mu, mean_lower, mean_upper
-from dp_polars._audit.samples import Codes, Floats, Samples
+from dp_polars._audit.samples import ColumnCodes, Floats, Samples
 
 Score = Callable[[Samples], Floats]
 Worth = Callable[[float, float], float]
@@ -159,7 +159,7 @@ def _frequencies(names: list[str], first: Samples, second: Samples) -> Score | N
     if size ** len(names) >= 1 << 62:
         return None
 
-    def together(samples: Samples) -> Codes:
+    def together(samples: Samples) -> ColumnCodes:
         total = np.zeros(samples.runs, np.int64)
         for name in names:
             total = total * size + np.minimum(

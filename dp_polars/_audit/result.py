@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal
 
-from dp_polars._display.charts.base import BLUE, RED, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.charts.base import BLUE, RED, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.html import facts, heading, whole
 
@@ -140,7 +140,7 @@ def audit_chart(result: AuditResult) -> Any:
     """Return the chart of how often events happened on both inputs, with the line of the claim."""
     alt = altair()
     points = [{"there": x, "here": y, "what": _SEEN} for x, y in result.curve]
-    rows: list[Row] = [*points, *({"there": x, "here": y, "what": _CLAIM} for x, y in _claim(result))]
+    rows: list[ChartRow] = [*points, *({"there": x, "here": y, "what": _CLAIM} for x, y in _claim(result))]
     x = alt.X(field="there", type="quantitative", title="probability on the other input")
     y = alt.Y(field="here", type="quantitative", title="probability on one input")
     scale = alt.Scale(domain=[_SEEN, _CLAIM], range=[BLUE, RED])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dp_polars.errors import InvalidParameterError
 
 Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
+ColumnCodes = NDArray[np.int64]
 
 _FEW = 20  # if an answer consists of names only, this many of its rows are also compared by position
 _MOST_COLUMNS = 100_000
@@ -45,7 +45,7 @@ class Samples:
 
     runs: int
     numbers: Mapping[str, Floats]
-    codes: Mapping[str, Codes]
+    codes: Mapping[str, ColumnCodes]
 
     def slice(self, start: int, end: int) -> Samples:
         """Return the runs from `start` up to `end`."""
@@ -60,7 +60,7 @@ class Samples:
         column = self.numbers.get(name)
         return np.full(self.runs, np.nan) if column is None else column
 
-    def code(self, name: str) -> Codes:
+    def code(self, name: str) -> ColumnCodes:
         """Return a column of codes, which is all -1 if these answers never have it."""
         column = self.codes.get(name)
         return np.full(self.runs, -1, np.int64) if column is None else column
@@ -82,7 +82,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 def samples_of(answers: Sequence[Any], names: Names) -> Samples:
     """Return a list of answers of any type, one per run, as a table."""
     numbers: dict[str, Floats] = {}
-    codes: dict[str, Codes] = {}
+    codes: dict[str, ColumnCodes] = {}
     for run, answer in enumerate(answers):
         for place, value in _leaves(answer, ""):
             if isinstance(value, float):

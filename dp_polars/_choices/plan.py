@@ -37,7 +37,7 @@ from dp_polars._engines.request import Lane
 from dp_polars._plan.base import BasePlan, Facts, hashed_text
 from dp_polars._plan.canonical import Writer
 from dp_polars._plan.compile import compile_query
-from dp_polars._plan.contribution import Bounds, RowCap, bounds_of
+from dp_polars._plan.contribution import ContributionBounds, RowCap, contribution_bounds
 from dp_polars._plan.description import shown
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import joined_fingerprint
@@ -142,7 +142,7 @@ class ChoicePlan(BasePlan):
 
     query: Query
     selection: Selection
-    bounds: Bounds
+    bounds: ContributionBounds
     cap: RowCap
     lanes: tuple[Lane, ...]
     columns: tuple[Value, ...]
@@ -257,7 +257,7 @@ class ChoicePlan(BasePlan):
 def choice_plan(query: Query, selection: Selection, terms: Terms) -> ChoicePlan:
     """Return the plan of a choice, or raise an error that says what is missing."""
     _check(query, selection, terms)
-    bounds = bounds_of(replace(query, keys=query.keys[:-1], domain=selection.groups))
+    bounds = contribution_bounds(replace(query, keys=query.keys[:-1], domain=selection.groups))
     compilation = compile_query(query, bounds, terms, "split", scales=selection.kind != "select_best")
     (score,), (compiled,) = compilation.statistics, compilation.compiled
     low, high = score.grid.low, score.grid.high
@@ -296,7 +296,7 @@ def choice_plan(query: Query, selection: Selection, terms: Terms) -> ChoicePlan:
 
 
 def _deltas(
-    query: Query, selection: Selection, terms: Terms, bounds: Bounds, cost: Cost, moves: int, rate: Fraction
+    query: Query, selection: Selection, terms: Terms, bounds: ContributionBounds, cost: Cost, moves: int, rate: Fraction
 ) -> tuple[Fraction, CandidateLimit | None]:
     """Return the delta for telling units apart by a hash, and the limit on discovered candidates, which has its own."""
     delta = delta_for(query, terms, cost)

@@ -15,7 +15,16 @@ from dp_polars._aggregates.counts import count, count_units
 from dp_polars._aggregates.sums import Sum
 from dp_polars._aggregates.values import Bounds
 from dp_polars._choices.plan import ChoicePlan, Selection, choice_plan
-from dp_polars._choices.release import OWN, RANK, SLOTS, ChoiceRun, Scores, choice_schema, run_choice, slot_name
+from dp_polars._choices.release import (
+    OWN,
+    RANK,
+    SLOTS,
+    CandidateScores,
+    ChoiceRun,
+    choice_schema,
+    run_choice,
+    slot_name,
+)
 from dp_polars._engines.normal_form import normal_form
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
@@ -292,7 +301,7 @@ def best_question(view: View, choice: BestChoice, by: By, options: ChoiceOptions
     made |= {f"{OWN}key{i}": item.tree for i, item in enumerate(group_columns)}
     made |= {name: Column(name, schema[name]) for name in wanted}
     rows = view.rows.make(made, keep=False)
-    scores = Scores(plan=plan, candidates=candidates, scores=[item.tree for item in checked])
+    scores = CandidateScores(plan=plan, candidates=candidates, scores=[item.tree for item in checked])
     return ChoiceQuestion(plan, rows, view.session, fresh_of(options), scores)
 
 

@@ -1,9 +1,9 @@
 """From exact scores to chosen candidates. No other module of this folder sees exact numbers.
 
 The scores of `noisy_max`, `noisy_min` and `top_k` are counts and sums by group and candidate, which the usual engine
-computes. `Scores` computes those of `select_best` without ever pairing all rows with all candidates: it chooses the
-rows that count once, counts equal rows together (they have equal scores), then puts a few candidates at a time into
-slots, as constants, and sums their scores over blocks of rows.
+computes. `CandidateScores` computes those of `select_best` without ever pairing all rows with all candidates: it
+chooses the rows that count once, counts equal rows together (they have equal scores), then puts a few candidates at a
+time into slots, as constants, and sums their scores over blocks of rows.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def slot_name(slot: int) -> str:
 
 
 @dataclass(frozen=True)
-class Scores:
+class CandidateScores:
     """The engine of one `select_best`: computes the exact scores of all candidates in all groups."""
 
     plan: ChoicePlan

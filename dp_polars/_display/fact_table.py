@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dp_polars._display.html import Rows, plan_html, whole
+from dp_polars._display.html import FactRows, plan_html, whole
 from dp_polars._display.text import escaped
 
 
@@ -28,7 +28,7 @@ class AsTable:
         return whole(plan_html(self.rows()))
 
 
-def table_text(rows: Rows) -> str:
+def table_text(rows: FactRows) -> str:
     """Return a fact table as aligned text."""
     shown = [(escaped(name), escaped(text)) for name, text in rows]
     width = max(len(name) for name, _ in shown)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from dp_polars._display.text import escaped
 
-Rows = Sequence[tuple[str, str]]
+FactRows = Sequence[tuple[str, str]]
 """The rows of a fact table: a name and a text each."""
 
 _LIGHT = "--dp-text:#1f2328;--dp-quiet:#57606a;--dp-ground:#ffffff;--dp-line:#d8dee4;--dp-bar:#3b6ea8;--dp-bad:#a3351f"
@@ -81,7 +81,7 @@ def heading(title: str, below: str = "") -> str:
     return f'<div class="dp-polars-title">{escape(title)}</div>{line}'
 
 
-def facts(rows: Rows) -> str:
+def facts(rows: FactRows) -> str:
     """Return a fact table."""
     filled = [f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in rows]
     return f'<table class="dp-polars-table dp-polars-facts"><tbody>{"".join(filled)}</tbody></table>'
@@ -133,7 +133,7 @@ def folded(title: str, block: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{block}</details>"
 
 
-def plan_html(rows: Rows) -> str:
+def plan_html(rows: FactRows) -> str:
     """Return a plan, with its query as the title and its other facts as a table."""
     (what, title), *rest = rows
     return heading(f"Plan of the {what}: {title}" if what != "query" else f"Plan: {title}") + facts(rest)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable, table_text
 from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, scrolling, whole
 from dp_polars._display.html import meter as meter_html
@@ -249,7 +249,7 @@ def release_html(release: Release) -> str:
 def budget_chart(session: Session) -> Any:
     """Return the chart of a session's budget, with one step for each release."""
     alt, terms, total = altair(), session.terms, NOTHING
-    rows: list[Row] = []
+    rows: list[ChartRow] = []
     for one in session.releases:
         before, total = total, total + one.cost
         rows.append(

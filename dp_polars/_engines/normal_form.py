@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._engines.rows import Filter, Lookup, Make, PrivateRows
+from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, written_type
 
 
@@ -41,7 +41,7 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
         match step:
             case Filter():
                 conditions |= {_formed(part, columns) for one in step.conditions for part in _parts(one)}
-            case Make():
+            case WithColumns():
                 made = {name: _formed(one, columns) for name, one in step.columns}
                 columns = {**columns, **made} if step.keep else made
             case Lookup():

@@ -64,7 +64,7 @@ class ValueColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum:
+class GroupSum:
     """A sum per group: of rows, of units, or of integers computed from the values of each row.
 
     Attributes
@@ -137,7 +137,7 @@ class Lane:
 
     columns: tuple[ValueColumn, ...] = ()
     everyone: bool = False
-    sums: tuple[Sum, ...] = ()
+    sums: tuple[GroupSum, ...] = ()
     cells: Cells | None = None
     profiles: tuple[Profile, ...] = ()
 

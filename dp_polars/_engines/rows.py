@@ -39,7 +39,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Make:
+class WithColumns:
     """Add or replace columns. Without `keep`, all other columns are dropped."""
 
     columns: tuple[tuple[str, Expression], ...]
@@ -59,7 +59,7 @@ class Lookup:
     nulls_equal: bool = False
 
 
-Step = Filter | Make | Lookup
+Step = Filter | WithColumns | Lookup
 
 
 class Source(Protocol):
@@ -98,7 +98,7 @@ class PrivateRows:
         """Names and types of the columns after the steps."""
         found: dict[str, pl.DataType] = dict(self.source_schema)
         for step in self.steps:
-            if isinstance(step, Make):
+            if isinstance(step, WithColumns):
                 made = {name: one.dtype for name, one in step.columns}
                 found = {**found, **made} if step.keep else made
             elif isinstance(step, Lookup) and step.how in ("inner", "left"):
@@ -118,7 +118,7 @@ class PrivateRows:
         """Return the rows with new or replaced columns. Without `keep`, they have no other columns."""
         if not keep and not columns:  # a frame without columns has no rows either
             columns = {f"{OWN}row": Constant(None, pl.Boolean())}
-        return replace(self, steps=(*self.steps, Make(tuple(columns.items()), keep)))
+        return replace(self, steps=(*self.steps, WithColumns(tuple(columns.items()), keep)))
 
     def keep(self, names: Iterable[str]) -> PrivateRows:
         """Return the rows with these columns only."""
@@ -199,7 +199,7 @@ def _described(step: Step, digest: Callable[[pl.DataFrame], str]) -> Any:
     match step:
         case Filter():
             return ["filter", [canonical(one) for one in step.conditions]]
-        case Make():
+        case WithColumns():
             return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
     on = [list(pair) for pair in step.on]
     columns = [list(pair) for pair in step.columns]

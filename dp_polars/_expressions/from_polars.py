@@ -51,7 +51,7 @@ class Parsed:
 
 
 @dataclass(frozen=True)
-class _Scope:
+class _Reading:
     what: str
     schema: pl.Schema
 
@@ -74,7 +74,7 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
     >>> [one.name for one in parse(pl.col("a", "b") * 2, schema=schema, what="with_columns")]
     ['a', 'b']
     """
-    scope = _Scope(what, schema)
+    scope = _Reading(what, schema)
     if isinstance(expr, str):
         return (Parsed(_column(expr, scope), expr),)
     tree = _serialized(expr, what)
@@ -122,7 +122,7 @@ def _named(tree: Tree) -> tuple[str, Any]:
     return "a part that Polars writes in an unknown form", None
 
 
-def _read(tree: Tree, scope: _Scope, depth: int) -> Expression:
+def _read(tree: Tree, scope: _Reading, depth: int) -> Expression:
     if depth > 2 * MOST_DEPTH:
         raise Refused("an expression", _TOO_DEEP)
     name, body = _named(tree)
@@ -192,7 +192,7 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _column(name: str, scope: _Scope) -> Expression:
+def _column(name: str, scope: _Reading) -> Expression:
     dtype = scope.schema.get(name)
     if dtype is None:
         names = scope.schema.names()
@@ -270,19 +270,19 @@ def _function(function: Tree, inputs: list[Tree], read: Callable[[Tree], Express
     if path in ("Replace", "ReplaceStrict", "StringExpr.ReplaceMany", "StringExpr.ContainsAny"):
         inputs = [*inputs[:1], *map(_listed, inputs[1:])]
     given = [read(one) for one in inputs]
-    own = _Options(options) if isinstance(options, dict) else options
+    own = _UnreadOptions(options) if isinstance(options, dict) else options
     try:
         made = build(given, own)
     except Refused:  # this is a ValueError too, but it has a reason already
         raise
     except (TypeError, ValueError, KeyError, IndexError):
         raise Refused(spoken(path), UNKNOWN) from None
-    if isinstance(own, _Options) and own.unread:  # an option of a later version of Polars, which would be ignored
+    if isinstance(own, _UnreadOptions) and own.unread:  # an option of a later version of Polars, which would be ignored
         raise Refused(spoken(path), UNKNOWN)
     return made
 
 
-class _Options(dict[str, Any]):
+class _UnreadOptions(dict[str, Any]):
     """Options of a function that keep track of which of them were read."""
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -805,7 +805,7 @@ _SPREADING = ("Coalesce", "MinHorizontal", "MaxHorizontal", "SumHorizontal", "Me
 _SPREADING_IN = {"Boolean": ("AnyHorizontal", "AllHorizontal"), "StringExpr": ("ConcatHorizontal",)}
 
 
-def _spelled_out(tree: Tree, scope: _Scope) -> list[Tree]:
+def _spelled_out(tree: Tree, scope: _Reading) -> list[Tree]:
     """Return the trees that a tree with selectors stands for, one for each output column."""
     if '"Selector"' not in json.dumps(tree):
         return [tree]
@@ -818,7 +818,7 @@ def _spelled_out(tree: Tree, scope: _Scope) -> list[Tree]:
     return trees
 
 
-def _expanded(tree: Tree, scope: _Scope) -> list[Tree]:
+def _expanded(tree: Tree, scope: _Reading) -> list[Tree]:
     """Return a part of the tree for each output column, or a single entry if it is the same for all."""
     if isinstance(tree, list):
         return _side_by_side([_expanded(part, scope) for part in tree])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from dp_polars._engines.rows import Lookup, Make
+from dp_polars._engines.rows import Lookup, WithColumns
 from dp_polars._expressions.tree import Apply, Column, Expression, canonical
 from dp_polars._frame.options import AnyOptions, cap_of
 from dp_polars._frame.question import View
@@ -93,7 +93,7 @@ def source_unit(view: View) -> tuple[str | None, ...]:
 def source_expression(view: View, tree: Expression) -> str | None:
     """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
     for step in reversed(view.rows.steps):
-        if isinstance(step, Make):
+        if isinstance(step, WithColumns):
             tree = _substituted(tree, dict(step.columns))
         elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
             return None

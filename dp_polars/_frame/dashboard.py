@@ -32,7 +32,7 @@ _FINE = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class _PlannedQuestion:
     """A question of the dashboard, how it is planned, and the spend that it names itself, if any."""
 
     frame: PrivateFrame[Any]
@@ -59,12 +59,12 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     1
     """
 
-    def __init__(self, frame: PrivateFrame[Any], entries: list[_Entry], total: Allotted) -> None:
+    def __init__(self, frame: PrivateFrame[Any], entries: list[_PlannedQuestion], total: Allotted) -> None:
         self._frame, self._entries, self._total = frame, entries, total
 
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
-        entry = _Entry(self._frame, options, question)
+        entry = _PlannedQuestion(self._frame, options, question)
         question(self._frame._view(options, entry.own or self._total))  # a mistake is told where it is made
         self._entries.append(entry)
 
@@ -105,7 +105,7 @@ class Dashboard(AsTable):
         if said.get("share", 0) > 1:
             raise InvalidParameterError(f"share= is a fraction of the session's budget, up to 1, but it is {share}.")
         self._total: dict[str, Fraction] = said
-        self._entries: list[_Entry] = []
+        self._entries: list[_PlannedQuestion] = []
         self._factor = Fraction(1)
 
     def on(self, frame: PrivateFrame[Any]) -> DashboardQuestions:
@@ -209,7 +209,7 @@ class Dashboard(AsTable):
     def _unpaid(self, questions: Sequence[Question[BasePlan]]) -> list[Question[BasePlan]]:
         """Return the questions that would be charged, because no release of them is stored."""
 
-        def is_stored(entry: _Entry, question: Question[BasePlan]) -> bool:
+        def is_stored(entry: _PlannedQuestion, question: Question[BasePlan]) -> bool:
             if not isinstance(question, TableQuestion) or question.fresh:
                 return False
             return question.stored(entry.frame._source().key) is not None

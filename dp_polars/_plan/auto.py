@@ -35,7 +35,7 @@ from dp_polars._plan.auto_bounds import (
     number_of_pairs,
     readable,
 )
-from dp_polars._plan.contribution import bounds_of, needs_group_cap, needs_row_cap
+from dp_polars._plan.contribution import contribution_bounds, needs_group_cap, needs_row_cap
 from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
 from dp_polars._session.terms import Terms
@@ -220,7 +220,7 @@ def likely_groups(query: Query) -> int:
     better than Gaussian noise for units with one group, and about as good for units with 11.
     """
     if query.max_groups != "auto" or not needs_group_cap(query):
-        return bounds_of(query).max_groups
+        return contribution_bounds(query).max_groups
     return _LIKELY_GROUPS if query.domain is None else math.ceil(query.domain.height / _LIKELY_PART)
 
 

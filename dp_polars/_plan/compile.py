@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from dp_polars._aggregates.base import Aggregate
 from dp_polars._aggregates.needs import (
-    Bins,
+    BinCounts,
     Distinct,
     Need,
     Power,
@@ -26,8 +26,8 @@ from dp_polars._aggregates.needs import (
     UnitTotal,
 )
 from dp_polars._aggregates.values import Value
-from dp_polars._engines.request import HASH_BITS, Cells, Lane, Sum, ValueColumn
-from dp_polars._plan.contribution import ONCE, Bounds, RowCap, row_cap_of
+from dp_polars._engines.request import HASH_BITS, Cells, GroupSum, Lane, ValueColumn
+from dp_polars._plan.contribution import ONCE, ContributionBounds, RowCap, row_cap_of
 from dp_polars._plan.grid import COUNTS, Grid, Scaling, grid_of, scaling_of
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import choice_prices, sensitivity_of, sensitivity_of_bins
@@ -40,7 +40,7 @@ _FREE = 1 << 61  # unit totals are clipped instead of rows; this only keeps thei
 
 
 def compile_query(
-    query: Query, bounds: Bounds, terms: Terms, form: Form, *, scales: bool = True, way: Way | None = None
+    query: Query, bounds: ContributionBounds, terms: Terms, form: Form, *, scales: bool = True, way: Way | None = None
 ) -> Compilation:
     """Compile a query. Unless `scales` is set, rows beyond a cap are left out instead of scaled down.
 
@@ -86,7 +86,7 @@ def _deciding(compiler: Compiler, way: Way) -> tuple[str | None, str]:
     return compiler.noisy(noisy_sum(compiler, units, "units", way.share, COUNTS, ONCE, 0, 1)), units
 
 
-def _units_of_groups(compiler: Compiler) -> tuple[int, Sum]:
+def _units_of_groups(compiler: Compiler) -> tuple[int, GroupSum]:
     """Return the lane and the sum that count the units of a group, whatever the order of the aggregates.
 
     If all aggregates look at the same value, these are the units that have it, so that no group without any appears.
@@ -94,8 +94,8 @@ def _units_of_groups(compiler: Compiler) -> tuple[int, Sum]:
     """
     only = compiler.lanes[0] if len(compiler.lanes) == 1 else None
     if only is not None and not only.everyone:
-        return 0, Sum(name="", of="units")
-    return _lane_of_all_rows(compiler), Sum(name="", of="units", everyone=_is_shared(compiler))
+        return 0, GroupSum(name="", of="units")
+    return _lane_of_all_rows(compiler), GroupSum(name="", of="units", everyone=_is_shared(compiler))
 
 
 def _units(compiler: Compiler, counted: str) -> str:
@@ -104,7 +104,7 @@ def _units(compiler: Compiler, counted: str) -> str:
     for lane, known in enumerate(compiler.lanes):
         for one in known.sums:
             if one.name in own:
-                return compiler.sum(lane, Sum(name="", of="units", everyone=one.everyone))
+                return compiler.sum(lane, GroupSum(name="", of="units", everyone=one.everyone))
     raise ValueError("no lane has the sums of this count")
 
 
@@ -125,7 +125,9 @@ def _compiled_need(compiler: Compiler, need: Need, cap: RowCap, weight: Fraction
         case Rows():
             return {"rows": _rows(compiler, need.values, cap, weight)}
         case Units():
-            name = compiler.sum(_lane_of_all_rows(compiler), Sum(name="", of="units", everyone=_is_shared(compiler)))
+            name = compiler.sum(
+                _lane_of_all_rows(compiler), GroupSum(name="", of="units", everyone=_is_shared(compiler))
+            )
             return {"rows": compiler.noisy(noisy_sum(compiler, name, "units", weight, COUNTS, cap, 0, 1))}
         case UnitsOver():
             return {"rows": _units_over(compiler, cap, weight)}
@@ -137,7 +139,7 @@ def _compiled_need(compiler: Compiler, need: Need, cap: RowCap, weight: Fraction
             return {"total": _unit_total(compiler, need.value, cap, weight)}
         case Distinct():
             return {"rows": _distinct(compiler, need.value, cap, weight)}
-        case Bins():
+        case BinCounts():
             return {"bins": _bins(compiler, need, cap, weight)}
         case Quantiles():
             return _choices(compiler, need, cap, weight)
@@ -169,7 +171,7 @@ def _rows(compiler: Compiler, values: tuple[Value, ...], cap: RowCap, weight: Fr
         lane = lane_of_expression(compiler, values[0])
     else:
         lane = value_lane(compiler, values, cap)
-    name = compiler.sum(lane, Sum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
+    name = compiler.sum(lane, GroupSum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
     return compiler.noisy(noisy_sum(compiler, name, "rows", weight, COUNTS, cap, 0, 1))
 
 
@@ -177,7 +179,7 @@ def _units_over(compiler: Compiler, cap: RowCap, weight: Fraction) -> str:
     """Count the units with more rows in a group than the cap. A unit adds at most 1 to each of its groups."""
     once = replace(cap, max_rows=1)
     shared = _is_shared(compiler)
-    own = Sum(name="", of="over", max_rows=cap.enforced, everyone=shared)
+    own = GroupSum(name="", of="over", max_rows=cap.enforced, everyone=shared)
     name = compiler.sum(_lane_of_all_rows(compiler), own)
     return compiler.noisy(noisy_sum(compiler, name, "units over the cap", weight, COUNTS, once, 0, 1))
 
@@ -200,7 +202,7 @@ def _power(compiler: Compiler, need: Power, cap: RowCap, weight: Fraction) -> st
     low, high, centre = _range_of_product([grids[letter] for letter in need.of])
     exponent = sum(grids[letter].exponent for letter in need.of)
     scaling = _scaling(compiler, cap, max(abs(low), abs(high)), exponent)
-    name = compiler.sum(lane, _capped(Sum(name="", of=need.of, shift=-centre), cap, scaling))
+    name = compiler.sum(lane, _capped(GroupSum(name="", of=need.of, shift=-centre), cap, scaling))
     offset = grids[need.of].offset if len(need.of) == 1 else centre * Fraction(2) ** exponent
     grid = scaling.of(Grid(exponent=exponent, offset=offset, low=low - centre, high=high - centre))
     words = {"x": "sum", "y": "sum of the second"}.get(need.of, "products" if need.of == "xy" else "squares")
@@ -220,7 +222,7 @@ def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> d
     shift = int(grid.offset / grid.step)
     own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
     scaling = _scaling(compiler, cap, max(grid.largest, own.largest), grid.exponent)
-    name = compiler.sum(lane, _capped(Sum(name="", of="x", shift=shift), cap, scaling))
+    name = compiler.sum(lane, _capped(GroupSum(name="", of="x", shift=shift), cap, scaling))
     own = scaling.of(own)
     return {"total": compiler.noisy(noisy_sum(compiler, name, "sum", weight, own, cap, own.low, own.high))}
 
@@ -234,7 +236,7 @@ def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -
     return scaling_of(largest, cap.enforced, groups=changed, exponent=exponent)
 
 
-def _capped(one: Sum, cap: RowCap, scaling: Scaling) -> Sum:
+def _capped(one: GroupSum, cap: RowCap, scaling: Scaling) -> GroupSum:
     return replace(one, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
 
 
@@ -243,7 +245,7 @@ def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction)
     grid = grid_of(value, 1, centred=False)
     column = replace(column_of(compiler.place(value), value, grid), low=-_FREE, high=_FREE)
     lane = compiler.lane(("totals", value.expression, value.bounds), (column,), (grid,))
-    name = compiler.sum(lane, Sum(name="", of="x", clip=(grid.low, grid.high)))
+    name = compiler.sum(lane, GroupSum(name="", of="x", clip=(grid.low, grid.high)))
     return compiler.noisy(noisy_sum(compiler, name, "sum", weight, grid, cap, grid.low, grid.high))
 
 
@@ -261,7 +263,7 @@ def _basis(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> d
     whole = (grid.high - grid.low) ** degree
     scaling = _scaling(compiler, cap, whole)
     columns = tuple(
-        compiler.sum(lane, _capped(Sum(name="", of="basis", place=place, degree=degree), cap, scaling))
+        compiler.sum(lane, _capped(GroupSum(name="", of="basis", place=place, degree=degree), cap, scaling))
         for place in range(degree + 1)
     )
     whole <<= scaling.fine
@@ -301,7 +303,7 @@ def _distinct(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -
     return compiler.noisy(replace(statistic, source="distinct"))
 
 
-def _bins(compiler: Compiler, need: Bins, cap: RowCap, weight: Fraction) -> str:
+def _bins(compiler: Compiler, need: BinCounts, cap: RowCap, weight: Fraction) -> str:
     """Count rows by bin."""
     value, count = need.value, len(need.edges) - 1
     *inner, last = need.edges  # the last bin includes both of its edges
@@ -385,7 +387,7 @@ class Compiler:
     """The lanes and statistics of a query that have been compiled so far. Aggregates of the same value share a lane."""
 
     query: Query
-    bounds: Bounds
+    bounds: ContributionBounds
     terms: Terms
     form: Form
     scales: bool
@@ -414,7 +416,7 @@ class Compiler:
             self.grids.append(grids)
         return self.places[key]
 
-    def sum(self, lane: int, one: Sum) -> str:
+    def sum(self, lane: int, one: GroupSum) -> str:
         """Add a sum to a lane and return its name."""
         named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
         known = self.lanes[lane]
@@ -435,7 +437,7 @@ class Compiler:
         return statistic.name
 
 
-def _name(one: Sum, lane: int) -> str:
+def _name(one: GroupSum, lane: int) -> str:
     base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
     if one.of == "basis":
         return f"basis{lane}_{one.degree}_{one.place}"

@@ -10,7 +10,7 @@ from dp_polars.errors import InvalidParameterError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class ContributionBounds:
     """The cap on the groups of one unit, the reason for it, and whether it has to be enforced.
 
     A cap that cannot bind is not enforced. `domain_size` is the number of public keys, or None if keys are discovered.
@@ -40,11 +40,11 @@ ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True
 """The cap of counts of units."""
 
 
-def bounds_of(query: Query) -> Bounds:
+def contribution_bounds(query: Query) -> ContributionBounds:
     """Return the cap on the groups of one unit, or raise an error that lists the ways to set it."""
     size = 1 if not query.keys else None if query.domain is None else query.domain.height
     groups, rule, enforce = _groups(query, size)
-    return Bounds(max_groups=groups, max_groups_rule=rule, enforce_groups=enforce, domain_size=size)
+    return ContributionBounds(max_groups=groups, max_groups_rule=rule, enforce_groups=enforce, domain_size=size)
 
 
 def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:

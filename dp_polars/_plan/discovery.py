@@ -34,7 +34,7 @@ from functools import lru_cache, partial
 
 from dp_polars._numbers import MIN_DELTA
 from dp_polars._plan.compile import compile_query
-from dp_polars._plan.contribution import ONCE, Bounds
+from dp_polars._plan.contribution import ONCE, ContributionBounds
 from dp_polars._plan.query import MechanismChoice, Query
 from dp_polars._plan.sensitivity import sensitivity_of
 from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, best_value, noise_size, split
@@ -83,7 +83,7 @@ class Candidate:
 def best_ways(
     query: Query,
     terms: Terms,
-    bounds: Bounds,
+    bounds: ContributionBounds,
     compilation: Compilation,
     allowances: list[Allowance],
     delta: dict[Measure, Fraction],
@@ -105,7 +105,12 @@ def best_ways(
 
 
 def _candidates(
-    query: Query, terms: Terms, bounds: Bounds, allowance: Allowance, compilation: Compilation, delta: Fraction
+    query: Query,
+    terms: Terms,
+    bounds: ContributionBounds,
+    allowance: Allowance,
+    compilation: Compilation,
+    delta: Fraction,
 ) -> Iterator[Candidate]:
     mechanism = query.spend.mechanism
     wanted = [wanted_noise(one) for one in compilation.statistics]
@@ -169,7 +174,13 @@ def _counts(compilation: Compilation) -> list[Statistic]:
 
 
 def discovery_by_count(
-    query: Query, terms: Terms, bounds: Bounds, way: Way, statistic: Statistic, noise: Noise, delta: Fraction
+    query: Query,
+    terms: Terms,
+    bounds: ContributionBounds,
+    way: Way,
+    statistic: Statistic,
+    noise: Noise,
+    delta: Fraction,
 ) -> Discovery:
     """Return the discovery of groups by a noisy count. Its threshold hides what the protected units add alone."""
     threshold = _threshold_of(query, terms, bounds, statistic, noise, delta)
@@ -184,7 +195,7 @@ def discovery_by_count(
 
 
 def discovery_by_rule(
-    query: Query, terms: Terms, bounds: Bounds, way: Way, epsilon: Fraction, delta: Fraction
+    query: Query, terms: Terms, bounds: ContributionBounds, way: Way, epsilon: Fraction, delta: Fraction
 ) -> Discovery:
     """Return the discovery of groups by a rule on their number of units, which has an epsilon of its own."""
     rule = _rule(terms, bounds, epsilon, delta)
@@ -201,7 +212,7 @@ def _needed_by(rule: PartitionRule, query: Query) -> int:
     return math.ceil(rule.even_chance) + query.min_units - 1
 
 
-def _rule(terms: Terms, bounds: Bounds, epsilon: Fraction, delta: Fraction) -> PartitionRule | None:
+def _rule(terms: Terms, bounds: ContributionBounds, epsilon: Fraction, delta: Fraction) -> PartitionRule | None:
     """Return the rule that needs the fewest units, or None if the spend is too small for any."""
     own = _for_one_unit(epsilon, delta, terms.group_size)
     return None if own is None else _rule_for_one_unit(*own, bounds.max_groups, terms.adjacency)
@@ -229,14 +240,14 @@ def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fracti
 
 
 def _threshold_of(
-    query: Query, terms: Terms, bounds: Bounds, statistic: Statistic, noise: Noise, delta: Fraction
+    query: Query, terms: Terms, bounds: ContributionBounds, statistic: Statistic, noise: Noise, delta: Fraction
 ) -> int:
     """Return the least noisy count of a group that is shown, in steps of the statistic."""
     margin = _margin(noise, delta, _touched(terms, bounds), max(1, len(statistic.columns)))
     return margin + _others(query, terms) * statistic.most
 
 
-def _touched(terms: Terms, bounds: Bounds) -> int:
+def _touched(terms: Terms, bounds: ContributionBounds) -> int:
     """Return how many groups the protected units can be alone in. A unit that is replaced leaves some for others."""
     return terms.group_size * bounds.max_groups * (2 if terms.adjacency == "replace" else 1)
 

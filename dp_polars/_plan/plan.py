@@ -30,7 +30,7 @@ from dp_polars._plan.auto import (
 from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
-from dp_polars._plan.contribution import Bounds, bounds_of
+from dp_polars._plan.contribution import ContributionBounds, contribution_bounds
 from dp_polars._plan.cut import cut_text
 from dp_polars._plan.description import plan_rows, unreliable_texts
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
@@ -105,7 +105,7 @@ class Plan(BasePlan):
     """
 
     query: Query
-    bounds: Bounds
+    bounds: ContributionBounds
     lanes: tuple[Lane, ...]
     compiled: tuple[CompiledAggregate, ...]
     columns: tuple[Value, ...]
@@ -334,7 +334,7 @@ def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int =
 
 def _plan_in_order(query: Query, terms: Terms, allowance: Allowance | None, passes: int) -> Plan:
     """Return the plan of a query with the best way to discover keys, if it has to discover them."""
-    bounds = bounds_of(query)
+    bounds = contribution_bounds(query)
     if not query.keys or query.domain is not None:
         return _drafted(query, terms, bounds, allowance, passes)
     compilation = compile_query(query, bounds, terms, "basis")
@@ -353,7 +353,7 @@ def _plan_in_order(query: Query, terms: Terms, allowance: Allowance | None, pass
 def _drafted(
     query: Query,
     terms: Terms,
-    bounds: Bounds,
+    bounds: ContributionBounds,
     allowance: Allowance | None,
     passes: int,
     *,

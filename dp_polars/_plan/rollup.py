@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from dp_polars._plan.contribution import Bounds
+from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.query import Query
 from dp_polars._plan.sensitivity import sensitivity_of_totals
 from dp_polars._plan.statistics import Statistic
@@ -23,7 +23,9 @@ def level_name(name: str, level: int, levels: int) -> str:
     return name if level == levels else f"{name}@{level}"
 
 
-def with_totals(query: Query, bounds: Bounds, terms: Terms, statistics: Sequence[Statistic]) -> tuple[Statistic, ...]:
+def with_totals(
+    query: Query, bounds: ContributionBounds, terms: Terms, statistics: Sequence[Statistic]
+) -> tuple[Statistic, ...]:
     """Return statistics with their totals. Every level gets the same share of the spend."""
     if not query.keys or query.domain is None:
         raise InvalidParameterError(

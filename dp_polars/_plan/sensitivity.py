@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dp_polars._plan.contribution import Bounds
+from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._session.terms import Terms
 
 
@@ -25,7 +25,7 @@ class Sensitivity:
     each: int
 
 
-def sensitivity_of(bounds: Bounds, terms: Terms, max_rows: int, low: int, high: int) -> Sensitivity:
+def sensitivity_of(bounds: ContributionBounds, terms: Terms, max_rows: int, low: int, high: int) -> Sensitivity:
     """Return the sensitivity of sums to which each row adds between `low` and `high` steps (0 to 1 for counts)."""
     groups, times = bounds.max_groups, terms.group_size
     alone = max_rows * max(abs(low), abs(high))
@@ -38,7 +38,7 @@ def sensitivity_of(bounds: Bounds, terms: Terms, max_rows: int, low: int, high: 
     return Sensitivity(l1=times * l1, l2_squared=times**2 * l2_squared, each=times * max(alone, both))
 
 
-def sensitivity_of_bins(bounds: Bounds, terms: Terms, max_rows: int) -> Sensitivity:
+def sensitivity_of_bins(bounds: ContributionBounds, terms: Terms, max_rows: int) -> Sensitivity:
     """Return the sensitivity of counts by group and bin, where a unit has at most `max_rows` rows in a group.
 
     These rows may lie in one bin or in several. If a unit is added or removed, each of its `max_groups` groups moves by
@@ -53,7 +53,7 @@ def sensitivity_of_bins(bounds: Bounds, terms: Terms, max_rows: int) -> Sensitiv
     )
 
 
-def sensitivity_of_totals(bounds: Bounds, terms: Terms, own: Sensitivity, leaves: int) -> Sensitivity:
+def sensitivity_of_totals(bounds: ContributionBounds, terms: Terms, own: Sensitivity, leaves: int) -> Sensitivity:
     """Return the sensitivity of the totals of a table, each over at most `leaves` of its groups.
 
     If the table moves by d in the L1 norm, its totals move by at most d in that norm. Everything that a unit changes in
@@ -65,7 +65,7 @@ def sensitivity_of_totals(bounds: Bounds, terms: Terms, own: Sensitivity, leaves
     return Sensitivity(l1=own.l1, l2_squared=min(each * own.l1, own.l2_squared * together), each=each)
 
 
-def choice_prices(bounds: Bounds, terms: Terms, replacement: Fraction) -> tuple[Fraction, Fraction]:
+def choice_prices(bounds: ContributionBounds, terms: Terms, replacement: Fraction) -> tuple[Fraction, Fraction]:
     """Return the multipliers of epsilon and epsilon**2 that give the price of one choice per group.
 
     A choice by the exponential mechanism costs epsilon if a unit's rows are added to or removed from its group, and

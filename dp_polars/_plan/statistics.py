@@ -13,7 +13,7 @@ from dp_polars._plan.contribution import RowCap
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.sensitivity import Sensitivity
 
-Source = Literal["sum", "distinct", "bins", "basis", "choice", "scores"]
+StatisticSource = Literal["sum", "distinct", "bins", "basis", "choice", "scores"]
 Form = Literal["basis", "split"]
 """How means and variances are measured: by a basis of polynomials, or by centred sums and a separate count.
 
@@ -61,7 +61,7 @@ class Statistic:
     """
 
     name: str
-    source: Source
+    source: StatisticSource
     what: str
     weight: Fraction
     grid: Grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.text import escaped, percent
 from dp_polars._profile.ladders import COUNTS
 
@@ -30,7 +30,7 @@ def _histogram(profile: TableProfile, part: Part) -> Any:
     shares = profile.shares(part).tolist()
     cut = _cut(profile, part)
     drawn = [place for place, share in enumerate(shares) if share >= _LEAST] or [0]
-    rows: list[Row] = [
+    rows: list[ChartRow] = [
         {"bin": escaped(name), "place": place, "share": share, "suggested": "beyond" if cut[place] else "within"}
         for place, (name, share) in enumerate(zip(plan.labels(part), shares, strict=True))
         if drawn[0] <= place <= drawn[-1]

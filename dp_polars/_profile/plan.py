@@ -30,7 +30,7 @@ from typing import Literal
 import polars as pl
 
 from dp_polars._plan.base import Facts, FramePlan
-from dp_polars._plan.contribution import Bounds
+from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.query import Key, Spend
 from dp_polars._plan.sensitivity import Sensitivity, sensitivity_of, sensitivity_of_bins
 from dp_polars._plan.spend import Noise, Wanted, allot
@@ -49,7 +49,9 @@ COUNTED: tuple[What, ...] = ("rows per unit", "groups per unit", "rows per unit 
 # Numbers need less of the spend than histograms, whose noise adds up over bins. The rows of a unit over all groups
 # suggest nothing if there are keys.
 _WEIGHTS: dict[What, Fraction] = {"units": Fraction(1, 4), "distinct values": Fraction(1, 4)}
-_ALONE = Bounds(max_groups=1, max_groups_rule="one number of each unit", enforce_groups=False, domain_size=1)
+_ALONE = ContributionBounds(
+    max_groups=1, max_groups_rule="one number of each unit", enforce_groups=False, domain_size=1
+)
 MISSING = "missing"
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.registry import engine_for
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Exact, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Exact, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._profile.ladders import COUNTS
 from dp_polars._profile.plan import COUNTED, Part, ProfilePlan
@@ -70,7 +70,7 @@ def requests_of(plan: ProfilePlan) -> list[BoundedRequest]:
     Units are told apart exactly, which costs no delta.
     """
     one = 1 if plan.unit else None  # row of each unit
-    lanes = [Lane(sums=(Sum(name="units", of="units"),), profiles=_profiles(plan, ("rows per unit",)))]
+    lanes = [Lane(sums=(GroupSum(name="units", of="units"),), profiles=_profiles(plan, ("rows per unit",)))]
     for part in plan.parts:
         if part.column is None:
             continue

@@ -10,7 +10,7 @@ from dp_polars._plan.plan import Plan
 from dp_polars._plan.query import Query
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._plan.statistics import CompiledAggregate
-from dp_polars._release.intervals import Limits
+from dp_polars._release.intervals import ConfidenceLimits
 from dp_polars._release.noisy_numbers import NoisyNumbers, as_answer
 
 
@@ -83,7 +83,7 @@ def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan)
     one, query = compiled.aggregate, plan.query
     found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
     if query.interval is not None and one.unfolds != "rows":
-        limits = Limits(noisy, compiled, plan, query.interval)
+        limits = ConfidenceLimits(noisy, compiled, plan, query.interval)
         others = one.interval(limits)
         if others is not None:
             return _shown({one.name: found[0], **others}, one, query)

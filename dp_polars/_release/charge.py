@@ -16,7 +16,7 @@ from typing import TypeVar
 import polars as pl
 
 from dp_polars._plan.base import BasePlan
-from dp_polars._release.rehearsal import Make, note
+from dp_polars._release.rehearsal import MakeRelease, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
 from dp_polars._session.releases import Draw, Release, Reservation
@@ -56,7 +56,7 @@ def release_once(
     *,
     name: Callable[[], bytes],
     fresh: bool,
-    make: Make,
+    make: MakeRelease,
 ) -> Release:
     """Return the stored release of a query, or charge its price and make a new release.
 
@@ -100,7 +100,7 @@ def release_once(
         return release
 
 
-def stored_release(session: Session, key: bytes, make: Make | Drawing | None = None) -> Release | None:
+def stored_release(session: Session, key: bytes, make: MakeRelease | Drawing | None = None) -> Release | None:
     """Return the stored release of a query, presented as `make` asks for it, or None. Charge nothing."""
     drawing = make if isinstance(make, Drawing) else None
     return _stored(session, key, drawing, b"" if drawing is None else drawing.draw_key())
@@ -120,7 +120,7 @@ def _stored(session: Session, key: bytes, drawing: Drawing | None, draw_key: byt
     return session._shown(entry, frame, plan)
 
 
-def _made(make: Make | Drawing) -> tuple[Draw | None, pl.DataFrame, object]:
+def _made(make: MakeRelease | Drawing) -> tuple[Draw | None, pl.DataFrame, object]:
     """Return what a release is made of: the noisy numbers if they are kept, the frame, and the plan."""
     if not isinstance(make, Drawing):
         return None, *make()

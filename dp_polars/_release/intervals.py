@@ -61,7 +61,7 @@ _SHOWN = np.array([0.0, *(10.0**-n for n in range(200, 0, -1)), 0.2, 0.5, 0.8, 0
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Limits:
+class ConfidenceLimits:
     """The limits of one aggregate, which implements `dp_polars._aggregates.base.Limits`."""
 
     frame: pl.DataFrame

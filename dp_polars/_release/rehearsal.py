@@ -14,7 +14,7 @@ import polars as pl
 
 from dp_polars._session.session import Session
 
-Make = Callable[[], tuple[pl.DataFrame, object]]
+MakeRelease = Callable[[], tuple[pl.DataFrame, object]]
 """A function that reads rows, adds noise, and returns the frame to release and its plan."""
 
 
@@ -37,9 +37,9 @@ class Rehearsal:
         later.
     """
 
-    def __init__(self, like: Session, seen: Callable[[Make], None] | None = None) -> None:
+    def __init__(self, like: Session, seen: Callable[[MakeRelease], None] | None = None) -> None:
         self.session = like._throwaway()
-        self.made: list[Make | None] = []
+        self.made: list[MakeRelease | None] = []
         self._seen = seen
         _REHEARSALS[id(self.session)] = self
 
@@ -48,7 +48,7 @@ class Rehearsal:
         """The plans of the releases, in order."""
         return [release.plan for release in self.session.releases]
 
-    def note(self, make: Make | None) -> None:
+    def note(self, make: MakeRelease | None) -> None:
         """Record how a release is made."""
         self.made.append(make)
         if self._seen is not None and make is not None:
@@ -59,7 +59,7 @@ _REHEARSALS: weakref.WeakValueDictionary[int, Rehearsal] = weakref.WeakValueDict
 """Rehearsals that are still in use, by the id of their session, which they keep alive."""
 
 
-def note(session: Session, make: Make | None) -> None:
+def note(session: Session, make: MakeRelease | None) -> None:
     """Record how a release is made if the session belongs to a rehearsal. For any other session, do nothing."""
     rehearsal = _REHEARSALS.get(id(session))
     if rehearsal is not None and rehearsal.session is session:

@@ -13,7 +13,7 @@ import polars as pl
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._plan.auto import Found
-from dp_polars._plan.contribution import Bounds
+from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.description import unreliable_texts
 from dp_polars._plan.plan import Plan, settled
 from dp_polars._plan.query import Query
@@ -98,7 +98,12 @@ def request_of(plan: Plan) -> BoundedRequest:
 
 
 def bounded_request(
-    query: Query, bounds: Bounds, lanes: tuple[Lane, ...], unit_delta: Fraction, *, capped_keys: int | None = None
+    query: Query,
+    bounds: ContributionBounds,
+    lanes: tuple[Lane, ...],
+    unit_delta: Fraction,
+    *,
+    capped_keys: int | None = None,
 ) -> BoundedRequest:
     """Return a request for the lanes of a query. Units are told apart by a hash if a delta was paid for that.
 

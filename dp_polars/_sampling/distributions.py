@@ -90,7 +90,7 @@ class GaussianShape:
         return Fraction(k * k) / (2 * self.variance)
 
 
-Shape = LaplaceShape | GaussianShape
+NoiseShape = LaplaceShape | GaussianShape
 
 
 def geometric(scale: Fraction, source: BitSource) -> int:
@@ -116,7 +116,7 @@ def coin_exp(exponent: Fraction, source: BitSource) -> bool:
     return exponent == 0 or LazyUniform.draw(source).below_exp(exponent)
 
 
-def symmetric(shape: Shape, source: BitSource) -> int:
+def symmetric(shape: NoiseShape, source: BitSource) -> int:
     """Return one sample of `shape`, by rejection from a discrete Laplace distribution that dominates it.
 
     The exponent is convex, so it never lies below its tangent at the anchor. A Laplace sample of scale 1 / slope is
@@ -134,7 +134,7 @@ def symmetric(shape: Shape, source: BitSource) -> int:
             return -magnitude if negative else magnitude
 
 
-def tail(shape: Shape, start: int, source: BitSource) -> int | None:
+def tail(shape: NoiseShape, start: int, source: BitSource) -> int | None:
     """Propose start + k from the tail with weight exp(-slope * k - bend(k)); return None if it is rejected."""
     k = geometric(1 / shape.slope(start), source)
     return start + k if coin_exp(shape.bend(k), source) else None

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars._sampling.bernoulli import Enclosure, LazyUniform, enclose_exp, exp_coins
-from dp_polars._sampling.distributions import GaussianShape, LaplaceShape, Shape, symmetric, tail
+from dp_polars._sampling.distributions import GaussianShape, LaplaceShape, NoiseShape, symmetric, tail
 from dp_polars._sampling.uniform import BitSource
 
 _SIDE = 512  # buckets on each side of zero; they cover at least 16 spreads, so a tail has probability below 1e-7
@@ -38,7 +38,7 @@ _CROSSED = -1
 class SamplingTable:
     """Lookup table of one distribution. It holds neither data nor randomness, so all callers can share it."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NoiseShape) -> None:
         self.shape = shape
         self.shift = max(0, int(shape.spread / _POINTS_PER_SPREAD).bit_length() - 1)
         width = 1 << self.shift
@@ -182,7 +182,7 @@ def _low_bits(bits: int, size: int, source: BitSource) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=32)
-def table_of(shape: Shape) -> SamplingTable:
+def table_of(shape: NoiseShape) -> SamplingTable:
     """Return the table of a distribution, which is built once and cached."""
     return SamplingTable(shape)
 
@@ -213,7 +213,7 @@ def _check(scale: Fraction, square: bool = False) -> None:
         raise ValueError("noise scale outside (0, 2**52]")
 
 
-def _draw(shape: Shape, size: int, source: BitSource) -> NDArray[Any]:
+def _draw(shape: NoiseShape, size: int, source: BitSource) -> NDArray[Any]:
     if size >= _FEW:
         return table_of(shape).draw(size, source)
     samples = [symmetric(shape, source) for _ in range(size)]

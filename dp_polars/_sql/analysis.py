@@ -109,7 +109,7 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class _Key:
+class _GroupingKey:
     """A grouping key: its column in the released table, its syntax tree, and the same as a typed expression."""
 
     name: str
@@ -283,7 +283,7 @@ class _Analyser:
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
 
-    def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_Key]:
+    def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_GroupingKey]:
         """Return the grouping keys, with names that differ from each other and from those of the unit."""
         sets = node.get("group_sets") or []
         items = node["select_list"]
@@ -299,7 +299,7 @@ class _Analyser:
                 without_aliases(self._by_position(item, items), aliases, scope)
                 for item in node.get("group_expressions", [])
             ]
-        keys: list[_Key] = []
+        keys: list[_GroupingKey] = []
         for item in expressions:
             tree = reader.checked(item)
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
@@ -313,7 +313,7 @@ class _Analyser:
             taken = [key.name for key in keys]
             if fold(name) in map(fold, taken):
                 name = f"{name}_{len(keys)}"
-            keys.append(_Key(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
+            keys.append(_GroupingKey(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
         return keys
 
     def _by_position(self, item: Node, items: list[Node]) -> Node:
@@ -339,7 +339,7 @@ class _Analyser:
         return trees
 
     def _above(
-        self, node: Node, table: str, released: dict[str, Node], keys: list[_Key], ctes: dict[str, Relation]
+        self, node: Node, table: str, released: dict[str, Node], keys: list[_GroupingKey], ctes: dict[str, Relation]
     ) -> Node:
         """Return a SELECT with its keys and private aggregates replaced by columns of the released table."""
 
@@ -368,7 +368,7 @@ class _Analyser:
         above = select_node(items, base_table(table), raised(node.get("having")))
         return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
 
-    def _check_above(self, node: Node, scope: Scope, keys: list[_Key]) -> None:
+    def _check_above(self, node: Node, scope: Scope, keys: list[_GroupingKey]) -> None:
         for item in walk(node):
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
@@ -484,7 +484,7 @@ def _rows(call: Call) -> str:
     return "" if call.where is None else canonical(call.where)
 
 
-def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:
+def _key_columns(keys: list[_GroupingKey], aliases: dict[str, Node]) -> tuple[str, ...]:
     """Return the columns of the keys in the released table.
 
     A key keeps its name unless SELECT gives that name to something else. HAVING and QUALIFY could then mean either one.
@@ -497,7 +497,7 @@ def _key_columns(keys: list[_Key], aliases: dict[str, Node]) -> tuple[str, ...]:
 
 
 def _query(
-    calls: list[tuple[Call, str]], relation: PrivateRelation, keys: list[_Key], trees: dict[str, Expression]
+    calls: list[tuple[Call, str]], relation: PrivateRelation, keys: list[_GroupingKey], trees: dict[str, Expression]
 ) -> SqlQuery:
     """Return one query for calls over the same rows, each given with the column of its answer."""
     schema = relation.rows.schema

@@ -498,14 +498,14 @@ _CLOCKS = ("%H:%M:%S%.f", "%H:%M")
 
 # ---------------------------------------------------------------------- functions
 
-Make = Callable[[Reader, Node, Sequence[Node]], Read]
+ReadCall = Callable[[Reader, Node, Sequence[Node]], Read]
 
 
 @dataclass(frozen=True)
 class Function:
     """A SQL function: the number of arguments that it takes, and its translation."""
 
-    read: Make
+    read: ReadCall
     least: int
     most: int
 
@@ -525,10 +525,10 @@ _FOLDED = frozenset({*_SPANS, "trunc", "-", "+", "list_value", "make_date", "mak
 """Functions whose calls with constant arguments are evaluated by DuckDB in an empty database."""
 
 
-def _function(*names: str, least: int = 1, most: int | None = None) -> Callable[[Make], Make]:
+def _function(*names: str, least: int = 1, most: int | None = None) -> Callable[[ReadCall], ReadCall]:
     """Register the translation of SQL functions under their names."""
 
-    def register(read: Make) -> Make:
+    def register(read: ReadCall) -> ReadCall:
         for name in names:
             _FUNCTIONS[name] = Function(read, least, least if most is None else most)
         return read

@@ -62,7 +62,7 @@ _CHOICE = ("candidates", "score", "value", "lower", "upper")
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Signature:
     """What a question looks like as a table function: the type of its answer, its arguments by position and by name."""
 
     type: str
@@ -80,11 +80,11 @@ class _Shape:
 
 
 @dataclass(frozen=True)
-class _Function:
+class _TableFunction:
     """A table function and the column of its answer."""
 
     answer: str
-    shape: _Shape
+    shape: _Signature
 
     def text(self, name: str) -> str:
         """Return the macro that asks it."""
@@ -102,24 +102,24 @@ class _Function:
         )
 
 
-def _shape_of(aggregate: type[Aggregate]) -> _Shape:
+def _shape_of(aggregate: type[Aggregate]) -> _Signature:
     """Return an aggregate as a table function: columns and bounds by position, options by name."""
     if aggregate.columns_optional:
-        return _Shape(aggregate.sql_type, options=aggregate.columns)
+        return _Signature(aggregate.sql_type, options=aggregate.columns)
     bounds = _BOUNDS[len(aggregate.columns) - 1] if aggregate.bounded else ()
     named = tuple(option for option in aggregate.options if option not in aggregate.sql_positional)
     arguments = (*aggregate.columns, *aggregate.sql_positional, *bounds)
-    return _Shape(aggregate.sql_type, arguments, named, aggregate.shape is Shape.RANK)
+    return _Signature(aggregate.sql_type, arguments, named, aggregate.shape is Shape.RANK)
 
 
-_CHOICE_SHAPES: dict[ChoiceKind, _Shape] = {
-    "noisy_max": _Shape("VARCHAR", ("column",), _CHOICE),
-    "noisy_min": _Shape("VARCHAR", ("column",), _CHOICE),
-    "top_k": _Shape("VARCHAR[]", ("column", "k"), _CHOICE),
+_CHOICE_SHAPES: dict[ChoiceKind, _Signature] = {
+    "noisy_max": _Signature("VARCHAR", ("column",), _CHOICE),
+    "noisy_min": _Signature("VARCHAR", ("column",), _CHOICE),
+    "top_k": _Signature("VARCHAR[]", ("column", "k"), _CHOICE),
 }
 _SHAPES = {name: _shape_of(one) for name, one in AGGREGATES.items()}
 _SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
-_FUNCTIONS = {name: _Function(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
+_FUNCTIONS = {name: _TableFunction(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
 """The same names as in statements, one function each."""
 _BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
 

@@ -33,7 +33,7 @@ from dp_polars.mechanisms._grid import (
 from dp_polars.mechanisms._numeric_input import NumericInput, read_numbers
 
 N = TypeVar("N", int, float, NDArray[Any], pl.Series)
-Draw = Callable[[int], NDArray[Any]]
+DrawNoise = Callable[[int], NDArray[Any]]
 
 _FINE = 1 << 16  # a sensitivity, in steps, at which discrete noise is as wide as continuous noise
 
@@ -191,12 +191,12 @@ def _too_wide() -> InvalidParameterError:
     )
 
 
-def _noisy(values: NumericInput, draw: Draw) -> Any:
+def _noisy(values: NumericInput, draw: DrawNoise) -> Any:
     python_integer = values.array.dtype == object
     sums = add_saturating(values.array, draw(len(values.array)), bounded=not python_integer)
     return values.restore(sums)
 
 
-def _noisy_on_grid(values: NumericInput, exponent: int, draw: Draw) -> Any:
+def _noisy_on_grid(values: NumericInput, exponent: int, draw: DrawNoise) -> Any:
     points = to_grid(values.array, exponent)
     return values.restore(from_grid(add_saturating(points, draw(len(points)), bounded=False), exponent))

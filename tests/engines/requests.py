@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from dp_polars._engines import polars
-from dp_polars._engines.request import BoundedRequest, Lane, Sum, ValueColumn
+from dp_polars._engines.request import BoundedRequest, GroupSum, Lane, ValueColumn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class ValueRequest:
 
 def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=None, hashed_units=False):
     """Return a request for the number of rows, the number of units and the total of a value."""
-    sums = (Sum(name="rows", of="rows", max_rows=max_rows), Sum(name="units", of="units"))
+    sums = (GroupSum(name="rows", of="rows", max_rows=max_rows), GroupSum(name="units", of="units"))
     columns = ()
     if value is not None:
         low, high = (-(1 << 61), 1 << 61) if value.total else (value.low, value.high)
@@ -31,7 +31,7 @@ def request(units=1, keys=1, max_groups=None, max_rows=None, domain=None, value=
         clip = (value.low, value.high) if value.total else None
         scaled = max_rows is not None and clip is None
         fine, inner = (value.fine, value.inner) if scaled else (0, 0)
-        sums += (Sum(name="total", of="x", max_rows=max_rows, clip=clip, fine=fine, inner=inner),)
+        sums += (GroupSum(name="total", of="x", max_rows=max_rows, clip=clip, fine=fine, inner=inner),)
     lane = Lane(columns=columns, sums=sums)
     return BoundedRequest(
         units=units, keys=keys, max_groups=max_groups, domain=domain, lanes=(lane,), hashed_units=hashed_units

@@ -14,7 +14,7 @@ from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.stream_answers import exact_answers, stream_rows
 from dp_polars._engines.polars.units import HashedUnits
 from dp_polars._engines.polars.value_codes import one_form
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Sum, Tally, ValueColumn
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, GroupSum, Lane, Tally, ValueColumn
 from tests.bits import SeededBits
 
 # Zeros of both signs, and NaNs of both signs and with three payloads.
@@ -28,7 +28,7 @@ def frame_of(n, kind=pl.Float64):
 
 
 def asked(*, hashed):
-    counted = Lane(sums=(Sum(name="rows", of="rows", max_rows=1), Sum(name="units", of="units")))
+    counted = Lane(sums=(GroupSum(name="rows", of="rows", max_rows=1), GroupSum(name="units", of="units")))
     column = ValueColumn(place=0, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     distinct = Lane(columns=(column,), cells=Cells(name="distinct", max_rows=50, distinct=True))
     lanes = (counted, distinct)

@@ -13,7 +13,7 @@ import dp_polars as dp
 from dp_polars._engines.polars import codes, engine, growing_codes, held_frame, known_columns, read_once
 from dp_polars._engines.polars.engine import run_bounded
 from dp_polars._engines.polars.scan import polars_rows
-from dp_polars._engines.request import BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.request import BoundedRequest, Cells, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.workers import Workers
 from dp_polars._expressions import Column, Constant, apply
 
@@ -31,7 +31,7 @@ COLUMNS = {
     "float": pl.Series([0.0, -0.0, float("nan"), 1.5, None]),
 }
 LANES = (
-    Lane(sums=(Sum(name="rows", of="rows", max_rows=3), Sum(name="units", of="units"))),
+    Lane(sums=(GroupSum(name="rows", of="rows", max_rows=3), GroupSum(name="units", of="units"))),
     Lane(columns=(ValueColumn(place=0, low=0, high=500),), cells=Cells(name="kept", max_rows=2)),
     Lane(profiles=(Profile(name="groups", of="groups", most=20),)),
 )

@@ -16,7 +16,7 @@ from dp_polars._engines.duckdb.rows import memory_limit
 from dp_polars._engines.polars import codes, engine, read_once, scan
 from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import PolarsSource
-from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
+from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.workers import Workers
 from tests.engines.reference import runs_of
@@ -63,45 +63,49 @@ def sums(*made):
 # Names of sums differ by lane. Scaled contributions are rounded to 2**-32 of a step, and sums by up to 32 bits.
 LANES = {
     "counts": Lane(
-        sums=sums(Sum(name="n", of="rows", max_rows=3), Sum(name="n", of="rows"), Sum(name="n", of="units")),
+        sums=sums(
+            GroupSum(name="n", of="rows", max_rows=3), GroupSum(name="n", of="rows"), GroupSum(name="n", of="units")
+        ),
         profiles=(Profile(name="groups", of="groups", most=4), Profile(name="rows", of="rows", most=20)),
     ),
     "sums": Lane(
         columns=(X,),
         sums=sums(
-            Sum(name="s", of="x", max_rows=2, fine=3, inner=32, shift=150),
-            Sum(name="s", of="x", max_rows=3, inner=32),
-            Sum(name="s", of="x"),
-            Sum(name="s", of="x", clip=(-100, 70)),
-            Sum(name="s", of="xx", max_rows=2, fine=1, inner=20),
-            Sum(name="s", of="rows", max_rows=2),
-            Sum(name="s", of="units"),
+            GroupSum(name="s", of="x", max_rows=2, fine=3, inner=32, shift=150),
+            GroupSum(name="s", of="x", max_rows=3, inner=32),
+            GroupSum(name="s", of="x"),
+            GroupSum(name="s", of="x", clip=(-100, 70)),
+            GroupSum(name="s", of="xx", max_rows=2, fine=1, inner=20),
+            GroupSum(name="s", of="rows", max_rows=2),
+            GroupSum(name="s", of="units"),
         ),
     ),
     "everyone": Lane(
         columns=(Y,),
         everyone=True,
         sums=sums(
-            Sum(name="e", of="x", max_rows=2, fine=2, inner=9),
-            Sum(name="e", of="units", everyone=True),
-            Sum(name="e", of="units"),
-            Sum(name="e", of="rows", everyone=True, max_rows=4),
+            GroupSum(name="e", of="x", max_rows=2, fine=2, inner=9),
+            GroupSum(name="e", of="units", everyone=True),
+            GroupSum(name="e", of="units"),
+            GroupSum(name="e", of="rows", everyone=True, max_rows=4),
         ),
         cells=Cells(name="all", max_rows=2),
     ),
     "pairs": Lane(
         columns=(X, Y),
-        sums=sums(*(Sum(name="p", of=of, max_rows=2, inner=14) for of in ("x", "y", "xx", "yy", "xy"))),
+        sums=sums(*(GroupSum(name="p", of=of, max_rows=2, inner=14) for of in ("x", "y", "xx", "yy", "xy"))),
     ),
     "basis": Lane(
         columns=(FEW,),
-        sums=sums(*(Sum(name="b", of="basis", place=i, degree=2, max_rows=2, fine=1, inner=30) for i in range(3))),
+        sums=sums(*(GroupSum(name="b", of="basis", place=i, degree=2, max_rows=2, fine=1, inner=30) for i in range(3))),
     ),
     "cells": Lane(columns=(Y,), cells=Cells(name="kept", max_rows=2)),
     "distinct": Lane(columns=(HASHED,), cells=Cells(name="different", max_rows=3, distinct=True)),
     "bins": Lane(columns=(BINNED,), cells=Cells(name="bins", max_rows=None)),
     "long": Lane(
-        columns=(LONG,), sums=(Sum(name="l", of="x", clip=(-(1 << 60), 1 << 60)),), cells=Cells(name="long", max_rows=2)
+        columns=(LONG,),
+        sums=(GroupSum(name="l", of="x", clip=(-(1 << 60), 1 << 60)),),
+        cells=Cells(name="long", max_rows=2),
     ),
 }
 DOMAIN = pl.DataFrame({"key0": ["k1", None, "k7", "nobody"]})
@@ -204,7 +208,7 @@ def test_more_combinations_of_keys_than_are_numbered(unit, monkeypatch):
 
 
 def test_rows_as_units_need_no_parts():
-    lanes = [Lane(sums=(Sum(name="n", of="rows"),)), Lane(columns=(Y,), sums=(Sum(name="s", of="x"),))]
+    lanes = [Lane(sums=(GroupSum(name="n", of="rows"),)), Lane(columns=(Y,), sums=(GroupSum(name="s", of="x"),))]
     frame = frame_of("integers", 1)
     whole = assert_same(frame, asked(units=0, max_groups=None, lanes=tuple(lanes)))
     assert whole.groups["n"].sum() == N
@@ -224,7 +228,7 @@ def test_sums_are_limited_once_after_the_parts_were_added_up():
     value = np.where(units < 30, 1, -1) << 60
     frame = pl.DataFrame({"unit0": units, "value0": value})
     column = ValueColumn(place=0, low=-(1 << 61), high=1 << 61)
-    lane = Lane(columns=(column,), sums=(Sum(name="s", of="x", clip=(-(1 << 60), 1 << 60)),))
+    lane = Lane(columns=(column,), sums=(GroupSum(name="s", of="x", clip=(-(1 << 60), 1 << 60)),))
     wanted = asked(keys=0, max_groups=None, lanes=(lane,))
     assert assert_same(frame, wanted, (2, 7, 60)).groups["s"].item() == 0
     high = engine.run_bounded(frame.filter(pl.col("value0") > 0).lazy(), wanted, parts=7)

@@ -13,7 +13,7 @@ import pytest
 
 from dp_polars._engines import polars
 from dp_polars._engines.bounding import sums
-from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, Lane, Sum, ValueColumn
+from dp_polars._engines.request import LIMIT, MOST_INNER, BoundedRequest, GroupSum, Lane, ValueColumn
 from dp_polars._plan.grid import scaling_of
 from dp_polars._plan.plan import plan_of
 from dp_polars._plan.query import Spend
@@ -108,14 +108,14 @@ def test_limbs_that_were_carried_are_shortened_too():
 def test_finer_steps_are_refused_where_nothing_is_scaled():
     column = ValueColumn(place=0, low=0, high=1)
     for one in (
-        Sum(name="s", of="x", inner=3),
-        Sum(name="s", of="x", max_rows=2, fine=2, inner=1),
-        Sum(name="s", of="x", max_rows=2, inner=MOST_INNER + 1),
-        Sum(name="s", of="x", max_rows=2, clip=(0, 1), inner=1),
+        GroupSum(name="s", of="x", inner=3),
+        GroupSum(name="s", of="x", max_rows=2, fine=2, inner=1),
+        GroupSum(name="s", of="x", max_rows=2, inner=MOST_INNER + 1),
+        GroupSum(name="s", of="x", max_rows=2, clip=(0, 1), inner=1),
     ):
         with pytest.raises(ValueError, match="finer steps"):
             BoundedRequest(units=1, keys=0, max_groups=None, domain=None, lanes=(Lane(columns=(column,), sums=(one,)),))
-    fine = Lane(columns=(column,), sums=(Sum(name="s", of="x", max_rows=2, inner=1),))
+    fine = Lane(columns=(column,), sums=(GroupSum(name="s", of="x", max_rows=2, inner=1),))
     with pytest.raises(ValueError, match="finer steps"):
         BoundedRequest(units=0, keys=0, max_groups=None, domain=None, lanes=(fine,))
 

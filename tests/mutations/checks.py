@@ -24,7 +24,7 @@ from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._engines.polars import lowering as lowerings
 from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.scan import PolarsSource
-from dp_polars._engines.request import BoundedRequest, Exact, Lane, Sum
+from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
 from dp_polars._plan import plan as plans
@@ -150,7 +150,7 @@ def _kept_groups(salt, units):
         for rows in (frame, frame.filter(pl.col("unit0") != unit)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(engine.secrets, "randbits", lambda _: salt)
-                lane = Lane(sums=(Sum(name="units", of="units"),))
+                lane = Lane(sums=(GroupSum(name="units", of="units"),))
                 asked = BoundedRequest(units=1, keys=1, max_groups=2, domain=None, lanes=(lane,))
                 found = run_bounded(rows.lazy(), asked).groups
             tables.append(dict(found.select("key0", "units").rows()))

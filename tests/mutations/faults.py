@@ -24,7 +24,7 @@ from dp_polars._plan import discovery, plan, spend
 from dp_polars._plan.grid import Scaling
 from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
-from dp_polars._release.intervals import Limits
+from dp_polars._release.intervals import ConfidenceLimits
 from dp_polars._session import filters, ledger, open_charges, prices, session
 from dp_polars._sql import catalog, connection, relations, sandbox
 from dp_polars.mechanisms import sparse_vector
@@ -311,14 +311,14 @@ def interval_from_exact_values(patch: Patch) -> None:
 
     def wrong(frame, compiled, plan, confidence):
         known = [pl.Series(name, numbers) for name, numbers in exact.items() if name in frame.columns]
-        return Limits(frame.with_columns(known), compiled, plan, confidence)
+        return ConfidenceLimits(frame.with_columns(known), compiled, plan, confidence)
 
     patch.setattr(noise, "_noisy", remembering)
-    patch.setattr(answers, "Limits", wrong)
+    patch.setattr(answers, "ConfidenceLimits", wrong)
 
 
 def interval_as_if_every_group_were_shown(patch: Patch) -> None:
-    patch.setattr(Limits, "_decider", None)
+    patch.setattr(ConfidenceLimits, "_decider", None)
 
 
 def threshold_without_noise(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from dp_polars.errors import DPError
 BLUE, RED, GREY = "#3b6ea8", "#a3351f", "#6b7480"
 WIDTH = 420
 
-Row = dict[str, Any]
+ChartRow = dict[str, Any]
 
 
 def altair() -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dp_polars._choices.plan import ChoicePlan
-from dp_polars._display.charts.base import BLUE, RED, WIDTH, Row, altair, inline, number, title
+from dp_polars._display.charts.base import BLUE, RED, WIDTH, ChartRow, altair, inline, number, title
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.synthesis_plan import SynthesisPlan
@@ -74,7 +74,7 @@ def _found(of: Any) -> WorstCaseLoss:
 def _bars(loss: PrivacyLoss) -> Any:
     """Return a bar for each loss, or for each bin if there are many losses."""
     alt, losses, masses = altair(), loss.losses, loss.probabilities
-    rows: list[Row]
+    rows: list[ChartRow]
     if losses.size > _FEW:
         edges = np.linspace(losses[0], losses[-1], _FEW + 1)
         place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _FEW - 1)

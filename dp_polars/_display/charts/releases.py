@@ -11,7 +11,7 @@ import polars as pl
 from dp_polars._aggregates.histogram import BIN
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import RANK
-from dp_polars._display.charts.base import BLUE, GREY, WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.charts.base import BLUE, GREY, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
@@ -28,7 +28,7 @@ _FEW = 6  # bars that fit without slanted labels and without the whole width
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownAnswer:
     """A released frame and what is known about it: its title, keys, values and expected errors."""
 
     frame: pl.DataFrame
@@ -54,7 +54,7 @@ class Answer:
         return lower.to_list(), (shown + error).to_list()
 
 
-def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) -> Answer:
+def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) -> ShownAnswer:
     """Return what is known about a release or a released frame."""
     if isinstance(released, pl.LazyFrame):
         raise InvalidParameterError("A LazyFrame is not released yet. Collect it first: dp.plot(lf.collect()).")
@@ -83,7 +83,7 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     errors = released.error if isinstance(released, Release) else {}
     confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
     name = released.label if isinstance(released, Release) else _title(keys, values)
-    answer = Answer(frame, name, tuple(keys), tuple(values), errors, "", plan)
+    answer = ShownAnswer(frame, name, tuple(keys), tuple(values), errors, "", plan)
     known = [answer.interval(value) is not None for value in values]
     if any(known):
         of = "" if confidence is None else f" of {confidence:.0%} of answers"
@@ -116,9 +116,9 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
     return charts[0].properties(title=shown) if len(charts) == 1 else altair().vconcat(*charts).properties(title=shown)
 
 
-def _rows(answer: Answer, value: str) -> list[Row]:
+def _rows(answer: ShownAnswer, value: str) -> list[ChartRow]:
     frame, (low, high) = answer.frame, answer.interval(value) or (None, None)
-    rows: list[Row] = [{"value": one} for one in frame[value].to_list()]
+    rows: list[ChartRow] = [{"value": one} for one in frame[value].to_list()]
     if low is not None and high is not None:
         for row, lower, upper in zip(rows, low, high, strict=True):
             row |= {"low": lower, "high": upper}
@@ -133,7 +133,7 @@ def _rows(answer: Answer, value: str) -> list[Row]:
     return rows
 
 
-def _one(answer: Answer, value: str) -> Any:
+def _one(answer: ShownAnswer, value: str) -> Any:
     """Return the chart of one value by its keys: lines if the first key is a number or a date, else bars."""
     alt, column = altair(), answer.frame[value]
     rows = _rows(answer, value)
@@ -174,7 +174,7 @@ def _one(answer: Answer, value: str) -> Any:
     return alt.layer(*layers).properties(width=alt.Step(64) if few else WIDTH, height=240)
 
 
-def _tooltip(answer: Answer, value: str, rows: list[Row], kind: str) -> list[Any]:
+def _tooltip(answer: ShownAnswer, value: str, rows: list[ChartRow], kind: str) -> list[Any]:
     alt = altair()
     found = []
     if answer.keys:
@@ -189,7 +189,7 @@ def _tooltip(answer: Answer, value: str, rows: list[Row], kind: str) -> list[Any
     return found
 
 
-def _histogram(answer: Answer) -> Any:
+def _histogram(answer: ShownAnswer) -> Any:
     alt, frame = altair(), answer.frame
     keys = [key for key in answer.keys if key not in BIN]
     kind = kind_of(frame[BIN[0]])
@@ -199,7 +199,7 @@ def _histogram(answer: Answer) -> Any:
     if low is None and len(errors) == 1:
         counts = frame["count"].to_list()
         low, high = [one - errors[0] for one in counts], [one + errors[0] for one in counts]
-    rows: list[Row] = [
+    rows: list[ChartRow] = [
         {"bin_low": one, "bin_high": end, "middle": middle, "count": count}
         for one, end, middle, count in bins.select(*BIN, "middle", "count").rows()
     ]
@@ -227,12 +227,12 @@ def _histogram(answer: Answer) -> Any:
     return chart.properties(title=title(answer.name, below))
 
 
-def _binned(answer: Answer) -> str:
+def _binned(answer: ShownAnswer) -> str:
     values = answer.plan.query.aggregates[0].values if isinstance(answer.plan, Plan) else ()
     return values[0].name if values else "bin"
 
 
-def _numbers(answer: Answer) -> Any:
+def _numbers(answer: ShownAnswer) -> Any:
     """Return several numbers without keys as text, because each would need a scale of its own."""
     rows = []
     for value in answer.values:
@@ -245,7 +245,7 @@ def _numbers(answer: Answer) -> Any:
     return _written(rows, answer)
 
 
-def _texts(answer: Answer) -> Any:
+def _texts(answer: ShownAnswer) -> Any:
     """Return chosen candidates as text, because there is no number to draw."""
     names = [name for name in answer.keys if name != RANK]
     ranks = answer.frame[RANK].to_list() if RANK in answer.frame.columns else [None] * answer.frame.height
@@ -263,7 +263,7 @@ def _texts(answer: Answer) -> Any:
     return _written(rows, answer)
 
 
-def _written(rows: list[Row], answer: Answer) -> Any:
+def _written(rows: list[ChartRow], answer: ShownAnswer) -> Any:
     alt = altair()
     y = alt.Y(field="name", type="nominal", title=None, sort=None, axis=alt.Axis(ticks=False, domain=False))
     marks = alt.Chart(inline(rows)).mark_text(align="left", fontSize=14, fontWeight=600, color=BLUE)
@@ -273,7 +273,7 @@ def _written(rows: list[Row], answer: Answer) -> Any:
     return text.properties(title=title(answer.name, below), **shape).configure_view(strokeWidth=0)
 
 
-def _responses(answer: Answer) -> Any:
+def _responses(answer: ShownAnswer) -> Any:
     alt, (name,) = altair(), answer.frame.columns[:1]
     counted = answer.frame[name].value_counts(sort=True)
     categories = texts_of(counted[name])

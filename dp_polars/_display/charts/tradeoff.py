@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dp_polars._choices.plan import ChoicePlan
-from dp_polars._display.charts.base import WIDTH, Row, altair, inline, label, number, title
+from dp_polars._display.charts.base import WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._local.plan import ResponsePlan
@@ -32,7 +32,7 @@ def tradeoff_chart(
     wanted = list(EPSILONS if epsilons is None else epsilons)
     if not wanted:
         raise InvalidParameterError("epsilons= is empty. Say for example epsilons=[0.1, 0.2, 0.5, 1].")
-    rows: list[Row] = []
+    rows: list[ChartRow] = []
     plan: Any = None
     for epsilon in wanted:
         with without_spending():

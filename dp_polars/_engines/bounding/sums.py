@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs
-from dp_polars._engines.request import Lane, Sum, ValueColumn
+from dp_polars._engines.request import GroupSum, Lane, ValueColumn
 
 _MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same and would overflow
 _LONG_RUN = 1 << 31  # longer runs are scaled down with Python integers
@@ -33,7 +33,7 @@ class CappedSums:
         long = [None if one.of in ("rows", "units", "over") else one.inner - one.fine for one in self._added]
         self._sums = Sums(groups, long)
 
-    def _is_runs(self, one: Sum) -> bool:
+    def _is_runs(self, one: GroupSum) -> bool:
         """Return whether a sum is the number of runs, which is counted anyway."""
         return one.of == "units" and (one.everyone or not (self._lane.everyone and self._lane.columns))
 
@@ -119,7 +119,7 @@ class BlockValues:
             number = np.where(self.present, number, 0)
         return number, (whole**degree).bit_length()
 
-    def totals(self, one: Sum) -> tuple[Numbers, int]:
+    def totals(self, one: GroupSum) -> tuple[Numbers, int]:
         """Return the sum of each run, and a bound on the bits of a single row's number."""
         if one.of != "basis":
             numbers, bits = self.of(one.of)
@@ -150,7 +150,7 @@ def _codes(block: Block) -> Numbers:
     return block.codes
 
 
-def _term(one: Sum, block: Block, values: BlockValues) -> Numbers:
+def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
     """Return the contribution of each run to a sum."""
     rows = block.rows if one.everyone else values.rows
     most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)

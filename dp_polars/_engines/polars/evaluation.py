@@ -13,7 +13,7 @@ from typing import Protocol
 import polars as pl
 
 from dp_polars._engines.polars.program import BATCH, MEMORY, VALUE_BYTES, Program, RowCountError
-from dp_polars._engines.rows import OWN, Filter, Lookup, Make, Step, largest_value, most_copies
+from dp_polars._engines.rows import OWN, Filter, Lookup, Step, WithColumns, largest_value, most_copies
 
 
 def unmarked(batch: pl.DataFrame) -> pl.DataFrame:
@@ -100,7 +100,7 @@ def _prepared(step: Step) -> Prepared:
     match step:
         case Filter():
             return _PreparedFilter(step)
-        case Make():
+        case WithColumns():
             return _PreparedMake(step)
     return _PreparedLookup(step)
 
@@ -108,7 +108,7 @@ def _prepared(step: Step) -> Prepared:
 class _PreparedMake:
     """Add or replace columns."""
 
-    def __init__(self, step: Make) -> None:
+    def __init__(self, step: WithColumns) -> None:
         self._names, self._keep = [name for name, _ in step.columns], step.keep
         self._program = Program([one for _, one in step.columns])
         self.needs = self._program.needs

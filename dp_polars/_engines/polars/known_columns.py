@@ -31,7 +31,7 @@ from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.program import BATCH
 from dp_polars._engines.polars.scan import source_of, workers
 from dp_polars._engines.request import stored_as_integers
-from dp_polars._engines.rows import OWN, Lookup, Make, PrivateRows, Step
+from dp_polars._engines.rows import OWN, Lookup, PrivateRows, Step, WithColumns
 from dp_polars._expressions.tree import Column
 
 
@@ -126,7 +126,7 @@ def known_columns(
 def _traced(rows: PrivateRows, name: str) -> str | None:
     """Return the column of the source whose values a column has, or None if it is computed or looked up."""
     for step in reversed(rows.steps):
-        if isinstance(step, Make):
+        if isinstance(step, WithColumns):
             made = dict(step.columns)
             if name not in made and not step.keep:
                 return None
@@ -147,7 +147,7 @@ def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, 
     hidden = {origin: column.codes.alias(f"{OWN}codes {origin}") for origin, column in coded.values()}
     carried = [(own.name, Column(own.name, own.dtype)) for own in hidden.values()]
     steps: list[Step] = [
-        replace(step, columns=(*step.columns, *carried)) if isinstance(step, Make) and not step.keep else step
+        replace(step, columns=(*step.columns, *carried)) if isinstance(step, WithColumns) and not step.keep else step
         for step in rows.steps
     ]
     source = replace(source_of(rows), frame=held.frame.with_columns(hidden.values()).lazy())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from dp_polars._engines.polars.scan import collect
-from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, Lane, Sum
+from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, GroupSum, Lane
 
 
 def every_row_a_unit(frame: pl.LazyFrame, request: BoundedRequest) -> Exact:
@@ -69,7 +69,7 @@ def _summed(rows: pl.LazyFrame, lane: Lane, names: list[str], keys: list[str], p
     return collect(rows.group_by(keys).agg(sums) if keys else rows.select(sums))
 
 
-def _number(one: Sum, lane: Lane, names: list[str]) -> pl.Expr:
+def _number(one: GroupSum, lane: Lane, names: list[str]) -> pl.Expr:
     if one.of == "basis":
         low, high = lane.columns[0].low, lane.columns[0].high
         factors = [pl.col(names[0]) - low] * one.place + [high - pl.col(names[0])] * (one.degree - one.place)
@@ -82,7 +82,7 @@ def _number(one: Sum, lane: Lane, names: list[str]) -> pl.Expr:
     return number
 
 
-def _sum(one: Sum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.Expr:
+def _sum(one: GroupSum, lane: Lane, names: list[str], present: pl.Expr | None) -> pl.Expr:
     """Return a sum over rows. `present` tells which rows have a value; None means all of them."""
     rows = pl.len() if one.everyone or present is None else present.sum()
     if one.of == "over":  # a row that is a unit of its own has no other rows

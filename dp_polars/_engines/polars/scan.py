@@ -20,7 +20,7 @@ from dp_polars._engines.polars.evaluation import Evaluation, unmarked
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.lowering import is_plain, plain
 from dp_polars._engines.polars.program import BATCH, RowCountError
-from dp_polars._engines.rows import OWN, Filter, Lookup, Make, PrivateRows, Step
+from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Step, WithColumns
 from dp_polars._engines.workers import Workers
 from dp_polars._expressions.tree import Column, Expression
 
@@ -159,7 +159,7 @@ def wider_rows(rows: PrivateRows, names: Sequence[str]) -> PrivateRows:
     wanted = set(names)
     for place in range(len(rows.steps) - 1, -1, -1):
         step = rows.steps[place]
-        if isinstance(step, Make):
+        if isinstance(step, WithColumns):
             made = [one for name, one in step.columns if name in wanted]
             wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
             wanted = wanted.union(*(one.columns for one in made))
@@ -175,7 +175,7 @@ def wider_rows(rows: PrivateRows, names: Sequence[str]) -> PrivateRows:
 
 
 def _makes(steps: Sequence[Step]) -> tuple[Step, ...]:
-    return tuple(step for step in steps if isinstance(step, Make))
+    return tuple(step for step in steps if isinstance(step, WithColumns))
 
 
 def _possible_matches(step: Lookup) -> pl.DataFrame:
@@ -192,13 +192,13 @@ def _needed(rows: PrivateRows) -> tuple[set[str], list[Step]]:
         if isinstance(step, Filter):
             steps.append(Filter(step.conditions, tuple(sorted(wanted))))
             wanted = wanted.union(*(one.columns for one in step.conditions))
-        elif isinstance(step, Make):
+        elif isinstance(step, WithColumns):
             made = tuple((name, one) for name, one in step.columns if name in wanted)
             if not step.keep and not made:  # a frame without columns has no rows either
                 made = step.columns[:1]
             wanted = (wanted - {name for name, _ in step.columns}) if step.keep else set()
             wanted = wanted.union(*(one.columns for _, one in made))
-            steps.append(Make(made, step.keep))
+            steps.append(WithColumns(made, step.keep))
         else:
             wanted -= {name for _, name in step.columns}
             wanted |= {mine for mine, _ in step.on}
@@ -235,7 +235,7 @@ def _chosen(read: Iterable[str], steps: Sequence[Step]) -> dict[str, str] | None
     """Return the source column behind each column if the steps only select and rename; otherwise None."""
     found = {name: name for name in read}
     for step in steps:
-        if not isinstance(step, Make) or not all(isinstance(one, Column) for _, one in step.columns):
+        if not isinstance(step, WithColumns) or not all(isinstance(one, Column) for _, one in step.columns):
             return None
         made = {name: found[one.name] for name, one in step.columns if isinstance(one, Column)}
         found = {**found, **made} if step.keep else made
@@ -287,7 +287,7 @@ def _natively(frame: pl.LazyFrame, step: Step) -> pl.LazyFrame:
         case Filter():
             kept = frame.filter([plain(one) for one in step.conditions])
             return kept if step.columns is None else kept.select([pl.col(name) for name in step.columns])
-        case Make():
+        case WithColumns():
             made = [pl.col(one.name).alias(name) for name, one in step.columns if isinstance(one, Column)]
             return frame.with_columns(made) if step.keep else frame.select(made)
     keys = [f"{OWN}key {place}" for place in range(len(step.on))]
