@@ -32,14 +32,15 @@ class Salts:
     """Secret hash seeds, one for each use. They are drawn independently of each other and of the rows."""
 
     def __init__(self, draw: Callable[[], int]) -> None:
-        self._draw = draw
+        self._draw, self._lock = draw, threading.Lock()
         self._drawn: dict[str, int] = {}
 
     def of(self, use: str) -> int:
         """Return the seed for a use. It is the same each time."""
-        if use not in self._drawn:
-            self._drawn[use] = self._draw()
-        return self._drawn[use]
+        with self._lock:  # two threads must not draw two seeds for one use
+            if use not in self._drawn:
+                self._drawn[use] = self._draw()
+            return self._drawn[use]
 
 
 class HashCollisionError(Exception):
@@ -136,7 +137,11 @@ class TableCodes:
         return numbers.astype(np.int64)
 
     def _stands_for(self, numbers: NDArray[np.int32], values: pl.Series) -> NDArray[np.bool_]:
-        """Return which values equal the ones that the numbers stand for. -1 stands for nothing."""
+        """Return which values equal the ones that the numbers stand for.
+
+        -1 stands for nothing, and so does the number of a value that another thread has added since the dictionary was
+        made.
+        """
         if not self.size:
             return np.zeros(len(numbers), np.bool_)
         # As an unsigned integer -1 is large, so the minimum is a valid place.
@@ -144,7 +149,7 @@ class TableCodes:
         stands_for = self._dictionary[pl.Series(places)]
         nulls = stands_for.null_count() or values.null_count()
         same = (stands_for.eq_missing(values) if nulls else stands_for == values).to_numpy()
-        return same if numbers.min(initial=0) >= 0 else same & (numbers >= 0)
+        return same & (numbers.view(np.uint32) < np.uint32(self.size))
 
     def decode(self, numbers: Numbers) -> pl.Series:
         """Return the values that codes stand for."""
@@ -289,7 +294,10 @@ def joined_places(dictionary: pl.Series, values: pl.Series, dtype: pl.DataType) 
     """Return the place of each value of a type in a dictionary of distinct values in their plain form; null if none."""
     wanted = values.alias("value").to_frame().select(plain_form(pl.col("value"), dtype))
     known = dictionary.alias("value").to_frame().with_row_index("place")
-    return wanted.join(known, on="value", how="left", nulls_equal=True, maintain_order="left")["place"]
+    places = wanted.join(known, on="value", how="left", nulls_equal=True, maintain_order="left")["place"]
+    if len(places) != len(values):
+        raise ValueError("a value is in the dictionary twice")
+    return places
 
 
 def domain_codes(

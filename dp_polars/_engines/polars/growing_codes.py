@@ -28,8 +28,10 @@ class GrowingCodes:
     """
 
     def __init__(self, name: str, dtype: pl.DataType, salts: Salts) -> None:
-        self._name, self._dtype, self._salts = name, dtype, salts
+        self._name, self._dtype = name, dtype
         self._value = plain_form(pl.col(name), dtype)
+        self.columns = [self._value.alias(f"{name}_value"), hashed(name, dtype, salts)]
+        """The columns that a batch must have. They are made once, since all rows must be hashed with the same salt."""
         self._table, self._lock = HashTable(), threading.Lock()
         self._found = [pl.Series(name, [], dtype=dtype).to_frame().select(self._value).to_series()]
         self._known = self._codes(complete=False)
@@ -38,10 +40,6 @@ class GrowingCodes:
     def suit(dtype: pl.DataType) -> bool:
         """Return whether the values of a type are worth being replaced by codes."""
         return dtype in (pl.String, pl.Categorical, pl.Enum)
-
-    def columns(self) -> list[pl.Expr]:
-        """Return the columns that a batch must have."""
-        return [self._value.alias(f"{self._name}_value"), hashed(self._name, self._dtype, self._salts)]
 
     def numbers(self, batch: pl.DataFrame) -> NDArray[np.int32]:
         """Return the code of each row."""

@@ -1,9 +1,9 @@
 """A frame in memory, and what earlier questions found out about its columns.
 
-Codes and ranges cost a large part of a question and are the same for the next one, so they are kept as long as the
-user holds the frame. They are derived from rows, so they are private: they are never shown, stored in a ledger or part
-of a plan. What one unit can change: they decide how fast an answer is computed, never what it is. Nothing salted is
-kept.
+Codes of texts cost a large part of a question and are the same for the next one, so they are kept as long as the user
+holds the frame and its column. They are derived from rows, so they are private: they are never shown, stored in a
+ledger or part of a plan. What one unit can change: they decide how fast an answer is computed, never what it is.
+Nothing salted is kept.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from dp_polars._engines.polars.evaluation import unmarked
+
 MOST_BYTES = 1 << 29
 """Bytes that the facts about one frame may take. Those that were used longest ago are forgotten first."""
 
@@ -27,7 +29,7 @@ class _Facts:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.known: OrderedDict[tuple[str, str], tuple[pl.Series, Any, int]] = OrderedDict()
+        self.known: OrderedDict[str, tuple[pl.Series, Any, int]] = OrderedDict()
 
 
 _FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _Facts]] = {}
@@ -46,30 +48,25 @@ def _facts_about(frame: pl.DataFrame) -> _Facts:
 
 
 class HeldFrame:
-    """The columns of a frame as they are now. The user may put other columns into the frame later.
+    """The columns of a frame as they are now. The user may put other columns into the frame later."""
 
-    Parameters
-    ----------
-    frame
-        The columns to read.
-    origin
-        The frame that the user holds.
-    """
+    def __init__(self, frame: pl.DataFrame) -> None:
+        # A clone shares the columns, but not what happens to the frame afterwards.
+        self.frame, self._facts = unmarked(frame.clone()), _facts_about(frame)
 
-    def __init__(self, frame: pl.DataFrame, origin: pl.DataFrame) -> None:
-        self.frame, self._facts = frame, _facts_about(origin)
-
-    def fact(self, kind: str, name: str, find: Callable[[pl.Series], Fact], size: Callable[[Fact], int]) -> Fact:
+    def fact(self, name: str, find: Callable[[pl.Series], Fact], size: Callable[[Fact], int]) -> Fact:
         """Return what `find` finds out about a column, or found out before. `size` gives the bytes that it takes."""
         column, facts = self.frame[name], self._facts
         with facts.lock:
-            known = facts.known.get((kind, name))
+            for other in [other for other in facts.known if other not in self.frame.columns]:
+                del facts.known[other]  # its owner has dropped the column
+            known = facts.known.get(name)
             if known is not None and _same_column(known[0], column):
-                facts.known.move_to_end((kind, name))
+                facts.known.move_to_end(name)
                 fact: Fact = known[1]
                 return fact
             fact = find(column)
-            facts.known[kind, name] = column, fact, size(fact)
+            facts.known[name] = column, fact, size(fact)
             while sum(own for _, _, own in facts.known.values()) > MOST_BYTES:
                 facts.known.popitem(last=False)
             return fact
@@ -81,11 +78,19 @@ class HeldFrame:
 def _same_column(kept: pl.Series, column: pl.Series) -> bool:
     """Return whether two columns are the same memory, and so have the same values.
 
-    A column that is kept is never written to: Polars copies memory that two columns share before it changes one.
+    A column that is kept is never written to: Polars copies memory that two columns share before it changes one. The
+    arrays of both are alive while they are compared, because Polars copies a part of some columns to hand them over,
+    and two copies must not have the same address.
     """
-    return kept.dtype == column.dtype and _addresses(kept) == _addresses(column)
+    if kept.dtype != column.dtype:
+        return False
+    first, second = _arrays(kept), _arrays(column)
+    return [_address(one) for one in first] == [_address(one) for one in second]
 
 
-def _addresses(column: pl.Series) -> list[tuple[int, int, list[int | None]]]:
-    arrays = [one.to_arrow(compat_level=pl.CompatLevel.newest()) for one in column.to_physical().get_chunks()]
-    return [(len(one), one.offset, [None if own is None else own.address for own in one.buffers()]) for one in arrays]
+def _arrays(column: pl.Series) -> list[Any]:
+    return [chunk.to_arrow(compat_level=pl.CompatLevel.newest()) for chunk in column.to_physical().get_chunks()]
+
+
+def _address(array: Any) -> tuple[int, int, list[int | None]]:
+    return len(array), array.offset, [None if buffer is None else buffer.address for buffer in array.buffers()]

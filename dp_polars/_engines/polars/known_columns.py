@@ -1,4 +1,4 @@
-"""Keys and units whose codes are found once for a frame in memory, and serve every question about it.
+"""Keys whose codes are found once for a frame in memory, and serve every question about it.
 
 A key that is a column of the frame, perhaps filtered and renamed but otherwise unchanged, is replaced by its code: its
 place among all values of the column, in their own order. So texts are read once, not twice in every question. Codes
@@ -114,7 +114,7 @@ def known_columns(
             continue
         dtype = rows.schema[name]
         if stored_as_integers(dtype):
-            ranges[name] = range_of(held, origin)
+            ranges[name] = range_of(held.frame, origin)
         elif name in keys and GrowingCodes.suit(dtype):
             column = codes_of_column(held, origin)
             if column is not None:
@@ -160,17 +160,17 @@ def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, 
 # ---------------------------------------------------------------------- facts about columns
 
 
-def range_of(held: HeldFrame, name: str) -> Range:
-    """Return the range of a column of integers, or of a type that is stored as integers."""
+def range_of(frame: pl.DataFrame, name: str) -> Range:
+    """Return the range of a column of integers, or of a type that is stored as integers.
 
-    def find(column: pl.Series) -> Range:
-        form = integer_form(pl.col(name), column.dtype)
-        if form is None:
-            raise ValueError("not an integer")
-        low, high = column.to_frame().select(form.min().alias("low"), form.max().alias("high")).row(0)
-        return Range(low or 0, high or 0)
-
-    return held.fact("range", name, find, lambda _: 0)
+    It is found anew for each question, which takes little time. Polars shares the memory of integers with NumPy arrays,
+    and their owner may write to them.
+    """
+    form = integer_form(pl.col(name), frame.schema[name])
+    if form is None:
+        raise ValueError("not an integer")
+    low, high = frame.select(form.min().alias("low"), form.max().alias("high")).row(0)
+    return Range(low or 0, high or 0)
 
 
 def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:
@@ -179,7 +179,7 @@ def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:
     def size(column: CodedColumn | None) -> int:
         return 0 if column is None else int(column.codes.estimated_size() + column.values.estimated_size())
 
-    return held.fact("codes", name, _coded, size)
+    return held.fact(name, _coded, size)
 
 
 def _coded(column: pl.Series) -> CodedColumn | None:
@@ -189,7 +189,7 @@ def _coded(column: pl.Series) -> CodedColumn | None:
     starts = range(0, len(column), BATCH)
 
     def find(start: int) -> None:
-        numbers = growing.numbers(column.slice(start, BATCH).to_frame().select(growing.columns()))
+        numbers = growing.numbers(column.slice(start, BATCH).to_frame().select(growing.columns))
         codes[start : start + len(numbers)] = numbers
 
     try:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dp_polars._engines.polars.codes import HashCollisionError, Salts, Seen
 from dp_polars._engines.polars.growing_codes import GrowingCodes, TooManyValuesError
-from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.known_columns import CodedColumn, KnownCodes, range_of
 from dp_polars._engines.polars.scan import PolarsSource, Scan, pass_over, workers
 from dp_polars._engines.request import stored_as_integers
@@ -31,13 +30,13 @@ class WaitingRows:
 
     rows: PrivateRows
     codes: dict[str, KnownCodes]
-    held: HeldFrame
+    frame: pl.DataFrame
 
     def ranges(self, names: Sequence[str]) -> dict[str, Seen]:
         """Return the ranges of those columns that are stored as integers."""
-        schema = self.held.frame.schema
+        schema = self.frame.schema
         found = [name for name in names if name not in self.codes and stored_as_integers(schema[name])]
-        return {name: range_of(self.held, name) for name in found}
+        return {name: range_of(self.frame, name) for name in found}
 
 
 def read_once(
@@ -61,7 +60,7 @@ def read_once(
 
     scan.begin()
     try:
-        pass_over(frame.select(*kept, *(one for codes in coded.values() for one in codes.columns())), add)
+        pass_over(frame.select(*kept, *(one for codes in coded.values() for one in codes.columns)), add)
     except (HashCollisionError, TooManyValuesError):
         return None
     scan.check(sum(kept_columns.height for kept_columns, _ in pieces))
@@ -82,7 +81,7 @@ def read_once(
         for name, (values, _) in ordered.items()
     }
     source = PolarsSource(together.lazy(), lambda: together.height)
-    return WaitingRows(PrivateRows(source), codes, HeldFrame(together, together))
+    return WaitingRows(PrivateRows(source), codes, together)
 
 
 def _is_narrow(dtype: pl.DataType) -> bool:

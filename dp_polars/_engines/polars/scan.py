@@ -16,7 +16,7 @@ from queue import Queue
 
 import polars as pl
 
-from dp_polars._engines.polars.evaluation import Evaluation, unmarked
+from dp_polars._engines.polars.evaluation import Evaluation
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.lowering import is_plain, plain
 from dp_polars._engines.polars.program import BATCH, RowCountError
@@ -65,7 +65,7 @@ def polars_rows(frame: pl.LazyFrame | pl.DataFrame) -> PrivateRows:
     """Return the rows of a Polars plan, or of a frame in memory, as private rows without steps."""
     if isinstance(frame, pl.LazyFrame):
         return PrivateRows(PolarsSource(frame))
-    held = HeldFrame(unmarked(frame), frame)
+    held = HeldFrame(frame)
     return PrivateRows(PolarsSource(held.frame.lazy(), lambda: held.frame.height, held))
 
 
