@@ -108,11 +108,9 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]
     for release in releases:
-        doubts = release.plan.unreliable_rows() if isinstance(release.plan, Plan) else []
-        lines += [f"{name}: {text}" for name, text in doubts]
-        cut = release.plan.cut_off() if isinstance(release.plan, Plan) else None
-        if cut is not None:
-            lines.append(f"cut off: {cut}")
+        if isinstance(release.plan, Plan):
+            told = [*release.plan.unreliable_rows(), *release.plan.cut_rows()]
+            lines += [f"{name}: {text}" for name, text in told]
     lines.append(f"left: {left_of(session)}")
     if not kept:
         lines.append("note: without --ledger nothing is kept: the next run has the whole budget again, and it is up to")
