@@ -157,8 +157,8 @@ def test_without_a_measure_the_cut_is_unknown_and_a_profile_tells_it():
     words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"], "epsilon": 0.1}
     plan = asked.preview.sum("delay", "key", bounds=(0, 20), **words)
     assert plan.cut_off() == (
-        "unknown for max_groups, max_rows_per_group and bounds: adopt a profile (df.dp.profile), or say cut=True, which "
-        "leaves out max_groups"
+        "unknown for max_groups, max_rows_per_group and bounds: adopt a profile (df.dp.profile), or say cut=True, "
+        "which leaves out max_groups"
     )
     assert asked.preview.count_units(epsilon=0.1).cut_off() is None
     session.adopt(asked.profile("key", columns=["delay"], epsilon=5))
@@ -246,8 +246,8 @@ def test_a_mean_says_that_a_cap_weighs_the_rows_of_heavy_units_less():
     session = dp.Session(epsilon=10.0, unit="user", max_rows_per_group=20)
     asked = dp.private(planes(), session)
     text = (
-        "a unit with more than 20 rows in a group counts as 20 rows in the mean of delay; no interval shows how far this "
-        "moves it"
+        "a unit with more than 20 rows in a group counts as 20 rows in the mean of delay; no interval shows how far "
+        "this moves it"
     )
     asked.mean("delay", bounds=(0, 50), epsilon=1)
     release = session.releases[-1]
