@@ -84,9 +84,8 @@ def question_of(
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
     trees = [item.tree for item in key_columns]
-    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
     max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
-    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, ratios=ratios)
+    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
     query = Query(
         aggregates=aggregates,
         unit=unit,
