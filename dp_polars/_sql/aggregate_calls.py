@@ -146,6 +146,8 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
+        if fold(option) in ("confidence", "interval") and name in CHOICES:
+            raise refuse(child, f"{name} chooses a value, which has no interval. Leave {fold(option)} out.")
         if fold(option) == "confidence":
             raise refuse(
                 child,

@@ -190,7 +190,8 @@ class GuardedConnection:
             Values for `?` or `$name`.
         **options
             Options for all private aggregates of the statement. A spend is divided evenly among the aggregates that
-            don't have their own.
+            don't have their own. `confidence=0.95` adds the ends of intervals, `_low` and `_high`, behind each private
+            aggregate of the outermost SELECT; `dp_low(n)` and `dp_high(n)` name them one by one.
 
         Examples
         --------
