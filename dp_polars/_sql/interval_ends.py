@@ -141,7 +141,16 @@ def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], *
         raise InvalidParameterError(
             f"{', '.join(twice)} is the name of a column in SELECT and of the end of an interval. Give one an alias."
         )
-    return {**node, "select_list": items, "modifiers": [_by_item(one, node, context) for one in node["modifiers"]]}
+    before = node["select_list"]
+
+    def item_of(item: Node) -> Node:
+        """Return the item that a number in GROUP BY or ORDER BY stands for, because added items move positions."""
+        number = context.parser.value(item, {}) if item["class"] == "CONSTANT" else None
+        return {**before[number - 1], "alias": ""} if type(number) is int and 0 < number <= len(before) else item
+
+    groups = [item_of(item) for item in node.get("group_expressions", [])]
+    modifiers = [changed_modifier(one, item_of) if "orders" in one else one for one in node["modifiers"]]
+    return {**node, "select_list": items, "group_expressions": groups, "modifiers": modifiers}
 
 
 def _has_ends(aggregate: type[Aggregate], call: Node, context: Context, *, of_values: bool) -> bool:
@@ -152,21 +161,6 @@ def _has_ends(aggregate: type[Aggregate], call: Node, context: Context, *, of_va
         return True
     own = call_of(call, context.parser, context.parameters, context.sql).own.get("interval")
     return own == "value" if own is not None else of_values
-
-
-def _by_item(modifier: Node, node: Node, context: Context) -> Node:
-    """Return an ORDER BY whose numbers are replaced by the items that they stand for, because items are added."""
-    if "orders" not in modifier:
-        return modifier
-    items = node["select_list"]
-
-    def change(item: Node) -> Node:
-        if item["class"] != "CONSTANT":
-            return item
-        number = context.parser.value(item, {})
-        return {**items[number - 1], "alias": ""} if isinstance(number, int) and 0 < number <= len(items) else item
-
-    return changed_modifier(modifier, change)
 
 
 def ends_elsewhere(node: Node, context: Context) -> StatementNotAllowed:

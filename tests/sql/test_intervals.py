@@ -98,6 +98,12 @@ def test_the_ends_that_confidence_adds_move_no_position(con):
     assert table.columns == ["region", "n", "n_low", "n_high", "m", "m_low", "m_high"]
     assert table.height == 2
     assert table["m"].is_sorted(descending=True)
+    table = ask(con, "SELECT dp_count(*) AS n, region FROM visits GROUP BY 2 ORDER BY 2 DESC", confidence=0.9)
+    assert table.columns == ["n", "n_low", "n_high", "region"]
+    assert table["region"].to_list() == KEYS[::-1]
+    table = ask(con, "SELECT dp_low(n), region, dp_count(*) AS n FROM visits GROUP BY ALL ORDER BY ALL")
+    assert table.columns == ["n_low", "region", "n"]
+    assert table["n_low"].is_sorted()
 
 
 def test_ranks_and_values_of_quantiles(con):
