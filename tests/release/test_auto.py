@@ -20,7 +20,8 @@ from dp_polars._plan.query import Spend
 from dp_polars._release.auto import _beyond, _sides, _units, estimated, requests_for
 from dp_polars._release.noise import _noisy, _vector
 from dp_polars._release.run import request_of
-from tests.benchmarks import data
+from tests.benchmarks import accuracy, data
+from tests.benchmarks.accuracy import shop as accuracy_shop
 from tests.bits import SeededBits
 from tests.plan.queries import aggregate, query
 from tests.session.test_filter_by_enumeration import terms_of
@@ -585,3 +586,15 @@ def test_decimals_with_very_many_digits_have_no_estimated_bounds():
     frame = pl.DataFrame({"x": pl.Series([1]).cast(pl.Decimal(38, 30))})
     with pytest.raises(dp.InvalidParameterError, match="digits after the point"):
         dp.private(frame, dp.Session(epsilon=1.0, unit=dp.ROW)).preview.sum("x", bounds="auto", epsilon=0.5)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_accuracy_measures_single_rows(capsys, monkeypatch):
+    """It would be noticed only after hours that a row of the benchmark can't be asked any more."""
+    monkeypatch.setattr(accuracy, "shop", lambda: accuracy_shop(5_000))
+    assert not accuracy.run(repeats=1, only="no such row")
+    accuracy.run(repeats=1, only="mean of rating by city, epsilon 1 each", markdown=True)
+    heads, _, row, summary = capsys.readouterr().out.splitlines()[-4:]
+    assert heads.startswith("| question | spend | by hand | automatic |")
+    assert row.startswith("| shop: mean of rating by city | epsilon 1 each | ")
+    assert summary.endswith("1 runs each")
