@@ -111,7 +111,9 @@ class BudgetExceeded(DPError):  # noqa: N818 - a refusal that users name in `exc
     ----------
     requested, remaining, largest_affordable
         Short texts: the part of the budget that was requested, the part that is left, and the largest `share=` and
-        `epsilon=` that would fit.
+        `epsilon=` that would fit ("nothing" if none does).
+    note
+        Why a share and an epsilon that fit are different parts of the budget, or an empty text.
 
     Examples
     --------
@@ -125,22 +127,26 @@ class BudgetExceeded(DPError):  # noqa: N818 - a refusal that users name in `exc
 
     code = "budget-exceeded"
 
-    def __init__(self, *, requested: str, remaining: str, largest_affordable: str) -> None:
+    def __init__(self, *, requested: str, remaining: str, largest_affordable: str, note: str = "") -> None:
         self.requested = requested
         self.remaining = remaining
         self.largest_affordable = largest_affordable
+        self.note = note
+        nothing = largest_affordable == "nothing"
+        fits = "nothing more fits" if nothing else f"the largest spend that fits is {largest_affordable}"
+        ways = "Reuse an earlier release," if nothing else "Use a smaller spend, reuse an earlier release,"
         super().__init__(
-            f"This release does not fit the session's budget: requested {requested}; remaining {remaining}; "
-            f"the largest spend that fits is {largest_affordable}. Nothing was charged. Use a smaller spend, reuse an "
-            "earlier release, or agree on a new budget with the owner of the data."
+            f"This release does not fit the session's budget: requested {requested}; remaining {remaining}; {fits}. "
+            f"{note}{' ' if note else ''}Nothing was charged. {ways} or agree on a new budget with the owner of the "
+            "data."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_budget_exceeded, (self.requested, self.remaining, self.largest_affordable)
+        return _rebuild_budget_exceeded, (self.requested, self.remaining, self.largest_affordable, self.note)
 
 
-def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str) -> BudgetExceeded:
-    return BudgetExceeded(requested=requested, remaining=remaining, largest_affordable=largest)
+def _rebuild_budget_exceeded(requested: str, remaining: str, largest: str, note: str = "") -> BudgetExceeded:
+    return BudgetExceeded(requested=requested, remaining=remaining, largest_affordable=largest, note=note)
 
 
 class EngineError(DPError):

@@ -89,6 +89,10 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
     spend = caps.add_mutually_exclusive_group()
     spend.add_argument("--spend", type=_number, metavar="EPS", help="the cost of the statement as an epsilon")
     spend.add_argument("--share", type=_number, metavar="S", help="the cost of the statement as a share of the budget")
+    parser.add_argument(
+        "--confidence", type=_number, metavar="P",
+        help="add the ends of the intervals of the privacy noise with this probability, as columns _low and _high",
+    )  # fmt: skip
     caps.add_argument(
         "--queries", type=int, metavar="N", help="with neither of them, each statement costs 1/N of the budget"
     )
@@ -113,9 +117,10 @@ def read_statement(parser: argparse.ArgumentParser, words: Sequence[str]) -> arg
     return options
 
 
-def spend_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the spend of a statement as arguments of `con.sql`."""
-    return {name: given for name, given in (("epsilon", options.spend), ("share", options.share)) if given is not None}
+def statement_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the spend of a statement and the confidence of its intervals as arguments of `con.sql`."""
+    given = {"epsilon": options.spend, "share": options.share, "confidence": options.confidence}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _number(text: str) -> Fraction:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from dp_polars._cli.arguments import SessionArguments, spend_of
+from dp_polars._cli.arguments import SessionArguments, statement_options
 from dp_polars._cli.exit_codes import OptionsMissing
 from dp_polars._cli.files import open_tables
 from dp_polars._sql.connection import GuardedConnection
@@ -87,7 +87,7 @@ def _problem(options: argparse.Namespace, extra: dict[str, Any], columns: list[s
         arguments = SessionArguments(options)
         with open_tables(options, arguments.rehearsal()) as con:
             columns[:] = _private_columns(con)
-            con.preview(options.statement, **{**spend_of(options), **extra})
+            con.preview(options.statement, **{**statement_options(options), **extra})
     except DPError as error:
         return error
     return None

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of, statement_parser
+from dp_polars._cli.arguments import SessionArguments, read_statement, statement_options, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
         before = session.facts
         con = opened.enter_context(open_tables(options, session))
         print_types([fact for fact in session.facts if fact not in before], arguments.recorded_in())
-        plan = con.preview(options.statement, **spend_of(options))
+        plan = con.preview(options.statement, **statement_options(options))
         cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
         fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
     text = escaped(str(plan), keep="\n") if plan != [] else "This statement reads nothing private, so it costs nothing."

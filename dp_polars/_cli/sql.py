@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from dp_polars._choices.plan import ChoicePlan
-from dp_polars._cli.arguments import SessionArguments, read_statement, spend_of, statement_parser
+from dp_polars._cli.arguments import SessionArguments, read_statement, statement_options, statement_parser
 from dp_polars._cli.exit_codes import CODES
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
@@ -53,17 +53,17 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Run the statement, write the answer and print what it cost."""
-    arguments, spend = SessionArguments(options), spend_of(options)
+    arguments, given = SessionArguments(options), statement_options(options)
     with naming_all_missing(options), elapsed("running"), contextlib.ExitStack() as opened:
         session = arguments.rehearsal()
         before = session.facts
         con = opened.enter_context(open_tables(options, session))
         if arguments.is_new:
             if not is_local(options.statement):
-                con.preview(options.statement, **spend)  # so that a refused statement leaves no ledger behind
+                con.preview(options.statement, **given)  # so that a refused statement leaves no ledger behind
             con = con._paid_by(opened.enter_context(contextlib.closing(arguments.paying(session))))
         print_types([fact for fact in session.facts if fact not in before], arguments.ledger)
-        frame = con.sql(options.statement, **spend).pl()
+        frame = con.sql(options.statement, **given).pl()
         lines = receipt(con._session, con._paid, kept=arguments.ledger is not None)
     if any(isinstance(release.plan, ChoicePlan) and not release.frame.height for release in con._paid):
         lines.append(
@@ -108,11 +108,9 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]
     for release in releases:
-        doubts = release.plan.unreliable_rows() if isinstance(release.plan, Plan) else []
-        lines += [f"{name}: {text}" for name, text in doubts]
-        cut = release.plan.cut_off() if isinstance(release.plan, Plan) else None
-        if cut is not None:
-            lines.append(f"cut off: {cut}")
+        if isinstance(release.plan, Plan):
+            told = [*release.plan.unreliable_rows(), *release.plan.cut_rows()]
+            lines += [f"{name}: {text}" for name, text in told]
     lines.append(f"left: {left_of(session)}")
     if not kept:
         lines.append("note: without --ledger nothing is kept: the next run has the whole budget again, and it is up to")

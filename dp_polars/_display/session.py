@@ -215,9 +215,7 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
         rows.append((f"expected error of {name}" if named else "expected error", text))
     rows += getattr(release.plan, "unreliable_rows", list)()
     rows += getattr(release.plan, "needed_rows", list)()
-    cut = getattr(release.plan, "cut_off", lambda: None)()
-    if cut is not None:
-        rows.append(("cut off", cut))
+    rows += getattr(release.plan, "cut_rows", list)()
     when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
     rows.append(("when", when))
     return rows

@@ -23,18 +23,12 @@ CapName = Literal["max_groups", "max_rows_per_group"]
 _LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
-def adopted_cap(
-    options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression], *, ratios: bool = False
-) -> tuple[Cap | None, str]:
-    """Return a cap and where it came from: the call, an adopted profile of the same keys, or the session.
-
-    `ratios` says that all answers are ratios, such as means, for which a profile suggests a smaller cap on rows.
-    """
+def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
+    """Return a cap and where it came from: the call, an adopted profile of the same keys, or the session."""
     if options.get(name) is None:
         wanted = _source_keys(view, keys)
         for own in _suggestions(view):
-            rows = own.max_rows_for_ratios if ratios else own.max_rows_per_group
-            cap = own.max_groups if name == "max_groups" else rows
+            cap = own.max_groups if name == "max_groups" else own.max_rows_per_group
             if cap is not None and own.keys is not None and wanted == sorted(own.keys):
                 return cap, f"{name} {own.rule}"
     return cap_of(options, name, view.session)

@@ -84,9 +84,8 @@ def question_of(
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
     trees = [item.tree for item in key_columns]
-    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
     max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
-    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, ratios=ratios)
+    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
     query = Query(
         aggregates=aggregates,
         unit=unit,
@@ -107,21 +106,29 @@ def question_of(
         rollup=flag_of(options.get("rollup", False), "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
-    plan = labelled(_planned(query, view.terms, options.get("if_rows")), options)
+    plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
     plan = replace(plan, profile=known_cuts(view, trees, expressions))
     rows = engine_rows(view, key_columns, expressions, plan.columns)
     return AggregateQuestion(plan, rows, session, fresh_of(options))
 
 
-def _planned(query: Query, terms: Terms, if_rows: int | None) -> Plan:
-    """Return the plan of a query. With `if_rows`, it knows the error of every answer in a group of that size."""
-    if if_rows is None:
+def _planned(query: Query, terms: Terms, if_rows: int | None, usual: int | None) -> Plan:
+    """Return the plan of a query. With `if_rows`, it knows the error of every answer in a group of that size.
+
+    `usual` is the size that a dashboard names for all its questions. It is used where the error can be computed, and
+    ignored elsewhere.
+    """
+    wanted = usual if if_rows is None else if_rows
+    if wanted is None:
         return plan_of(query, terms)
-    rows = count_of(if_rows, "if_rows")
+    rows = count_of(wanted, "if_rows")
     depends_on_data = any(one.shape is not Shape.LINEAR for one in query.aggregates)
     if query.spend.within is not None and depends_on_data:
         return plan_within(query, terms, rows)
-    return with_group_size(plan_of(query, terms), rows)
+    plan = plan_of(query, terms)
+    if if_rows is None and (plan.estimates or query.rollup):
+        return plan
+    return with_group_size(plan, rows)
 
 
 def engine_rows(

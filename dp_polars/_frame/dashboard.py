@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,6 +21,7 @@ from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.question import Question, TableQuestion, View
 from dp_polars._numbers import Number, boundary, count_of, exact, positive
 from dp_polars._plan.base import BasePlan
+from dp_polars._plan.plan import Plan
 from dp_polars._session.cost import NOTHING, Cost
 from dp_polars.errors import InvalidParameterError
 
@@ -59,13 +61,16 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     1
     """
 
-    def __init__(self, frame: PrivateFrame[Any], entries: list[_PlannedQuestion], total: Allotted) -> None:
-        self._frame, self._entries, self._total = frame, entries, total
+    def __init__(
+        self, frame: PrivateFrame[Any], entries: list[_PlannedQuestion], total: Allotted, if_rows: int | None
+    ) -> None:
+        self._frame, self._entries, self._total, self._if_rows = frame, entries, total, if_rows
 
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
         entry = _PlannedQuestion(self._frame, options, question)
-        question(self._frame._view(options, entry.own or self._total))  # a mistake is told where it is made
+        # A mistake is told where it is made.
+        question(self._frame._view(options, entry.own or self._total, self._if_rows))
         self._entries.append(entry)
 
 
@@ -78,25 +83,37 @@ class Dashboard(AsTable):
     ----------
     epsilon, share, rho
         The spend of all questions that name none themselves, in one of these ways.
+    if_rows
+        The size of a typical group. The expected errors of means, medians and other answers that depend on the data are
+        shown for groups of this many rows, unless a question names another size.
 
     Examples
     --------
     >>> import dp_polars as dp, polars as pl
     >>> visits = pl.DataFrame({"user": range(9_000), "region": ["north", "south"] * 4_500, "spent": [1, 2, 3] * 3_000})
     >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
-    >>> board = dp.Dashboard(share=0.4)
+    >>> board = dp.Dashboard(share=0.4, if_rows=4_500)
     >>> ask = board.on(dp.private(visits, session))
     >>> ask.count("region", keys=["north", "south"])
     >>> ask.mean("spent", "region", bounds=(0, 10), keys=["north", "south"])
     >>> board.cost, board.fits
     (<dp.Cost epsilon 0.4, rho 0.0398672>, True)
+    >>> print(board)
+    question 1  count by region: 20 % of the budget, error within 30
+    question 2  mean of spent by region: 20 % of the budget, error within 0.0461 in groups of 4,500 rows
+    together    40 % of the budget; all of the budget is left, so they fit
     >>> counts, means = board.run()
     >>> means.columns, session.spent.epsilon
     (['region', 'spent'], 0.4)
     """
 
     def __init__(
-        self, *, epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None
+        self,
+        *,
+        epsilon: Number | None = None,
+        share: Number | None = None,
+        rho: Number | None = None,
+        if_rows: int | None = None,
     ) -> None:
         given = {"epsilon": epsilon, "share": share, "rho": rho}
         said = {name: positive(amount, name) for name, amount in given.items() if amount is not None}
@@ -105,6 +122,7 @@ class Dashboard(AsTable):
         if said.get("share", 0) > 1:
             raise InvalidParameterError(f"share= is a fraction of the session's budget, up to 1, but it is {share}.")
         self._total: dict[str, Fraction] = said
+        self._if_rows = None if if_rows is None else count_of(if_rows, "if_rows")
         self._entries: list[_PlannedQuestion] = []
         self._factor = Fraction(1)
 
@@ -112,7 +130,7 @@ class Dashboard(AsTable):
         """Return the methods of a private frame. Each call adds its question to the dashboard."""
         if not isinstance(frame, PrivateFrame):
             raise InvalidParameterError("A dashboard asks private frames: board.on(df.dp) or board.on(dp.private(df)).")
-        return DashboardQuestions(frame, self._entries, self._total)
+        return DashboardQuestions(frame, self._entries, self._total, self._if_rows)
 
     def remove(self, question: int) -> None:
         """Remove a question by its number in `print(board)`. The spend is then divided among the others.
@@ -165,37 +183,69 @@ class Dashboard(AsTable):
                 "them out."
             )
         factor = boundary(self._fits, inside=_SMALLEST, outside=self._factor, tolerance=float(_FINE))
-        found = Dashboard()
+        found = Dashboard(if_rows=self._if_rows)
         found._total, found._entries, found._factor = self._total, list(self._entries), factor
         return found
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the table of the dashboard: each question with its price, then the sum."""
+        """Return the table of the dashboard: each question with its price and its expected error, then the sum."""
         questions = self._questions(self._factor)
         if not questions:
             return [("questions", "none yet: board.on(df.dp).count(...)")]
         session, facts = questions[0].session, []
         plans = _in_turn(questions)
-        for place, plan in enumerate(plans, 1):
-            facts.append((f"question {place}", f"{plan.title()}: {budget_text(plan.part)}{_errors(plan)}"))
-        together, left = budget_text(sum(plan.part for plan in plans)), budget_text(session.remaining.share)
+        for place, (plan, part) in enumerate(zip(plans, self._parts(plans), strict=True), 1):
+            facts.append((f"question {place}", f"{plan.title()}: {budget_text(part)}{_errors(plan)}"))
+        together, left = sum(plan.part for plan in plans), budget_text(session.remaining.share)
         fit = "fit" if self.fits else "do not fit"
-        facts.append(("together", f"{together}; {left} is left, so they {fit}"))
+        less = ", less than the sum of their epsilons" if _is_cheaper(plans, together) else ""
+        facts.append(("together", f"{budget_text(together)}{less}; {left} is left, so they {fit}"))
+        open_ = [str(place) for place, plan in enumerate(plans, 1) if _lacks_a_size(plan)]
+        if open_:
+            whose = f"question {open_[0]}" if len(open_) == 1 else f"questions {', '.join(open_)}"
+            text = (
+                f"depend on the rows of a group in {whose}: dp.Dashboard(..., if_rows=1000) shows them for 1,000 rows"
+            )
+            facts.append(("errors", text))
         if not self.fits:
             facts.append(("suggestion", "board.fitted() scales all spends so that they fit"))
         return facts
 
+    def _spends(self) -> list[Allotted]:
+        """Return the spend of each question: its own, or an equal part of the dashboard's."""
+        without = sum(entry.own is None for entry in self._entries)
+        return [entry.own or {name: own / without for name, own in self._total.items()} for entry in self._entries]
+
+    def _parts(self, plans: Sequence[BasePlan]) -> list[float]:
+        """Return the part of the budget that each question uses, so that equal spends have equal parts.
+
+        A session with delta has two accounts, and counts the one with the smaller share. Asked one after another, equal
+        spends can therefore use parts that differ, by their place and their mechanism. A dashboard is one plan, so what
+        all spends of a kind use together is divided in proportion to the spends. The parts still add up.
+        """
+        kinds: dict[str, list[int]] = {}
+        amounts: list[float] = []
+        for place, spend in enumerate(self._spends()):
+            name, amount = next(iter(spend.items()), ("", 1))
+            kinds.setdefault(f"{name} {place}" if name == "within" else name, []).append(place)
+            amounts.append(float(exact(amount, name)))
+        parts = [plan.part for plan in plans]
+        for places in kinds.values():
+            whole = sum(amounts[place] for place in places)
+            used = sum(plans[place].part for place in places)
+            for place in places:
+                parts[place] = used * amounts[place] / whole
+        return parts
+
     def _questions(self, factor: Fraction) -> list[Question[BasePlan]]:
         """Return all questions, planned with their spends times a factor."""
-        without = sum(entry.own is None for entry in self._entries)
         found = []
-        for entry in self._entries:
-            spend = entry.own or {name: amount / without for name, amount in self._total.items()}
+        for entry, spend in zip(self._entries, self._spends(), strict=True):
             scaled = {
                 name: amount if name == "within" or factor == 1 else exact(amount, name) * factor
                 for name, amount in spend.items()
             }
-            found.append(entry.question(entry.frame._view(entry.options, scaled)))
+            found.append(entry.question(entry.frame._view(entry.options, scaled, self._if_rows)))
         sessions = {id(question.session) for question in found}
         if len(sessions) > 1:
             raise InvalidParameterError("All questions of a dashboard are paid by one session, but these have several.")
@@ -245,9 +295,25 @@ def _in_turn(questions: Sequence[Question[BasePlan]]) -> list[BasePlan]:
 
 def _errors(plan: BasePlan) -> str:
     """Return the expected errors of a plan in words, as far as they are known."""
-    found: dict[str, float] = getattr(plan, "expected_errors", dict)()
-    if not found:
+    found = plan.expected_errors() if isinstance(plan, Plan) else {}
+    if not isinstance(plan, Plan) or not found:
         return ""
     several = len(found) > 1
-    texts = [f"{error:.3g}" + (f" ({name})" if several else "") for name, error in found.items()]
-    return f", error within {', '.join(texts)}"
+    numbers = {name: "unlimited" if math.isinf(error) else f"within {error:.3g}" for name, error in found.items()}
+    texts = [f"{error}" + (f" ({name})" if several else "") for name, error in numbers.items()]
+    size = f" in groups of {plan.if_rows:,} rows" if plan.errors_if_rows else ""
+    return f", error {', '.join(texts)}{size}"
+
+
+def _lacks_a_size(plan: BasePlan) -> bool:
+    """Return whether the expected error of an answer is unknown only because no size of groups is named."""
+    if not isinstance(plan, Plan) or plan.if_rows is not None or plan.estimates or plan.query.rollup:
+        return False
+    shown = {one.aggregate.name for one in plan.compiled if not one.aggregate.hidden}
+    return not shown <= plan.expected_errors().keys()
+
+
+def _is_cheaper(plans: Sequence[BasePlan], together: float) -> bool:
+    """Return whether plans use a clearly smaller part of the budget together than their epsilons add up to."""
+    terms, epsilons = plans[0].terms, sum(plan.cost.epsilon for plan in plans)
+    return terms.epsilon is not None and together < 0.9 * float(epsilons / terms.epsilon) < math.inf

@@ -455,10 +455,10 @@ class PrivateFrame(
         return Origin(self._origin, self._name, self._data_version)
 
     @no_panics
-    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None) -> View:
+    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
         """Return what a question sees of this frame, or raise an error that says why it can't be asked.
 
-        `spend` replaces the spend of the call.
+        `spend` replaces the spend of the call, and `if_rows` stands in for a size of groups that it doesn't name.
         """
         session = self._paying(options)
         table = self._unit_of(session)
@@ -477,7 +477,7 @@ class PrivateFrame(
             )
         # After an unchecked step, nobody knows what a column of the source became.
         sources = None if self._unchecked else self._sources
-        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend, sources)
+        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
 
     def _sources(self) -> tuple[bytes, ...]:
         return (source_identity(self._origin, self._name, self._data_version),)

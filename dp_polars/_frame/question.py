@@ -47,6 +47,8 @@ class View:
     """The spend that a dashboard gives the question, instead of the one of the call."""
     sources: Callable[[], tuple[bytes, ...]] | None = None
     """Returns the identities of the tables behind the rows, by which adopted suggestions are found."""
+    if_rows: int | None = None
+    """The size of a group for which a dashboard shows expected errors, if the call names none itself."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan, pure_spend
+from dp_polars._plan.base import Facts, FramePlan, protected_text, pure_spend
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
@@ -76,7 +76,7 @@ class ResponsePlan(FramePlan):
 
     def protects(self) -> str:
         """Return who is protected against what, in words."""
-        return f"{super().protects()}: values, not presence"
+        return protected_text(self.terms, self.unit, what=": values, not presence")
 
     def facts(self) -> Facts:
         """Return the rows about the categories and their probabilities."""

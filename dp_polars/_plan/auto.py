@@ -11,6 +11,13 @@ The target is the number of units above a cap at which one more step of the cap 
 rows or values that are cut off. Noise grows by the same amount in each group. What is cut off shrinks by what the units
 above the cap have there.
 
+Means and other ratios lose nothing to a cap, but the rows of units above it count less. The answer moves by the share
+of the rows that this concerns, times the distance between the values of heavy units and those of the others, which
+nobody knows. It is bounded from what is paid for anyway: the number of units above a cap. So a ratio may have four
+times as many units above its cap as a sum, but not more than 4 % of all units, however large the noise is, and a
+doubling of the cap costs at most 1 % of them. With a smaller spend or fewer units, a ratio would have less noise with a
+smaller cap, but a bias that no interval shows.
+
 Before each choice, a noisy count tells how many units it can learn from. One unit changes that count by at most one. It
 is released with the plan, so whatever follows from it is public: how fine the choice may be, and whether it is
 `reliable` at all.
@@ -53,7 +60,9 @@ _MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mis
 _SURELY = 20  # except in one of this many choices
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
-_FREE = {False: 1, True: 12}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
+_FREE = 1  # of 50 units, how many may lie beyond a cap at no loss
+_FREE_OF_RATIOS = {"max_groups": 12, "max_rows_per_group": 2}  # the same if all answers are ratios
+_DOUBLINGS_OF_RATIOS = 100  # a doubling of the cap on rows costs at most one in this many units, if all are ratios
 _RATIO = 4  # how many more units may lie beyond a cap if their rows change ratios alone
 
 What = Literal["max_groups", "max_rows_per_group", "bounds"]
@@ -80,8 +89,8 @@ class Estimate:
     changes: int
     """How many units are added or removed at once: twice the group size if units are replaced."""
     ratio: bool = False
-    """Whether all answers are ratios, such as means. A small cap on rows biases a ratio only to the
-    extent that units with many rows have different values."""
+    """Whether all answers are ratios, such as means. A small cap on rows biases a ratio to the extent that units with
+    many rows have different values."""
     sums: bool = False
     """Whether the bounds are of sums alone. A bound on the far side of 0 would not lower their noise."""
     ranks: bool = False
@@ -90,7 +99,12 @@ class Estimate:
     @property
     def moves(self) -> int:
         """The width of the range within which adding one unit moves all scores; see `scores_of`, `bound_scores`."""
-        return BOUND_MOVES if self.value is not None else UNIT + _FREE[self.ratio]
+        return BOUND_MOVES if self.value is not None else UNIT + self.free
+
+    @property
+    def free(self) -> int:
+        """How many of 50 units may lie beyond a cap at no loss."""
+        return _FREE_OF_RATIOS[self.what] if self.ratio else _FREE
 
     @property
     def rate(self) -> Fraction:
@@ -116,10 +130,12 @@ class Estimate:
         """How many units a reliable choice needs.
 
         The exponential mechanism is off by more than log(20 * choices) / evidence units in at most one of 20 choices
-        (Dwork and Roth 2014, theorem 3.11). This must be a small fraction of all units. The answer of a ratio hardly
-        depends on its cap, so any number of units is enough.
+        (Dwork and Roth 2014, theorem 3.11). This must be a small fraction of all units. A ratio hardly depends on how
+        many groups its units count in, so any number of units is enough for that cap.
         """
-        return 0 if self.ratio else math.ceil(math.log(_SURELY * self.choices) / (self.evidence * _MISTAKEN))
+        if self.ratio and self.what == "max_groups":
+            return 0
+        return math.ceil(math.log(_SURELY * self.choices) / (self.evidence * _MISTAKEN))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,14 +280,17 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     nearly everyone is useless, however large the noise. The price is public, as it depends on the `noisy` number of
     units. It makes the smallest candidate best among those that nobody lies beyond. A doubling costs three quarters of
     the target, but at most one in 30 units, for the same reason, and at least enough that a candidate twice as large as
-    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 30 units.
+    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 30 units (one in
+    100 for the rows of ratios).
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
-    units, of which a fraction may lie beyond at no loss (up to +12 for ratios and +1 otherwise, see `_FREE`).
+    units, of which a fraction may lie beyond at no loss (up to +12 for the groups of ratios, +2 for their rows and +1
+    otherwise: `Estimate.free`).
     """
-    most = max(0, noisy) / DOUBLINGS
+    rows_of_ratios = estimate.ratio and estimate.what == "max_rows_per_group"
+    most = max(0, noisy) / (_DOUBLINGS_OF_RATIOS if rows_of_ratios else DOUBLINGS)
     least = max(_COARSE / estimate.evidence, min(_FINE / estimate.evidence, most))
-    free = _FREE[estimate.ratio] * units
+    free = estimate.free * units
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0
     sizes = [math.log2(1 + float(one)) for one in estimate.candidates]

@@ -160,12 +160,19 @@ UNCHECKED = ("unchecked", "a step was not checked; the guarantee rests on the us
 """The row of a plan's table that warns of an unchecked step."""
 
 
-def protected_text(terms: Terms, unit: Sequence[str]) -> str:
-    """Return who is protected against what, in words."""
+def protected_text(terms: Terms, unit: Sequence[str], *, what: str = "") -> str:
+    """Return who is protected against what, and which rows take no part, in words.
+
+    Rows without a unit belong to nobody, so they are left out of every question. Whether there are any is private:
+    the text is the same for all tables with these unit columns. `what` narrows down what is protected.
+    """
     together = f", {terms.group_size} at a time" if terms.group_size > 1 else ""
     change = {"add_remove": "added or removed", "replace": "replaced"}[terms.adjacency]
     note = f" ({terms.unit_note})" if terms.unit_note else ""
-    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}"
+    left_out = {0: "", 1: "; rows where it is null take no part"}.get(
+        len(unit), "; rows where one of these is null take no part"
+    )
+    return f"{', '.join(unit) or 'every row'}, {change}{together}{note}{what}{left_out}"
 
 
 def unit_text(terms: Terms, unit: Sequence[str]) -> str:

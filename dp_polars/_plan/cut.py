@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from dp_polars._aggregates.base import RowRule
+from dp_polars._aggregates.base import RowRule, Shape
 from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
 from dp_polars._display.text import percent
+from dp_polars._plan.query import SQL_STEP
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
 
 CUT = "cut off"
 """The name of the row in the table of a plan and of a release."""
+WEIGHTS = "weights"
+"""The name of the row on what a cap does to a mean, in both tables."""
+
+_MOST_NAMES = 3  # answers that the row on weights names
 
 
 def cut_text(plan: Plan) -> str | None:
@@ -26,7 +32,12 @@ def cut_text(plan: Plan) -> str | None:
     measured = {one.aggregate.kind for one in plan.compiled if one.aggregate.hidden}
     rules = (RowRule.ONCE, RowRule.CLIP_TOTAL)
     caps = [one.cap.max_rows for one in shown if one.cap.enforce and one.aggregate.row_rule not in rules]
-    values = {value.expression: value for one in shown for value in one.aggregate.values if value.bounds is not None}
+    values = {
+        value.expression: value
+        for one in shown
+        for value in one.aggregate.values
+        if value.bounds is not None and one.aggregate.row_rule is not RowRule.CLIP_TOTAL
+    }
     known, unknown = list[str](), list[str]()
     profile = plan.profile
     source = "profile" if profile is None or profile.reliable else "profile, not reliable"
@@ -55,11 +66,50 @@ def cut_text(plan: Plan) -> str | None:
             elif "bounds" not in unknown:
                 unknown.append("bounds")
     if unknown:
-        ways = (
-            "adopt a profile (df.dp.profile)"
-            if measured or unknown == ["max_groups"]
-            else "say cut=True, or adopt a profile"
-        )
-        *others, last = unknown
-        known.append(f"unknown for {', '.join(others)}{' and ' if others else ''}{last}: {ways}")
+        known.append(f"unknown for {_listed(unknown)}: {_ways(plan, unknown, counted=bool(measured))}")
+    if any(one.aggregate.row_rule is RowRule.CLIP_TOTAL for one in shown):
+        known.append("unknown for the bounds of each unit's total, which nothing counts")
     return "; ".join(known) or None
+
+
+def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
+    """Return how to learn what is cut off. `cut=True` counts rows beyond a cap and values outside bounds alone."""
+    in_sql = any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
+    profile = "SUMMARIZE the table" if in_sql else "adopt a profile (df.dp.profile)"
+    countable = {"max_rows_per_group": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
+    found = [] if counted else [f"dp_{countable[one]}()" for one in unknown if one in countable]
+    if not found:
+        return profile
+    count = f"select {' and '.join(found)}" if in_sql else "say cut=True"
+    if "max_groups" in unknown:
+        return f"{profile}, or {count}, which {'leave' if in_sql and len(found) > 1 else 'leaves'} out max_groups"
+    return f"{count}, or {profile.removesuffix(' (df.dp.profile)')}"
+
+
+def _listed(names: list[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)}{' and ' if others else ''}{last}"
+
+
+def weights_text(plan: Plan) -> str | None:
+    """Return in one line that a cap on rows weighs the rows of heavy units less in a mean; None if none can.
+
+    A count or a sum loses what is beyond the cap. A mean loses nothing, but it moves as far as units with many rows
+    differ from the others, and no interval shows that, because intervals are about the noise.
+    """
+    if plan.estimates:
+        return None
+    weighed = [
+        one
+        for one in plan.compiled
+        if one.cap.enforce and not one.aggregate.hidden and one.aggregate.shape is not Shape.LINEAR
+    ]
+    if not weighed:
+        return None
+    titles = list(dict.fromkeys(one.aggregate.title() for one in weighed))
+    what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
+    most = max(one.cap.max_rows for one in weighed)
+    rows = f"{most:,} {'row' if most == 1 else 'rows'}"
+    return (
+        f"a unit with more than {rows} in a group counts as {rows} in {what}; no interval shows how far this moves it"
+    )

@@ -13,7 +13,6 @@ from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._plan.auto import depends_on
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
-from dp_polars._plan.cut import CUT
 from dp_polars._plan.ranks import distance_within, rank_error
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._plan.units_needed import is_released, keys_text, needed_rows
@@ -67,9 +66,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         if math.isinf(error):
             text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
         rows.append((f"expected error{whose}", text))
-    cut = plan.cut_off()
-    if cut is not None:
-        rows.append((CUT, cut))
+    rows += plan.cut_rows()
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows

@@ -31,7 +31,7 @@ from dp_polars._plan.base import BasePlan, Facts
 from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, contribution_bounds
-from dp_polars._plan.cut import cut_text
+from dp_polars._plan.cut import CUT, WEIGHTS, cut_text, weights_text
 from dp_polars._plan.description import plan_rows, unreliable_texts
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
@@ -235,6 +235,11 @@ class Plan(BasePlan):
     def cut_off(self) -> str | None:
         """Return in one line what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""
         return cut_text(self)
+
+    def cut_rows(self) -> Facts:
+        """Return the rows on what caps and bounds cut off and on what a cap does to means, for plans and releases."""
+        found = [(CUT, cut_text(self)), (WEIGHTS, weights_text(self))]
+        return [(name, text) for name, text in found if text is not None]
 
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""

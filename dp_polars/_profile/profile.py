@@ -183,9 +183,10 @@ class TableProfile(AsTable):
 
     @property
     def max_rows_for_ratios(self) -> int | None:
-        """The suggested cap on rows for means and other ratios, which lose little if fewer rows of a unit count.
+        """A smaller cap on rows for means and other ratios, if units with many rows have values like the others.
 
-        Half of the units have more rows than this in a group.
+        Half of the units have more rows than this in a group. Their rows would count less, and no interval shows how
+        far that moves an answer. So this cap is not adopted; give it to a question as `max_rows_per_group=`.
         """
         part = next((self._part(what) for what, name in self.capped().items() if name == "max_rows_per_group"), None)
         return None if part is None else COUNTS[min(_bin_at(self.shares(part), 0.5), len(COUNTS) - 1)]
@@ -257,7 +258,6 @@ class TableProfile(AsTable):
             keys=plan.source_keys,
             max_groups=self.max_groups,
             max_rows_per_group=self.max_rows_per_group,
-            max_rows_for_ratios=self.max_rows_for_ratios,
             bounds={one.column.source: one.pair for one in self.column_bounds if one.column.source is not None},
             beyond=beyond,
             outside=outside,
@@ -338,7 +338,7 @@ class TableProfile(AsTable):
         for cap in self.caps:
             text = f"{cap.cap}: {percent(cap.cut)} of units have more ({_give_or_take(cap.error)})"
             if cap.name == "max_rows_per_group" and self.max_rows_for_ratios != cap.cap:
-                text += f"; {self.max_rows_for_ratios} for means, if units with many rows have similar values"
+                text += f"; {self.max_rows_for_ratios} is enough for means if units with many rows have similar values"
             said.append((f"suggested {cap.name}", text))
         for own in self.column_bounds:
             text = f"{own.column.shown(own.lower)} to {own.column.shown(own.upper)}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +18,7 @@ import polars as pl
 from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._display.text import percent, refused_parts
 from dp_polars._numbers import Number, flag_of
-from dp_polars._session.accounts import chosen_account
+from dp_polars._session.accounts import chosen_account, share_in_epsilon
 from dp_polars._session.cost import NOTHING, Budget, Cost
 from dp_polars._session.filters import (
     Mechanism,
@@ -356,8 +358,12 @@ class Session:
 
     def _refusal(self, cost: Cost, spent: Cost) -> BudgetExceeded:
         """Return the refusal of a cost, with the largest spends that would fit instead."""
-        terms = self._terms
-        requested, remaining = refused_parts(part_of(terms, spent, cost), share_left(terms, spent))
+        terms, left = self._terms, share_left(self._terms, spent)
+        part, alone = part_of(terms, spent, cost), share_of(terms, cost)
+        requested, remaining = refused_parts(part, left)
+        if alone < 0.98 * part < math.inf:  # another account is the better one after what was spent before
+            requested += f" ({percent(alone)} as a first release)"
+        remaining = remaining if left else "none of the budget"
         keys = max(0.0, float(terms.native_delta - spent.delta))
         if cost.delta > terms.native_delta - spent.delta:  # otherwise it is not the reason, and not worth a number
             requested += f" and {float(cost.delta):.6g} of delta for keys"
@@ -366,6 +372,15 @@ class Session:
         epsilon = largest_epsilon(terms, spent, "laplace", keys=bool(cost.delta))
         fitting = [f"share={share:.4g}"] if share else []
         fitting += [f"epsilon={epsilon:.4g}"] if epsilon else []
+        note = ""
+        scarce_delta = bool(cost.delta) and keys < 0.95 * left * float(terms.native_delta)
+        counts_in_rho = terms.measure == "approximate" and share_in_epsilon(terms, Fraction(1)) is None
+        if counts_in_rho and terms.epsilon and share and epsilon and not scarce_delta:
+            if share < 0.95 * left:
+                fitting.reverse()
+                note = "What was spent before counts in epsilon, and share= in rho, so epsilon= goes further here."
+            elif epsilon / float(terms.epsilon) < 0.95 * left:
+                note = "What was spent before counts in rho, so share= goes further than epsilon= here."
         if cost.gaussian_delta and terms.measure == "approximate":
             gaussian = largest_epsilon(terms, spent, "gaussian", keys=bool(cost.delta))
             if gaussian > epsilon:
@@ -373,7 +388,7 @@ class Session:
         if cost.delta and not fitting and share_left(terms, spent):
             fitting.append("a release with public keys, which needs no delta")
         return BudgetExceeded(
-            requested=requested, remaining=remaining, largest_affordable=" or ".join(fitting) or "nothing"
+            requested=requested, remaining=remaining, largest_affordable=" or ".join(fitting) or "nothing", note=note
         )
 
     # ------------------------------------------------------------------ closing and reopening

@@ -23,8 +23,6 @@ class Suggestions:
         cannot be told, for example because a join added them.
     max_groups, max_rows_per_group
         The suggested caps; None if there is nothing to cap.
-    max_rows_for_ratios
-        The suggested cap on rows if all answers are ratios, such as means.
     bounds
         The suggested bounds by the expression of the column over the columns of the source.
     beyond
@@ -49,7 +47,6 @@ class Suggestions:
     keys: tuple[str, ...] | None
     max_groups: int | None = None
     max_rows_per_group: int | None = None
-    max_rows_for_ratios: int | None = None
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     beyond: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     outside: Mapping[str, tuple[tuple[Fraction, Fraction, float], ...]] = field(default_factory=dict)

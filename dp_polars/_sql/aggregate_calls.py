@@ -19,12 +19,11 @@ _OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in 
 OWN = _OF_CHOICES | _OF_AGGREGATES
 """The options that belong to one aggregate or choice. All others belong to the whole query."""
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup", "cut"}
-INTERVAL_OPTIONS = frozenset({"confidence", "interval"})
 CUT_HAS_NO_COLUMN = (
     "A SELECT shows the columns that it names, so cut=True would be paid for and not shown. Select dp_cut_by_cap() or "
     "dp_cut_by_bounds() beside the other private aggregates instead."
 )
-"""The options that add columns, which a SELECT has no place for."""
+"""Why cut=True is refused."""
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -147,11 +146,13 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if not option:
             positional.append(child)
             continue
-        if fold(option) in INTERVAL_OPTIONS:
+        if fold(option) in ("confidence", "interval") and name in CHOICES:
+            raise refuse(child, f"{name} chooses a value, which has no interval. Leave {fold(option)} out.")
+        if fold(option) == "confidence":
             raise refuse(
                 child,
-                f"An answer in a SELECT is one value, so there is no place for an interval. Use {fold(option)} with "
-                "df.dp or the functions of dp.register; con.preview and dp-polars preview show the expected error.",
+                "The ends of an interval are columns of their own: select dp_low(n, 0.95) and dp_high(n, 0.95), where "
+                f"n is the alias of {name}, or say con.sql(query, confidence=0.95).",
             )
         if fold(option) == "cut":
             raise refuse(child, CUT_HAS_NO_COLUMN)

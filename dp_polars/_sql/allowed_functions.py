@@ -85,5 +85,14 @@ AGGREGATES: dict[str, type[Aggregate]] = {name: one for one in REGISTRY.values()
 CUTS: dict[str, type[Aggregate]] = {"dp_cut_by_cap": CutByCap, "dp_cut_by_bounds": CutByBounds}
 """What caps and bounds cut off from the other private aggregates of a SELECT: the columns that `cut=True` adds."""
 
+ENDS = {
+    "dp_low": "low",
+    "dp_high": "high",
+    "dp_rank_error": "rank_error",
+    "dp_rank_low": "rank_low",
+    "dp_rank_high": "rank_high",
+}
+"""The columns that an interval adds to the answer of a private aggregate, as functions of the aggregate."""
+
 PRIVATE = frozenset({*AGGREGATES, *CHOICES, *CUTS})
 """The SQL names of all private aggregates and choices."""

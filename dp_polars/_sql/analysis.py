@@ -15,9 +15,10 @@ from dp_polars._expressions import Column, Expression
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
-from dp_polars._sql.allowed_functions import CUTS, TABLE_FUNCTIONS
+from dp_polars._sql.allowed_functions import CUTS, ENDS, TABLE_FUNCTIONS
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.expressions import Reader
+from dp_polars._sql.interval_ends import Ends, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
 from dp_polars._sql.relations import (
     Context,
@@ -79,6 +80,10 @@ class SqlQuery:
     keys: tuple[str, ...]
     sources: frozenset[Any]
     declared: bool
+    ends: tuple[tuple[str, str, str], ...] = ()
+    """The ends of intervals that are shown: the column of the answer, which end ("low"), and the column of the end."""
+    confidence: Any = None
+    """The confidence of these intervals."""
 
     @property
     def questions(self) -> int:
@@ -117,9 +122,19 @@ class _GroupingKey:
     tree: Expression
 
 
-def analyse(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Analysis:
-    """Analyse a parsed statement, or refuse it. `sql` is the text, which error messages give locations in."""
-    analyser = _Analyser(Context(sql, parameters, parser, catalog))
+def analyse(
+    node: Node,
+    sql: str,
+    parser: Parser,
+    catalog: Catalog,
+    parameters: dict[str, Any],
+    intervals: WantedIntervals | None = None,
+) -> Analysis:
+    """Analyse a parsed statement, or refuse it. `sql` is the text, which error messages give locations in.
+
+    `intervals` are those that the statement's options want beside the private aggregates of the outermost SELECT.
+    """
+    analyser = _Analyser(Context(sql, parameters, parser, catalog), intervals)
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
         raise StatementNotAllowed(
@@ -137,8 +152,8 @@ def private_relation(node: Node, sql: str, parser: Parser, catalog: Catalog, par
 class _Analyser:
     """Walks through the queries of a statement from the inside out, and collects private aggregations on the way."""
 
-    def __init__(self, context: Context) -> None:
-        self._context, self._refuse = context, context.refuse
+    def __init__(self, context: Context, intervals: WantedIntervals | None = None) -> None:
+        self._context, self._refuse, self._intervals = context, context.refuse, intervals
         self._unnamed = 0  # subqueries without an alias so far
         self.aggregations: list[Aggregation] = []
 
@@ -162,8 +177,8 @@ class _Analyser:
         relation = self._from(node["from_table"], known)
         if isinstance(relation, PublicRelation):
             return self._public_select(node, relation, known)
-        if _private_calls(node):
-            return self._aggregation(node, relation, known)
+        if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
+            return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
         if top and plain and not node["group_sets"]:
             return relation  # it would show private rows, whatever else it says
@@ -254,18 +269,20 @@ class _Analyser:
 
     # ------------------------------------------------------------------ a private aggregation
 
-    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation]) -> Relation:
+    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool) -> Relation:
         """Cut a SELECT with private aggregates: add its queries to `aggregations`, and return the SELECT above them."""
         scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
+        node, ends = with_ends(node, self._context, self._intervals if top else _of_inner(self._intervals))
         keys = self._keys(node, relation, scope, reader)
         columns = _key_columns(keys, aliases_of(node))
         nodes = {canonical(item): item for item in _private_calls(node)}
         context = self._context
         calls = [call_of(item, context.parser, context.parameters, context.sql) for item in nodes.values()]
         answers = [unused_name(f"answer_{number}", [*columns, *aliases_of(node)]) for number in range(len(calls))]
+        shown = _end_columns(ends, dict(zip(nodes, answers, strict=True)), [*columns, *answers, *aliases_of(node)])
         trees = self._values(calls, relation, reader)
         rows = relation.rows
         for one in conditions(node, reader, scope):
@@ -275,10 +292,13 @@ class _Analyser:
             where = calls[numbers[0]].where
             own = rows if where is None else rows.filter(condition(where, node, reader, scope))
             together = [(calls[number], answers[number]) for number in numbers]
-            queries.append(_query(together, replace(relation, rows=own), keys, trees))
+            query = _query(together, replace(relation, rows=own), keys, trees)
+            of_query = tuple(end for end in shown.values() if end[0] in query.answers)
+            queries.append(replace(query, ends=of_query, confidence=ends.confidence if of_query else None))
         table = f"dp_released_{len(self.aggregations)}"
         self.aggregations.append(Aggregation(table, tuple(queries), columns))
         released = {text: column(table, answer) for text, answer in zip(nodes, answers, strict=True)}
+        released |= {text: column(table, end) for text, (_, _, end) in shown.items()}
         released |= {canonical(key.node): column(table, name) for key, name in zip(keys, columns, strict=True)}
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
@@ -374,6 +394,10 @@ class _Analyser:
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
                 asked = f"dp_{fold(item['column_names'][-1])}"
+                for function, end in ENDS.items():
+                    name = item["column_names"][-1].removesuffix(f"_{end}")
+                    if scope.resolve(column(name)) is not None:
+                        raise self._refuse(item, f"{name}_{end} is no column here; select {function}({name}).")
                 if asked in CUTS:
                     raise self._refuse(item, f"{asked.removeprefix('dp_')} is no column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
@@ -396,6 +420,9 @@ class _Analyser:
                 calls[0],
                 f"{calls[0]['function_name']} is for private tables; these rows are public or already released.",
             )
+        elsewhere = [item for item in _expressions(node) if is_end(item)]
+        if elsewhere:
+            raise ends_elsewhere(elsewhere[0], self._context)
         scope, before = self._context.scope(*relation.tables), len(self.aggregations)
         changed = {**node, "from_table": relation.node, "cte_map": {"map": []}}
         inside = self._context.scope(*relation.tables, ScopeTable.public("", aliases_of(node)))
@@ -455,9 +482,28 @@ class _Analyser:
 
 def _private_calls(node: Node) -> list[Node]:
     """Return the private aggregates in SELECT, HAVING, QUALIFY, ORDER BY and LIMIT."""
+    return [item for item in _expressions(node) if is_private_call(item)]
+
+
+def _expressions(node: Node) -> list[Node]:
+    """Return all expressions in SELECT, HAVING, QUALIFY, ORDER BY and LIMIT, also those inside others."""
     places = [*node["select_list"], node.get("having"), node.get("qualify")]
     places += [item for modifier in node.get("modifiers", []) for item in modifier_expressions(modifier)]
-    return [item for root in places if root for item in walk(root) if is_private_call(item)]
+    return [item for root in places if root for item in walk(root)]
+
+
+def _of_inner(intervals: WantedIntervals | None) -> WantedIntervals | None:
+    """Return what a statement says about intervals, for a SELECT that gets no columns beyond those that it names."""
+    return None if intervals is None else replace(intervals, expand=False)
+
+
+def _end_columns(ends: Ends, answers: dict[str, str], taken: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Return for each end of an interval the column of its answer, which end it is, and its own column."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for text, (call, end) in ends.columns.items():
+        names = [*taken, *(own for _, _, own in found.values())]
+        found[text] = answers[call], end, unused_name(f"{answers[call]}_{end}", names)
+    return found
 
 
 def _together(calls: list[Call]) -> list[list[int]]:

@@ -15,16 +15,17 @@ import polars as pl
 
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._numbers import flag_of
+from dp_polars._numbers import confidence_of, flag_of
 from dp_polars._plan.plan import Plan
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
-from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN, INTERVAL_OPTIONS
+from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN
 from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.files import Types, open_source
+from dp_polars._sql.interval_ends import WantedIntervals
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
 from dp_polars._sql.queries import PlannedStatement, plan_statement
 from dp_polars._sql.sandbox import check_parameter
@@ -189,7 +190,8 @@ class GuardedConnection:
             Values for `?` or `$name`.
         **options
             Options for all private aggregates of the statement. A spend is divided evenly among the aggregates that
-            don't have their own.
+            don't have their own. `confidence=0.95` adds the ends of intervals, `_low` and `_high`, behind each private
+            aggregate of the outermost SELECT; `dp_low(n)` and `dp_high(n)` name them one by one.
 
         Examples
         --------
@@ -247,14 +249,19 @@ class GuardedConnection:
             local = local_statement(node, query, self._parser, catalog, self._session, parameters, options)
             if local is not None:
                 return local
-        if options.keys() & INTERVAL_OPTIONS:
-            raise InvalidParameterError(
-                "An answer in a SELECT is a single value, so it has no place for an interval. Use a function of "
-                "dp.register with confidence :=, or see the expected error in con.preview."
-            )
         if "cut" in options:
             raise InvalidParameterError(CUT_HAS_NO_COLUMN)
-        analysis = analyse(node, query, self._parser, catalog, parameters)
+        confidence, wanted = options.get("confidence"), None
+        if confidence is not None:
+            wanted = WantedIntervals(confidence_of(confidence), of_values=options.get("interval") == "value")
+        options = {name: value for name, value in options.items() if name != "confidence"}
+        analysis = analyse(node, query, self._parser, catalog, parameters, wanted)
+        if wanted is not None and not any(own.ends for one in analysis.aggregations for own in one.queries):
+            raise InvalidParameterError(
+                "confidence= adds the ends of intervals beside the private aggregates of the outermost SELECT, but "
+                "none of its columns is an aggregate with such ends. Select dp_low(n) and dp_high(n) beside the "
+                "aggregate n, and dp_rank_error(m) beside a median m."
+            )
         planned = plan_statement(analysis, self._session, catalog, options)
         planned.check_above()
         return planned

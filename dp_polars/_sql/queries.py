@@ -28,7 +28,7 @@ from dp_polars._session.cost import NOTHING
 from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
-from dp_polars._sql.allowed_functions import CUTS
+from dp_polars._sql.allowed_functions import CUTS, ENDS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.syntax_tree import fold
@@ -84,6 +84,8 @@ class PlannedQuery:
         asked = zip(self.query.calls, self.query.answers, strict=True)
         found, cut = dict[str, str](), {answer: call.name for call, answer in asked if call.counts_cut}
         found |= dict(zip(names, (one for one in self.query.answers if one not in cut), strict=True))
+        named = {answer: name for name, answer in found.items()}
+        found |= {f"{named[answer]}_{end}": own for answer, end, own in self.query.ends}
         return found | {CUTS[name].kind: answer for answer, name in cut.items()}
 
     def present_source(self) -> bytes:
@@ -157,6 +159,8 @@ class PlannedStatement:
         names = {**dict(zip(query.query.keys, keys, strict=True)), **query.names()}
         hidden = [one.name for one in query.plan.query.aggregates if one.hidden and one.name not in names]
         frame = release.frame.drop(hidden, strict=False).rename(names)  # what cut=True adds has to be selected by name
+        if query.query.ends:  # all answers have intervals, but these were asked for
+            frame = frame.select(names.values())
         if not keys and not frame.height:  # a choice found nothing to choose
             frame = pl.DataFrame([None] * frame.width, schema=frame.schema, orient="col")
         return frame
@@ -237,9 +241,41 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     own = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in own:
         own["keys"] = _public_keys(own["keys"], query)
+    if query.ends:
+        own["confidence"] = query.confidence
     source = catalog.state(query.sources)
-    question = _question(query, session, catalog, options, own)
-    return PlannedQuery(query, question, catalog, source)
+    if "confidence" not in options:
+        _refuse_hidden_ends(query, options)
+    planned = PlannedQuery(query, _question(query, session, catalog, options, own), catalog, source)
+    _refuse_unknown_ends(planned)
+    return planned
+
+
+def _refuse_hidden_ends(query: SqlQuery, options: dict[str, Any]) -> None:
+    """Refuse the ends of a quantile's interval if they would be paid for and not shown."""
+    for call, answer in zip(query.calls, query.answers, strict=True):
+        wanted = call.takes("interval") and call.own.get("interval", options.get("interval")) == "value"
+        if wanted and answer not in {own for own, _, _ in query.ends}:
+            raise InvalidParameterError(
+                f"interval := 'value' pays for the ends of an interval, which nothing shows. Select dp_low(m) and "
+                f"dp_high(m), where m is the alias of {call.name}."
+            )
+
+
+def _refuse_unknown_ends(planned: PlannedQuery) -> None:
+    """Refuse ends of intervals that an answer doesn't have, such as the values of a median that has ranks."""
+    calls = dict(zip(planned.query.answers, planned.query.calls, strict=True))
+    names = {answer: name for name, answer in planned.names().items()}
+    for answer, end, _ in planned.query.ends:
+        call, name = calls[answer], names[answer]
+        there = [own for own in ENDS.values() if f"{name}_{own}" in planned.question.schema]
+        if end in there:
+            continue
+        instead = " and ".join(f"dp_{own}" for own in there)
+        ways = f"It has {instead}." if there else "Use a frame (df.dp) instead, whose answer has them inside."
+        ranks = there and "low" not in there
+        more = " For an interval of values, say interval := 'value', which costs two more choices." if ranks else ""
+        raise InvalidParameterError(f"{call.name} has no dp_{end} here. {ways}{more}")
 
 
 def _question(

@@ -95,7 +95,7 @@ def test_every_door_plans_and_charges_the_same(aggregate):
         ({"bounds": None}, "needs bounds for x"),
         ({"bounds": (5, 1)}, "lower < upper"),
         ({"column": "region"}, "needs integers, floats, decimals or times"),
-        ({"confidence": 0.9, "interval": "value"}, "one person's value|no place for an interval"),
+        ({"confidence": 0.9, "interval": "value"}, "one person's value"),
     ],
 )
 @pytest.mark.parametrize("aggregate", ["min", "max"])

@@ -174,10 +174,13 @@ def test_every_door_plans_and_charges_the_same(by):
         ({"quantile": 0.12345}, "at most four digits"),
         ({"quantile": []}, "a number between 0 and 1, or a list of them"),
         ({"quantile": [0.5, 1.5]}, "must lie between 0 and 1"),
-        ({"interval": "value"}, "how sure it should be|no place for an interval"),
-        ({"interval": "ranks", "confidence": 0.9}, "'rank' .* or 'value'|no place for an interval"),
-        ({"interval": "value", "confidence": 0.9, "quantile": 0}, "one person's value|no place for an interval"),
-        ({"confidence": 1.5}, "confidence|no place for an interval"),
+        ({"interval": "value"}, "how sure it should be|which nothing shows"),
+        (
+            {"interval": "ranks", "confidence": 0.9},
+            "'rank' .* or 'value'|none of its columns is an aggregate with such ends",
+        ),
+        ({"interval": "value", "confidence": 0.9, "quantile": 0}, "one person's value"),
+        ({"confidence": 1.5}, "confidence"),
     ],
 )
 def test_every_door_refuses_alike(closed, words, message):
@@ -197,7 +200,7 @@ def test_what_a_median_does_not_have_is_refused_alike(closed):
 
 @pytest.fixture(params=[Polars, Lazy, Functions], ids=lambda door: door.__name__)
 def with_intervals(request):
-    """A door with a place for intervals; a SELECT has none."""
+    """A door that adds the columns of an interval by itself; a SELECT names them (see tests/sql/test_intervals.py)."""
     return request.param
 
 
@@ -246,10 +249,9 @@ def test_ends_of_values_stand_around_the_quantile(with_intervals):
         assert found["_high"] - found["_low"] < 5
 
 
-def test_a_select_has_no_place_for_intervals():
-    for words in ("interval := 'value'", "confidence := 0.9"):
-        refusal = pytest.raises(Guarded.errors, match="no place for an interval")
-        with refusal:
+def test_a_select_names_the_ends_of_its_intervals():
+    for words, message in (("interval := 'value'", "which nothing shows"), ("confidence := 0.9", r"dp_low\(n, 0.95\)")):
+        with pytest.raises(Guarded.errors, match=message):
             Guarded(FRAME, session()).con.sql(f"SELECT dp_median(x, 0, 25, {words}) FROM rows", epsilon=1)
 
 

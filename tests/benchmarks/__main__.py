@@ -2,7 +2,9 @@
 
 `polars` also takes `--rows 100000000` (`streams` too) and `--opendp PYTHON`, a Python that has opendp[polars] to
 compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one
-library, and `--markdown`; `versions` takes `--before FOLDER`, another checkout to compare with.
+library, and `--markdown`; `accuracy` takes the same but for `--rows` and `--seconds`, and `--only TEXT` for the rows
+that contain a text, such as "std of dep_delay" or "mean of air_time, epsilon 1 each"; `versions` takes
+`--before FOLDER`, another checkout to compare with.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ def main(words: list[str]) -> int:
     for peer in ("--opendp", "--pipeline-dp", "--tumult", "--diffprivlib"):
         parser.add_argument(peer, metavar="PYTHON", default=argparse.SUPPRESS)
     parser.add_argument("--before", metavar="FOLDER", default=argparse.SUPPRESS)
+    parser.add_argument("--only", metavar="TEXT", default=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=argparse.SUPPRESS)
     parser.add_argument("--markdown", action="store_true")

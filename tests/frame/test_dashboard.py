@@ -140,3 +140,79 @@ def test_mistakes_are_explained() -> None:
     board.on(dp.private(VISITS, own)).count("region", keys=KEYS)
     with pytest.raises(dp.InvalidParameterError, match="not enough left"):
         board.fitted()
+
+
+def parts(board: dp.Dashboard) -> list[float]:
+    """Return the parts of the budget that the table shows in percent, for each question and together."""
+    return [float(text.rpartition(": ")[2].split(" %")[0]) for name, text in board.rows() if name != "errors"]
+
+
+@pytest.mark.parametrize("spend", [{"epsilon": 0.2}, {"epsilon": 0.9}, {"share": 0.2}, {"rho": 0.002}])
+@pytest.mark.parametrize("given", [{}, {"queries": 3}, {"queries": 30}], ids=["no queries", "few", "many"])
+def test_equal_spends_have_equal_parts_which_add_up(given: dict[str, int], spend: dict[str, float]) -> None:
+    """Counts, means and choices have other prices in the account of rhos, and the first ones are counted by epsilon."""
+    own = session(delta=1e-6, **given)
+    board = dp.Dashboard(**spend)  # type: ignore[arg-type]
+    asked(board, own)
+    board.on(dp.private(VISITS, own)).count_units()
+    board.on(dp.private(VISITS, own)).median("spent", bounds=(0, 5))
+    *each, together = parts(board)
+    assert len(each) == 5
+    assert len(set(each)) == 1
+    assert together == pytest.approx(5 * each[0], rel=0.01)
+    board.run()
+    assert own.spent.share == pytest.approx(together / 100, rel=0.01)
+
+
+def test_parts_are_in_proportion_to_spends_of_the_same_kind() -> None:
+    board = dp.Dashboard(epsilon=0.1)
+    ask = board.on(dp.private(VISITS, session(delta=1e-6)))
+    ask.count()
+    ask.noisy_max("region", candidates=KEYS, epsilon=0.2)
+    ask.count("region", keys=KEYS, within=100)
+    ask.count("region", keys=KEYS, share=0.01)
+    first, second, third, fourth, together = parts(board)
+    assert second == pytest.approx(2 * first, rel=0.01)
+    assert first + second + third + fourth == pytest.approx(together, rel=0.01)
+
+
+@pytest.mark.slow
+def test_one_size_of_groups_gives_all_errors() -> None:
+    own = session()
+    board = dp.Dashboard(share=0.5, if_rows=1_000)
+    asked(board, own)
+    ask = board.on(dp.private(VISITS, own))
+    ask.median("spent", bounds=(0, 5), if_rows=10)
+    ask.count("region", keys=KEYS, max_groups="auto")  # its error is unknown until the cap is
+    ask.mean("spent", bounds=(0, 5), within=0.5)
+    lines = dict(board.rows())
+    assert "in groups" not in lines["question 1"]
+    assert "of the budget, error within 0." in lines["question 2"]
+    assert lines["question 2"].endswith("in groups of 1,000 rows")
+    assert lines["question 4"].endswith("in groups of 10 rows")
+    assert "error" not in lines["question 5"]
+    assert "error within 0.5 in groups of 1,000 rows" in lines["question 6"]
+    assert "errors" not in lines
+    with pytest.raises(dp.InvalidParameterError, match="if_rows"):
+        dp.Dashboard(share=0.5, if_rows=0)
+
+
+def test_the_size_of_groups_is_no_part_of_a_question() -> None:
+    own = session()
+    for if_rows in (None, 100, 1_000):
+        board = dp.Dashboard(share=0.5, if_rows=if_rows)
+        asked(board, own)
+        board.run()
+    assert own.spent.share == pytest.approx(0.5)
+
+
+def test_without_a_size_the_table_says_how_to_see_the_other_errors() -> None:
+    board = dp.Dashboard(share=0.5)
+    ask = board.on(dp.private(VISITS, session()))
+    ask.count()
+    assert "errors" not in dict(board.rows())
+    ask.mean("spent", bounds=(0, 5))
+    words = "depend on the rows of a group in question 2: dp.Dashboard(..., if_rows=1000) shows them for 1,000 rows"
+    assert dict(board.rows())["errors"] == words
+    ask.median("spent", bounds=(0, 5))
+    assert "questions 2, 3: dp.Dashboard(" in board._repr_html_()

@@ -297,7 +297,8 @@ def test_the_plan_reads_as_a_table():
         plan = PEOPLE.dp.with_columns(old=pl.col("age") > 2).preview.randomized_response("old", resample=0.5)
     assert str(plan).splitlines() == [
         "query                     randomized_response of old (after with_columns)",
-        "protects                  user, replaced, 2 at a time: values, not presence",
+        "protects                  user, replaced, 2 at a time: values, not presence; rows where it is null take "
+        "no part",
         "rows                      one response of each unit, in random order",
         "categories                3 (all values of Boolean, and null)",
         "form                      the truth, or with probability 0.5 any category (resample)",

@@ -156,7 +156,10 @@ def test_without_a_measure_the_cut_is_unknown_and_a_profile_tells_it():
     asked = dp.private(planes(), session)
     words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"], "epsilon": 0.1}
     plan = asked.preview.sum("delay", "key", bounds=(0, 20), **words)
-    assert plan.cut_off() == ("unknown for max_groups, max_rows_per_group and bounds: say cut=True, or adopt a profile")
+    assert plan.cut_off() == (
+        "unknown for max_groups, max_rows_per_group and bounds: adopt a profile (df.dp.profile), or say cut=True, "
+        "which leaves out max_groups"
+    )
     assert asked.preview.count_units(epsilon=0.1).cut_off() is None
     session.adopt(asked.profile("key", columns=["delay"], epsilon=5))
     text = asked.preview.sum("delay", "key", bounds=(0, 20), **words).cut_off()
@@ -198,3 +201,63 @@ def test_adopting_a_profile_makes_no_question_new():
     spent = session.spent
     assert asked.count("key", **words).equals(first)
     assert session.spent == spent
+
+
+@pytest.mark.parametrize(
+    ("select", "groups", "text"),
+    [
+        ("dp_count_units()", 1, "unknown for max_groups: SUMMARIZE the table"),
+        ("dp_count(*)", 2, "unknown for max_rows_per_group: select dp_cut_by_cap(), or SUMMARIZE the table"),
+        (
+            "dp_avg(delay, 0, 9)",
+            1,
+            "unknown for max_groups, max_rows_per_group and bounds: SUMMARIZE the table, or select dp_cut_by_cap() and "
+            "dp_cut_by_bounds(), which leave out max_groups",
+        ),
+    ],
+)
+def test_a_select_says_what_a_select_can_do_about_it(select, groups, text):
+    """cut=True is refused in a SELECT, and no count of cut units is about max_groups."""
+    session = dp.Session(epsilon=1.0, unit="user", max_groups=groups, max_rows_per_group=20)
+    con = dp.connect(None, session).register("flights", planes())
+    plan = con.preview(f"SELECT key, {select} FROM flights GROUP BY key", epsilon=0.5, keys=["a", "b"])
+    assert plan.cut_off() == text
+
+
+def test_the_line_on_the_cut_names_only_ways_that_count_it():
+    asked = dp.private(planes(), dp.Session(epsilon=1.0, unit="user", max_groups=1, max_rows_per_group=20))
+    words = {"keys": ["a", "b"], "epsilon": 0.1}
+    assert asked.preview.count_units("key", **words).cut_off() == (
+        "unknown for max_groups: adopt a profile (df.dp.profile)"
+    )
+    assert asked.preview.count("key", cut=True, **words).cut_off() == (
+        "cut_by_cap counts the units with more than 20 rows in a group; unknown for max_groups: adopt a profile "
+        "(df.dp.profile)"
+    )
+    # What a unit loses in its total is counted by nothing, and the values of its rows say nothing about it.
+    total = asked.preview.sum("delay", bounds=(0, 20), per="unit", epsilon=0.1)
+    assert total.cut_off() == "unknown for the bounds of each unit's total, which nothing counts"
+    with pytest.raises(InvalidParameterError, match="this question has neither"):
+        asked.sum("delay", bounds=(0, 20), per="unit", cut=True, epsilon=0.1)
+
+
+def test_a_mean_says_that_a_cap_weighs_the_rows_of_heavy_units_less():
+    """Planes that fly often have longer delays here: the mean of all rows is 29, and with the cap it is 25."""
+    session = dp.Session(epsilon=10.0, unit="user", max_rows_per_group=20)
+    asked = dp.private(planes(), session)
+    text = (
+        "a unit with more than 20 rows in a group counts as 20 rows in the mean of delay; no interval shows how far "
+        "this moves it"
+    )
+    asked.mean("delay", bounds=(0, 50), epsilon=1)
+    release = session.releases[-1]
+    assert dict(release.plan.rows())["weights"] == text
+    assert text in str(release)
+    assert text in release._repr_html_()
+    con = dp.connect(None, session).register("flights", planes())
+    plan = con.preview("SELECT dp_avg(delay, 0, 50) AS m, dp_count(*) FROM flights", epsilon=1)
+    assert dict(plan.rows())["weights"] == text
+    # A count and a sum lose what is beyond the cap, which is another line; units that are rows have no cap.
+    assert "weights" not in dict(asked.preview.sum("delay", bounds=(0, 50), epsilon=1).rows())
+    each = dp.private(planes(), dp.Session(epsilon=1.0, unit=dp.ROW))
+    assert "weights" not in dict(each.preview.mean("delay", bounds=(0, 50), epsilon=1).rows())

@@ -20,7 +20,8 @@ from dp_polars._plan.query import Spend
 from dp_polars._release.auto import _beyond, _sides, _units, estimated, requests_for
 from dp_polars._release.noise import _noisy, _vector
 from dp_polars._release.run import request_of
-from tests.benchmarks import data
+from tests.benchmarks import accuracy, data
+from tests.benchmarks.accuracy import shop as accuracy_shop
 from tests.bits import SeededBits
 from tests.plan.queries import aggregate, query
 from tests.session.test_filter_by_enumeration import terms_of
@@ -304,6 +305,54 @@ def test_a_cap_that_is_larger_than_necessary_is_rarely_chosen():
     assert 1 - chances[0] / chances.sum() < 0.05
 
 
+def regulars(units, heavy):
+    """Return visits: some units have 200 rows and larger values, and all others have 5 rows."""
+    rows = np.where(np.arange(units) < heavy * units, 200, 5)
+    who = np.repeat(np.arange(units), rows)
+    return pl.DataFrame({"who": who, "k": who % 20, "x": np.where(who < heavy * units, 30.0, 10.0)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mean", "std", "median"])
+@pytest.mark.parametrize("door", ["frame", "sql"])
+def test_an_automatic_cap_does_not_weigh_the_rows_of_many_units_less(kind, door):
+    """15 % of units have 200 rows of 30, and the others 5 rows of 10, so the mean is 27.5; a cap of 5 makes it 13.
+
+    The noise asks for a small cap at this spend, and no interval would show what that does. The bits are seeded, so
+    there is no false alarm. If noise alone decided, all 25 choices would be below 10.
+    """
+    frame, keys = regulars(6_000, 0.15), list(range(20))
+    session = dp.Session(epsilon=10, delta=1e-6, unit="who", max_groups=1, max_rows_per_group="auto")
+    if door == "frame":
+        plan = getattr(dp.private(frame, session).preview, kind)("x", "k", bounds=(0, 50), keys=keys, epsilon=0.5)
+    else:
+        con = dp.connect(None, session).register("visits", frame)
+        name = {"mean": "dp_avg", "std": "dp_stddev", "median": "dp_median"}[kind]
+        plan = con.preview(f"SELECT k, {name}(x, 0, 50) FROM visits GROUP BY k", keys=keys, epsilon=0.5)
+    (request,) = requests_for(plan)
+    exact = run_bounded(frame.select(unit0="who", key0="k", value0="x").lazy(), request)
+    caps = []
+    for seed in range(25):
+        (found,) = estimated(plan, lambda _: exact, SeededBits(seed))
+        assert found.reliable
+        caps.append(found.chosen[0])
+    assert sum(cap < 100 for cap in caps) < 3
+    assert sum(cap > 800 for cap in caps) < 8
+
+
+def test_a_cap_for_a_mean_from_too_few_units_is_unreliable():
+    """It may weigh the rows of most units less. A cap on groups drops whole groups of a unit, whatever its rows are."""
+    frame = regulars(600, 0.15)
+    session = dp.Session(epsilon=10, delta=1e-6, unit="who", max_groups="auto", max_rows_per_group="auto")
+    asked = dp.private(frame, session)
+    with pytest.warns(dp.DPWarning, match="max_rows_per_group may be far from the data"):
+        answer = asked.mean("x", "k", bounds=(0, 50), keys=list(range(20)), epsilon=0.2, confidence=0.95)
+    assert answer["x_low"].null_count() == 20
+    needed = {one.estimate.what: one.estimate.needed_units for one in session.plan().estimated}
+    assert needed["max_groups"] == 0
+    assert needed["max_rows_per_group"] > 1_000
+
+
 def test_estimated_caps_whose_noise_64_bits_do_not_hold_are_lowered():
     """Before, such caps were an error after the charge, and closed the session."""
     one = aggregate("var", (Fraction(-1), Fraction(1)), integers=False)
@@ -426,11 +475,18 @@ def test_too_few_units_are_told_in_the_plan_and_as_a_warning():
     few = FLIGHTS.filter(pl.col("plane") < 300)
     with small_session() as session:
         before = few.dp.preview.mean("delay", bounds="auto")
-        with pytest.warns(dp.DPWarning, match="The bounds of delay may be far from the data: estimated from about"):
+        with pytest.warns(dp.DPWarning) as caught:
             answer = few.dp.mean("delay", bounds="auto")
         # The stored release is as doubtful as it was the first time.
-        with pytest.warns(dp.DPWarning, match="Give bounds= yourself"):
+        with pytest.warns(dp.DPWarning) as again:
             assert few.dp.mean("delay", bounds="auto").equals(answer)
+    for doubts in (caught, again):  # a mean depends on its cap, too: heavy units may have other values
+        texts = sorted(str(one.message) for one in doubts)
+        assert [text.split(", ")[0].split(": estimated from about")[0] for text in texts] == [
+            "The bounds of delay may be far from the data",
+            "The max_rows_per_group may be far from the data",
+        ]
+        assert ["Give bounds= yourself" in texts[0], "Give max_rows_per_group= yourself" in texts[1]] == [True, True]
     (needed,) = {one.needed_units for one in before.estimates if one.value is not None}
     assert needed > 1000
     assert "reliable from about" in str(before)
@@ -530,3 +586,15 @@ def test_decimals_with_very_many_digits_have_no_estimated_bounds():
     frame = pl.DataFrame({"x": pl.Series([1]).cast(pl.Decimal(38, 30))})
     with pytest.raises(dp.InvalidParameterError, match="digits after the point"):
         dp.private(frame, dp.Session(epsilon=1.0, unit=dp.ROW)).preview.sum("x", bounds="auto", epsilon=0.5)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_accuracy_measures_single_rows(capsys, monkeypatch):
+    """It would be noticed only after hours that a row of the benchmark can't be asked any more."""
+    monkeypatch.setattr(accuracy, "shop", lambda: accuracy_shop(5_000))
+    assert not accuracy.run(repeats=1, only="no such row")
+    accuracy.run(repeats=1, only="mean of rating by city, epsilon 1 each", markdown=True)
+    heads, _, row, summary = capsys.readouterr().out.splitlines()[-4:]
+    assert heads.startswith("| question | spend | by hand | automatic |")
+    assert row.startswith("| shop: mean of rating by city | epsilon 1 each | ")
+    assert summary.endswith("1 runs each")

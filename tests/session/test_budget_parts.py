@@ -1,5 +1,6 @@
 """The part of the budget that is used: one number that leads everywhere, and parts that add up to it."""
 
+import pickle
 import random
 import re
 from fractions import Fraction
@@ -161,10 +162,10 @@ def test_a_refusal_names_the_largest_spends_that_fit(kind, before, discovers):
     ask = {"by": "region"} if discovers else {}
     with pytest.raises(dp.BudgetExceeded) as refused:
         frame.count(**ask, epsilon=5)
-    named = re.fullmatch(r"share=([\d.e-]+) or epsilon=([\d.e-]+)", refused.value.largest_affordable)
-    assert named, refused.value.largest_affordable
+    named = dict(one.split("=") for one in refused.value.largest_affordable.split(" or "))
+    assert named.keys() == {"share", "epsilon"}
     assert refused.value.remaining.endswith("of the budget") or "of delta for keys" in refused.value.remaining
-    for name, number in zip(("share", "epsilon"), named.groups(), strict=True):
+    for name, number in named.items():
         terms, total = session.terms, session._total()
         frame.count(**ask, **{name: float(number)})
         frame, session = spent()
@@ -197,7 +198,7 @@ def test_a_hair_too_much_is_told_apart():
     ):
         session.reserve(pure_cost(0.2000001), label="second")
     session.reserve(pure_cost(0.2), label="all")
-    with pytest.raises(dp.BudgetExceeded, match=r"fits is nothing"):
+    with pytest.raises(dp.BudgetExceeded, match=r"remaining none of the budget; nothing more fits"):
         session.reserve(pure_cost(0.2), label="more")
 
 
@@ -211,3 +212,33 @@ def test_a_gaussian_that_was_refused_is_told_the_larger_epsilon():
     named = re.search(r"epsilon=([\d.]+) with mechanism='gaussian'", refused.value.largest_affordable)
     assert float(named[1]) == largest_epsilon(session.terms, session._total(), "gaussian", keys=False)
     session.reserve(gaussian_cost(session, epsilon=float(named[1])), label="fits")
+
+
+def test_a_refusal_says_which_spend_goes_further():
+    """Without queries=, shares count in rho, and after a release by epsilon a small share does not fit."""
+    frame = dp.private(VISITS, session_of("approximate"))
+    frame.count("region", keys=KEYS, epsilon=0.7)
+    with pytest.raises(dp.BudgetExceeded) as refused:
+        frame.count("region", keys=KEYS, share=0.25)
+    assert re.fullmatch(r"[\d.]+ % of the budget \(25 % as a first release\)", refused.value.requested)
+    assert refused.value.remaining == "30 % of the budget"
+    assert refused.value.largest_affordable.startswith("epsilon=0.3 or share=0.0")
+    assert "counts in epsilon, and share= in rho, so epsilon= goes further here." in str(refused.value)
+    frame = dp.private(VISITS, session_of("approximate"))
+    frame.count("region", keys=KEYS, share=0.7)
+    with pytest.raises(dp.BudgetExceeded) as refused:
+        frame.count_units(epsilon=0.5)
+    assert refused.value.largest_affordable.startswith("share=0.3 or epsilon=0.1")
+    assert "counts in rho, so share= goes further than epsilon= here." in str(refused.value)
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert (str(again), again.note) == (str(refused.value), refused.value.note)
+
+
+@pytest.mark.parametrize("kind", ["pure", "zcdp"])
+def test_a_session_with_one_account_needs_no_explanation(kind):
+    frame = dp.private(VISITS, session_of(kind))
+    frame.count(share=0.7)
+    with pytest.raises(dp.BudgetExceeded) as refused:
+        frame.count("region", keys=KEYS, share=0.5)
+    assert (refused.value.requested, refused.value.note) == ("50 % of the budget", "")
+    assert refused.value.largest_affordable.startswith("share=0.3 or epsilon=")

@@ -354,7 +354,7 @@ REFUSED = [
     ("dp_top_k(kind, 3, candidates := [1, 2])", "k=3 is more than the 2 candidates"),
     ("dp_noisy_max(kind, k := 3)", "To choose several, write dp_top_k"),
     ("dp_noisy_max(kind, seed := 3)", "dp_noisy_max has no option seed"),
-    ("dp_noisy_max(kind, confidence := 0.9)", "no place for an interval"),
+    ("dp_noisy_max(kind, confidence := 0.9)", "has no interval. Leave confidence out"),
     ("dp_noisy_max(kind, mechanism := 'laplace')", "dp_noisy_max has no option mechanism"),
     ("dp_noisy_max(kind, within := 5)", "dp_noisy_max has no option within"),
     ("dp_noisy_max(who)", "reads the unit column"),

@@ -1,0 +1,183 @@
+"""Intervals in a SELECT: what frames show with confidence=, at no cost, in the columns that the SELECT names."""
+
+import polars as pl
+import pytest
+
+import dp_polars as dp
+
+KEYS = ["north", "south", "west"]
+VISITS = pl.DataFrame(
+    {
+        "user": [i % 900 for i in range(2_700)],
+        "region": [KEYS[i % 3] for i in range(2_700)],
+        "spent": [float(i % 7) for i in range(2_700)],
+    }
+)
+BY_REGION = "FROM visits GROUP BY region"
+
+
+@pytest.fixture
+def con():
+    session = dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5)
+    return dp.connect(None, session).register("visits", VISITS)
+
+
+def ask(con, query, **options):
+    given = {"epsilon": 1.0} | ({"keys": KEYS} if "GROUP BY" in query else {}) | options
+    return con.sql(query, **given).pl()
+
+
+def test_the_ends_are_those_of_a_frame_and_cost_nothing(con):
+    shown = ask(con, f"SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m {BY_REGION}")
+    spent = con._session.spent
+    ends = "dp_low(n, 0.9) AS n_low, dp_high(n, 0.9) AS n_high, m, dp_low(m, 0.9) AS m_low, dp_high(m, 0.9) AS m_high"
+    query = f"SELECT region, dp_count(*) AS n, {ends.replace('m, dp', 'dp_avg(spent, 0, 9) AS m, dp')} {BY_REGION}"
+    named = ask(con, query)
+    added = ask(con, f"SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m {BY_REGION}", confidence=0.9)
+    assert named.columns == ["region", "n", "n_low", "n_high", "m", "m_low", "m_high"]
+    assert named.equals(added)
+    assert named.select(shown.columns).equals(shown)
+    assert con._session.spent == spent
+    # The same noisy numbers through a frame.
+    plan = con._session.releases[-1].plan
+    frame = dp.private(VISITS, dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5))
+    same = frame.group_by("region").agg(
+        n=dp.count(), m=dp.mean("spent", bounds=(0, 9)), keys=KEYS, epsilon=1.0, confidence=0.9
+    )
+    assert same.columns == added.columns
+    widths = [(own["n_high"] - own["n_low"]).to_list() for own in (same, added)]
+    assert widths[0] == widths[1]
+    assert plan.cost.epsilon == 1
+
+
+def test_ends_are_found_in_stored_releases_and_may_stand_wherever_released_columns_may(con):
+    ask(con, f"SELECT region, dp_count(*) AS n {BY_REGION}")
+    spent = con._session.spent
+    table = ask(
+        con,
+        f"SELECT region, dp_count(*) - dp_low(dp_count(*)) AS width {BY_REGION} HAVING dp_low(dp_count(*)) > 100 "
+        "ORDER BY dp_high(dp_count(*)) DESC LIMIT 2",
+    )
+    assert table.height == 2
+    assert (table["width"] > 0).all()
+    table = ask(con, f"SELECT region, dp_count(*) AS n {BY_REGION} HAVING dp_low(n) > 1000000 ORDER BY dp_high(n)")
+    assert table.height == 0
+    inner = f"SELECT region, dp_count(*) AS n, dp_low(n) AS at_least {BY_REGION}"
+    table = ask(con, f"WITH counts AS ({inner}) SELECT sum(at_least) AS low, sum(n) AS n FROM counts")
+    assert table["low"].item() < table["n"].item()
+    assert con._session.spent == spent
+
+
+def test_an_end_without_an_alias_is_named_like_the_column_of_a_frame(con):
+    assert ask(con, "SELECT dp_count(*) AS n, dp_low(n), dp_high(n) FROM visits").columns == ["n", "n_low", "n_high"]
+    assert ask(con, "SELECT dp_low(dp_count(*)) FROM visits").columns == ["dp_count_low"]
+    assert ask(con, "SELECT dp_count(*) FROM visits", confidence=0.5).columns == [
+        "dp_count", "dp_count_low", "dp_count_high"
+    ]  # fmt: skip
+
+
+def test_the_default_confidence_is_95_percent_and_the_nearest_word_counts(con):
+    def width(end, **options):
+        table = ask(con, f"SELECT dp_count(*) AS n, dp_high(n{end}) - n AS width FROM visits", **options)
+        return table["width"].item()
+
+    assert width("") == width(", 0.95") == width(", confidence := 0.95") == width("", confidence=0.95)
+    assert width(", 0.5") < width("") < width(", 0.999")
+    assert width(", 0.5", confidence=0.999) == width(", 0.5")
+    assert con._session.spent.epsilon == 1
+    parameter = "SELECT dp_count(*) AS n, dp_high(n, $p) - n AS width FROM visits"
+    assert con.sql(parameter, params={"p": 0.5}, epsilon=1.0).fetchall()[0][1] == width(", 0.5")
+
+
+def test_the_ends_that_confidence_adds_move_no_position(con):
+    """Numbers in GROUP BY and ORDER BY are positions in the SELECT as it was written."""
+    query = (
+        "SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m FROM visits GROUP BY 1 ORDER BY 3 DESC, 2 LIMIT 2"
+    )
+    table = ask(con, query, confidence=0.9)
+    assert table.columns == ["region", "n", "n_low", "n_high", "m", "m_low", "m_high"]
+    assert table.height == 2
+    assert table["m"].is_sorted(descending=True)
+    table = ask(con, "SELECT dp_count(*) AS n, region FROM visits GROUP BY 2 ORDER BY 2 DESC", confidence=0.9)
+    assert table.columns == ["n", "n_low", "n_high", "region"]
+    assert table["region"].to_list() == KEYS[::-1]
+    table = ask(con, "SELECT dp_low(n), region, dp_count(*) AS n FROM visits GROUP BY ALL ORDER BY ALL")
+    assert table.columns == ["n_low", "region", "n"]
+    assert table["n_low"].is_sorted()
+
+
+def test_ranks_and_values_of_quantiles(con):
+    median = "dp_median(spent, 0, 9) AS m"
+    table = ask(con, f"SELECT {median}, dp_rank_error(m) FROM visits")
+    assert table.columns == ["m", "m_rank_error"]
+    table = ask(con, f"SELECT {median}, dp_count(spent) AS n, dp_rank_low(m), dp_rank_high(m) FROM visits")
+    low, high = table.select("m_rank_low", "m_rank_high").row(0)
+    assert 0 <= low < 0.5 < high <= 1
+    paid = con._session.spent.epsilon
+    table = ask(con, "SELECT dp_median(spent, 0, 9, interval := 'value') AS m, dp_low(m), dp_high(m) FROM visits")
+    assert table.columns == ["m", "m_low", "m_high"]
+    assert table["m_low"].item() <= table["m"].item() <= table["m_high"].item()
+    assert con._session.spent.epsilon == paid + 1
+    again = ask(con, f"SELECT {median} FROM visits", interval="value", confidence=0.95)
+    assert again.equals(table)
+    assert con._session.spent.epsilon == paid + 1
+
+
+def test_each_query_of_a_select_has_its_own_ends(con):
+    few = "dp_count(*, epsilon := 0.5) FILTER (WHERE spent > 3) AS few"
+    table = ask(con, f"SELECT dp_count(*, epsilon := 2) AS n, {few}, dp_low(few), dp_low(n) FROM visits", epsilon=None)
+    assert table.columns == ["n", "few", "few_low", "n_low"]
+    assert table["few"].item() - table["few_low"].item() > table["n"].item() - table["n_low"].item()
+
+
+def test_a_doubtful_answer_has_no_interval():
+    """The ends are null if too few units decided about a cap, as in frames."""
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user", max_groups=3, max_rows_per_group="auto")
+    con = dp.connect(None, session).register("visits", VISITS.filter(pl.col("user") < 50))
+    with pytest.warns(dp.DPWarning, match="may be far from the data"):
+        table = ask(con, "SELECT dp_count(*) AS n, dp_low(n) FROM visits", epsilon=0.1)
+    assert table["n_low"].item() is None
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "message"),
+    [
+        ("SELECT dp_low(region) FROM visits", {}, "about one private aggregate of the same SELECT"),
+        ("SELECT 2 * dp_count(*) AS n, dp_low(n) FROM visits", {}, "about one private aggregate"),
+        ("SELECT dp_count(*) AS n, dp_low(spent) FROM visits", {}, "about one private aggregate"),
+        ("SELECT dp_low(dp_cut_by_cap()), dp_count(*) FROM visits", {}, "about one private aggregate"),
+        ("SELECT dp_noisy_max(region) AS n, dp_low(n) FROM visits", {}, "about one private aggregate"),
+        ("SELECT dp_count(*) AS n, dp_low() FROM visits", {}, "takes a private aggregate or its alias"),
+        ("SELECT dp_count(*) AS n, dp_low(n, 0.9, 2) FROM visits", {}, "takes a private aggregate or its alias"),
+        ("SELECT dp_count(*) AS n, dp_low(n, sure := 0.9) FROM visits", {}, "takes a private aggregate or its alias"),
+        ("SELECT dp_count(*) AS n, dp_low(n) FILTER (spent > 1) FROM visits", {}, "takes a private aggregate"),
+        ("SELECT dp_count(*) AS n, dp_low(n, spent) FROM visits", {}, "a constant or a parameter"),
+        ("SELECT dp_count(*) AS n, dp_low(n, 1.5) FROM visits", {}, "strictly between 0 and 1"),
+        ("SELECT dp_count(*) AS n, dp_low(n, 0.9), dp_high(n, 0.8) FROM visits", {}, "differs between intervals"),
+        ("SELECT dp_count(*, confidence := 0.9) AS n FROM visits", {}, r"select dp_low\(n, 0.95\)"),
+        ("SELECT dp_count(*) AS n, n_low FROM visits", {}, r"select dp_low\(n\)"),
+        ("SELECT dp_median(spent, 0, 9) AS m, dp_low(m) FROM visits", {}, "It has dp_rank_error"),
+        ("SELECT dp_median(spent, 0, 9) AS m FROM visits", {"confidence": 0.9}, r"dp_rank_error\(m\)"),
+        ("SELECT dp_median(spent, 0, 9, interval := 'value') AS m FROM visits", {}, "which nothing shows"),
+        ("SELECT dp_histogram(spent, 0, 9, bins := 3) AS h, dp_low(h) FROM visits", {}, "has no dp_low"),
+        ("SELECT dp_count(*) AS n, 1 AS n_low FROM visits", {"confidence": 0.9}, "name of a column in SELECT"),
+        ("SELECT dp_count(*) AS n FROM visits", {"confidence": 0}, "confidence must lie strictly between 0 and 1"),
+        ("WITH a AS (SELECT dp_count(*) AS n FROM visits) SELECT n FROM a", {"confidence": 0.9}, "outermost SELECT"),
+        ("WITH a AS (SELECT dp_count(*) AS n FROM visits) SELECT dp_low(n) FROM a", {}, "in the SELECT of its private"),
+        ("SELECT user FROM visits WHERE dp_low(spent) > 1", {}, "private rows"),
+    ],
+)
+def test_what_has_no_such_end_is_refused_at_no_cost(con, query, options, message):
+    with pytest.raises(dp.DPError, match=message):
+        ask(con, query, **options)
+    assert not con._session.releases
+
+
+@pytest.mark.parametrize("rows", [VISITS, VISITS.clear(), VISITS.with_columns(user=None)], ids=["all", "none", "null"])
+def test_the_columns_depend_on_no_row(rows):
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=5))
+    con.register("visits", rows.with_columns(pl.col("user").cast(pl.Int64)))
+    table = ask(con, f"SELECT region, dp_avg(spent, 0, 9) AS m {BY_REGION}", confidence=0.9, max_groups=3)
+    assert table.schema == {"region": pl.String, **dict.fromkeys(("m", "m_low", "m_high"), pl.Float64)}
+    assert table["region"].to_list() == KEYS
+    assert table.null_count().sum_horizontal().item() == 0
