@@ -177,8 +177,10 @@ def test_a_profile_of_a_shop_is_close_to_the_truth():
     cut = {one.name: one.cut for one in profile.caps}["max_groups"]
     assert abs(cut - (per_unit["shop"] > profile.max_groups).mean()) < 0.01
     per_group = shop.group_by("user", "shop").len()
-    beyond = (per_group["len"] > profile.max_rows_per_group).mean()
-    assert 0.003 < beyond < 0.04
+    # A cap cuts 2 % of units, judged by one group of each, which a hash chooses: a standard deviation of 0.1 %.
+    over = per_group.select("user", over=pl.col("len") > profile.max_rows_per_group)
+    beyond = over.group_by("user").agg(pl.col("over").mean())["over"].mean()
+    assert 0.003 < beyond < 0.03
     low, high = profile.bounds["amount"]
     truth = shop["amount"].drop_nulls()
     assert (truth < low).mean() < 0.04
