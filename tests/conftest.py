@@ -25,6 +25,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._session import prices
+from dp_polars._sql import connection as guarded
 
 SEES_THROUGH = 1000
 TESTS_BETWEEN_COLLECTIONS = 60
@@ -76,6 +77,19 @@ def pytest_runtest_teardown():
     _finished += 1
     if _finished % TESTS_BETWEEN_COLLECTIONS == 0:
         gc.collect()
+
+
+# Opening a database takes longer than most questions, so all guarded connections of a process share the empty one that
+# holds released rows. What one of them registers is invisible to the others all the same.
+_open_sandbox = guarded.sandbox
+
+
+@functools.cache
+def _sandbox_of(process):
+    return _open_sandbox()
+
+
+guarded.sandbox = lambda: _sandbox_of(os.getpid()).cursor()
 
 
 @pytest.fixture(autouse=True)
