@@ -12,7 +12,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._sql import functions as sql_functions
 from dp_polars._sql import queries as sql_queries
-from dp_polars._sql.catalog import Database
+from tests.sql.registered import let_functions_charge
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
@@ -135,14 +135,12 @@ class Functions:
 
     def __init__(self, frame, paying):
         self.frame, self.paying = frame, paying
-        self.asked = sql_functions.Functions(Database(registered_database().of(frame)), paying).ask
 
     @property
     def raw(self):
         """The database, where the session of this door replaces the last one's behind the same macros."""
         raw = registered_database().of(self.frame)
-        raw.remove_function("dp_ask")
-        raw.create_function("dp_ask", self.asked, ["VARCHAR"], "VARCHAR", side_effects=True)
+        let_functions_charge(raw, self.paying)
         return raw
 
     def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):
