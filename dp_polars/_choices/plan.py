@@ -34,7 +34,7 @@ import polars as pl
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
-from dp_polars._plan.base import BasePlan, Facts, hashed_text
+from dp_polars._plan.base import Facts, StoredPlan, hashed_text
 from dp_polars._plan.canonical import Writer
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, RowCap, contribution_bounds
@@ -105,7 +105,7 @@ class CandidateLimit:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ChoicePlan(BasePlan):
+class ChoicePlan(StoredPlan):
     """What a choice among candidates will do and cost. Prints as a table; `preview` makes it and spends nothing.
 
     Attributes

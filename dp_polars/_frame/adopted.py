@@ -55,11 +55,13 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     if not suggestions:
         return None
     wanted = _source_keys(view, keys)
-    same = [one for one in suggestions if one.keys is not None and sorted(one.keys) == wanted]
+    same = [
+        suggestion for suggestion in suggestions if suggestion.keys is not None and sorted(suggestion.keys) == wanted
+    ]
     outside = {}
     for expression, tree in values.items():
         source = source_expression(view, tree) or ""
-        own = next((one.outside[source] for one in suggestions if source in one.outside), None)
+        own = next((suggestion.outside[source] for suggestion in suggestions if source in suggestion.outside), None)
         if own is not None:
             outside[expression] = own
     return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
@@ -69,9 +71,9 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
     """Return the adopted bounds of an expression and where they came from, or None."""
     suggestions = _suggestions(view)
     expression = source_expression(view, tree) if suggestions else None
-    for own in suggestions:
-        if expression is not None and expression in own.bounds:
-            return own.bounds[expression], own.rule
+    for suggestion in suggestions:
+        if expression is not None and expression in suggestion.bounds:
+            return suggestion.bounds[expression], suggestion.rule
     return None
 
 
@@ -106,5 +108,5 @@ def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
     if isinstance(tree, Column):
         return made.get(tree.name, tree)
     if isinstance(tree, Apply):
-        return replace(tree, arguments=tuple(_substituted(one, made) for one in tree.arguments))
+        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
     return tree

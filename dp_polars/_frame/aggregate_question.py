@@ -79,12 +79,12 @@ def question_of(
     if flag_of(options.get("cut", False), "cut"):
         aggregates = with_cut(aggregates, options, view.unit, expressions)
     interval = _interval(options)
-    aggregates = tuple(one.beside(aggregates, interval) for one in aggregates)
+    aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
     _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
     trees = [item.tree for item in key_columns]
-    ratios = all(one.shape is not Shape.LINEAR for one in aggregates if not one.hidden)
+    ratios = all(aggregate.shape is not Shape.LINEAR for aggregate in aggregates if not aggregate.hidden)
     max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
     max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees, ratios=ratios)
     query = Query(
@@ -118,7 +118,7 @@ def _planned(query: Query, terms: Terms, if_rows: int | None) -> Plan:
     if if_rows is None:
         return plan_of(query, terms)
     rows = count_of(if_rows, "if_rows")
-    depends_on_data = any(one.shape is not Shape.LINEAR for one in query.aggregates)
+    depends_on_data = any(aggregate.shape is not Shape.LINEAR for aggregate in query.aggregates)
     if query.spend.within is not None and depends_on_data:
         return plan_within(query, terms, rows)
     return with_group_size(plan_of(query, terms), rows)
@@ -170,10 +170,17 @@ def _plain(tree: Expression) -> Expression:
 
 def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
     names = [key.name for key in keys]
-    for one in aggregates:
-        own = list(one.schema(interval=intervals))
-        extra = list(one.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
-        clash = {one.name, f"{one.name}_low", f"{one.name}_high", *one.interval_schema(), *own, *extra} & set(names)
+    for aggregate in aggregates:
+        own = list(aggregate.schema(interval=intervals))
+        extra = list(aggregate.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
+        clash = {
+            aggregate.name,
+            f"{aggregate.name}_low",
+            f"{aggregate.name}_high",
+            *aggregate.interval_schema(),
+            *own,
+            *extra,
+        } & set(names)
         if clash:
             raise InvalidParameterError(
                 f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers. Give one of "
@@ -189,8 +196,8 @@ def _interval(options: Options) -> float | None:
 
 def _check_interval(interval: float | None, aggregates: Sequence[Aggregate]) -> None:
     """Refuse confidence= if no answer has an interval."""
-    if interval is not None and not any(one.interval_schema() for one in aggregates):
-        column = next(value.name for one in aggregates for value in one.values)
+    if interval is not None and not any(aggregate.interval_schema() for aggregate in aggregates):
+        column = next(value.name for aggregate in aggregates for value in aggregate.values)
         raise InvalidParameterError(
             "The ranks of several quantiles are known as fractions of the rows, but this question doesn't count the "
             f"rows. Ask for dp.count({column!r}) in the same agg(...), or for one quantile at a time, or say "

@@ -25,7 +25,7 @@ from itertools import combinations
 from typing import Literal
 
 from dp_polars._many.domain import Domain
-from dp_polars._plan.base import Facts, FramePlan
+from dp_polars._plan.base import Facts, FramePlan, StoredPlan
 from dp_polars._plan.query import Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
@@ -62,7 +62,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SynthesisPlan(FramePlan):
+class SynthesisPlan(FramePlan, StoredPlan):
     """What a synthesis will do and cost. Prints as a table; `preview` makes it and spends nothing.
 
     Attributes

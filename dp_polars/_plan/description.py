@@ -34,7 +34,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         ("protects", protected_text(terms, query.unit)),
     ]
     asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
-    unknown = {one.what: unknown_text(one) for one in plan.estimates if one.value is None}
+    unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
     rows.append(("groups per unit", groups))
     later = unknown.get("max_rows_per_group")
@@ -146,7 +146,9 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
 def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
     """Return the bounds of each value of an aggregate, in words."""
     one = compiled.aggregate
-    later = {own.value.expression: unknown_text(own) for own in plan.estimates if own.value is not None}
+    later = {
+        estimate.value.expression: unknown_text(estimate) for estimate in plan.estimates if estimate.value is not None
+    }
     found = {own.estimate.value.expression: own.estimate.part for own in plan.estimated if own.estimate.value}
     per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [

@@ -517,7 +517,7 @@ class Session:
         return found
 
     def remember(self, release: Release, plan: object) -> None:
-        """Keep the plan of a release, so that it can be shown."""
+        """Keep the plan of a release so that it can be shown."""
         release.plan = self._plans[release.id] = plan
         while len(self._plans) > _PLANS:
             self._plans.pop(min(self._plans))

@@ -2,7 +2,7 @@
 
 A table macro calls one Python function, which releases the private query and returns the released rows. DuckDB calls
 that function as often as it likes: for each `repr`, each reference and each outer row of a correlated subquery. The
-answer to the same call is kept, so that it always has the same rows and costs nothing more.
+answer to the same call is kept, so it always has the same rows and costs nothing more.
 
 The functions of the local model are not charged: whoever holds the connection randomizes single values where they are.
 `df.dp.randomized_response` is the one that charges a session.

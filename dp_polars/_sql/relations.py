@@ -116,7 +116,7 @@ def table_relation(node: Node, context: Context) -> Relation:
         own: one if isinstance(one, str) else Column(own, one.dtype) for own, one in known.columns.items()
     }
     table = ScopeTable(alias, columns)
-    missing = [one for one in known.unit.columns if table.has(one) is None]
+    missing = [column for column in known.unit.columns if table.has(column) is None]
     if missing:
         raise context.refuse(
             node,
@@ -125,7 +125,7 @@ def table_relation(node: Node, context: Context) -> Relation:
             f"the table public with con.public('{name}').",
             code="unit-column-missing",
         )
-    unit = tuple(table.has(one) or one for one in known.unit.columns)
+    unit = tuple(table.has(column) or column for column in known.unit.columns)
     unusable = [one for one in unit if isinstance(columns[one], str)]
     if unusable:
         raise context.refuse(

@@ -113,7 +113,7 @@ def summary_statement(
     step = f'["SUMMARIZE",{_text(rows)}]'
     view = View(
         rows, (step,), relation.declared, relation.table_unit.columns, session, relation.table_unit,
-        sources=lambda: tuple(catalog.source(frozenset({one})) for one in relation.sources),
+        sources=lambda: tuple(catalog.source(frozenset({source})) for source in relation.sources),
     )  # fmt: skip
     question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
     return SummaryStatement(question, relation.sources, catalog, state)

@@ -66,7 +66,7 @@ class Stream:
 
     @property
     def closed(self) -> bool:
-        """Whether all hits are used up, so that nothing more can be asked."""
+        """Whether all hits are used up. Then nothing more can be asked."""
         return not self.hits_left
 
     def ask(self, query: StreamQuestion) -> bool | float | None:
