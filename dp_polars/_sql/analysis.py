@@ -16,7 +16,6 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
 from dp_polars._sql.allowed_functions import CUTS, TABLE_FUNCTIONS
-from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.joins import joined
 from dp_polars._sql.relations import (
@@ -43,7 +42,6 @@ from dp_polars._sql.scope import (
 )
 from dp_polars._sql.syntax_tree import (
     Node,
-    Parser,
     arguments,
     base_table,
     canonical,
@@ -117,9 +115,9 @@ class _GroupingKey:
     tree: Expression
 
 
-def analyse(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Analysis:
-    """Analyse a parsed statement, or refuse it. `sql` is the text, which error messages give locations in."""
-    analyser = _Analyser(Context(sql, parameters, parser, catalog))
+def analyse(node: Node, context: Context) -> Analysis:
+    """Analyse a parsed statement, or refuse it."""
+    analyser = _Analyser(context)
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
         raise StatementNotAllowed(
@@ -129,9 +127,9 @@ def analyse(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: 
     return Analysis(without_places(relation.node), tuple(analyser.aggregations))
 
 
-def private_relation(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Relation:
+def private_relation(node: Node, context: Context) -> Relation:
     """Return the rows of a query below a SUMMARIZE: private rows with their unit, or public and released rows."""
-    return _Analyser(Context(sql, parameters, parser, catalog)).query(node, {})
+    return _Analyser(context).query(node, {})
 
 
 class _Analyser:

@@ -27,6 +27,7 @@ from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
 from dp_polars._sql.queries import PlannedStatement, plan_statement
+from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Parser, parameters_of, sandbox
@@ -240,11 +241,11 @@ class GuardedConnection:
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:
             raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
-        catalog = self._catalog(parameters)
+        context = Context(query, parameters, self._parser, self._catalog(parameters))
         if is_summary(node):
-            return summary_statement(node, query, self._parser, catalog, self._session, parameters, options)
+            return summary_statement(node, context, self._session, options)
         if is_local(query):
-            local = local_statement(node, query, self._parser, catalog, self._session, parameters, options)
+            local = local_statement(node, context, self._session, options)
             if local is not None:
                 return local
         if options.keys() & INTERVAL_OPTIONS:
@@ -254,8 +255,7 @@ class GuardedConnection:
             )
         if "cut" in options:
             raise InvalidParameterError(CUT_HAS_NO_COLUMN)
-        analysis = analyse(node, query, self._parser, catalog, parameters)
-        planned = plan_statement(analysis, self._session, catalog, options)
+        planned = plan_statement(analyse(node, context), self._session, context.catalog, options)
         planned.check_above()
         return planned
 

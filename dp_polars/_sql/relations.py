@@ -69,7 +69,10 @@ Relation = PrivateRelation | PublicRelation
 
 @dataclass(frozen=True)
 class Context:
-    """What the analysis of one statement needs everywhere: its text, its parameters, the parser and the catalog."""
+    """What the analysis of one statement needs everywhere: its text, its parameters, the parser and the catalog.
+
+    Errors give the location of what is refused, as its line and column in the text.
+    """
 
     sql: str
     parameters: dict[str, Any]
