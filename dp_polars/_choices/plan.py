@@ -64,7 +64,7 @@ _NOT_DRAWN = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which candidates are wanted, and among which.
+    """Which candidates are wanted, and what they are chosen from.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Selection:
     groups: pl.DataFrame | None
 
     def public(self) -> dict[str, Any]:
-        """Return what belongs into a fingerprint."""
+        """Return the parts that belong in a fingerprint."""
         frames = {"candidates": self.candidates, "groups": self.groups}
         digests = {name: None if frame is None else public_digest(frame) for name, frame in frames.items()}
         return {**vars(self), **digests}

@@ -74,9 +74,9 @@ class SynthesisPlan(FramePlan, StoredPlan):
     method, rounds, alpha
         The arguments of `synthesize`.
     workload, queries
-        The partitions whose counts shall be close, and the conditions that they stand for (None: pairs of columns).
+        The partitions whose counts should be close, and the conditions that they stand for (None: pairs of columns).
     max_rows, max_rows_rule
-        The most rows that one unit counts with, and where this cap came from.
+        The most rows of one unit that count, and where this cap came from.
 
     Examples
     --------

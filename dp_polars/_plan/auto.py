@@ -53,7 +53,7 @@ _MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mis
 _SURELY = 20  # except in one of this many choices
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
-_FREE = {False: 1, True: 12}  # of 50 units, how many may lie beyond a cap at no loss, by `Estimate.ratio`
+_FREE = {False: 1, True: 12}  # how many of 50 units may lie beyond a cap at no loss, by `Estimate.ratio`
 _RATIO = 4  # how many more units may lie beyond a cap if their rows change ratios alone
 
 What = Literal["max_groups", "max_rows_per_group", "bounds"]

@@ -25,7 +25,7 @@ def canonical_order(aggregates: Sequence[Aggregate]) -> list[int]:
 
     Statistics get their names and their shares in this order, so the order of a call changes nothing but the order
     of the answers. Aggregates with bounds come first: counts of the same values then find a lane to share. What they
-    compute decides before their bounds do, because the order of the columns must stay when bounds are estimated.
+    compute is compared before their bounds, because the order of the columns must not change when bounds are estimated.
     """
     if len(aggregates) == 1:
         return [0]

@@ -212,7 +212,7 @@ def _power(compiler: Compiler, need: Power, cap: RowCap, weight: Fraction) -> st
 
 
 def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Sum a value: from its centre, beside a count, if another aggregate needs these anyway, and from 0 otherwise."""
+    """Sum a value: from its centre if another aggregate needs that sum and a count anyway, and from 0 otherwise."""
     lane = value_lane(compiler, (value,), cap)
     grid = compiler.grids[lane][0]
     if degree_of(compiler, value) and grid.offset:

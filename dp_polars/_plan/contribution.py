@@ -37,7 +37,7 @@ class RowCap:
 
 
 ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
-"""The cap of counts of units."""
+"""The cap that applies where units are counted."""
 
 
 def contribution_bounds(query: Query) -> ContributionBounds:

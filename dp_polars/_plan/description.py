@@ -94,7 +94,7 @@ def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list
 
 
 def _rank_text(measurement: Measurement) -> str:
-    """Return how far the ranks of chosen values are off at most, in 95 % of groups."""
+    """Return the rank error that chosen values stay within, in 95 % of groups."""
     statistic, miss = measurement.statistic, 0.05
     off = rank_error(statistic, measurement.epsilon, miss)
     if off is None:
@@ -128,7 +128,7 @@ def rounded_up(number: int) -> int:
 
 
 def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
-    """Return each estimate that too few units were there for, and why. All of this is public or released."""
+    """Return the estimates that had too few units, each with the reason. All of this is public or released."""
     found = []
     for one in plan.estimated:
         if one.reliable:

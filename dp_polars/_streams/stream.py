@@ -178,7 +178,7 @@ class Streams(FrameMethods, Generic[Opened]):
         of
             What a condition counts: rows, or units that have such a row.
         **options
-            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (the rows that a unit counts with, chosen
+            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (how many rows of a unit count, chosen
             at random once; not needed to count units) and `session=`: see `dp.OpeningOptions`.
 
         Returns
