@@ -121,7 +121,7 @@ class Sides:
 
 
 def bound_scores(estimate: Estimate, sides: Sides, wanted: int, units: int) -> Integers:
-    """Return the scores of all pairs of bounds, given the target and the noisy number of units with other values than 0.
+    """Return the scores of all pairs of bounds, given the target and the noisy number of units with a nonzero value.
 
     The score of a pair is minus the units above the upper bound and below the lower one that exceed what may lie there
     at no loss (the target, or one in `UNIT` of the units on the bound's side of 0), times `UNIT`, minus the price of
