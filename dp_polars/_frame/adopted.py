@@ -30,13 +30,13 @@ def adopted_cap(
 
     `ratios` says that all answers are ratios, such as means, for which a profile suggests a smaller cap on rows.
     """
-    if options.get(name) is None:
-        wanted = _source_keys(view, keys)
-        for own in _suggestions(view):
-            rows = own.max_rows_for_ratios if ratios else own.max_rows_per_group
-            cap = own.max_groups if name == "max_groups" else rows
-            if cap is not None and own.keys is not None and wanted == sorted(own.keys):
-                return cap, f"{name} {own.rule}"
+    suggestions = _suggestions(view) if options.get(name) is None else []
+    wanted = _source_keys(view, keys) if suggestions else None
+    for suggestion in suggestions:
+        rows = suggestion.max_rows_for_ratios if ratios else suggestion.max_rows_per_group
+        cap = suggestion.max_groups if name == "max_groups" else rows
+        if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
+            return cap, f"{name} {suggestion.rule}"
     return cap_of(options, name, view.session)
 
 
