@@ -19,9 +19,9 @@ from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
 from dp_polars._frame.cut import with_cut
-from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, labelled, spend_of
+from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, is_set, labelled, spend_of
 from dp_polars._frame.question import Naming, TableQuestion, View
-from dp_polars._numbers import confidence_of, count_of, flag_of
+from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
@@ -76,7 +76,7 @@ def question_of(
     keys, key_columns = keys_of(by, view)
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
-    if flag_of(options.get("cut", False), "cut"):
+    if is_set(options, "cut"):
         aggregates = with_cut(aggregates, options, view.unit, expressions)
     interval = _interval(options)
     aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
@@ -99,12 +99,12 @@ def question_of(
         max_rows_rule=rows_rule,
         min_units=count_of(options.get("min_units", 1), "min_units"),
         interval=interval,
-        nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
+        nonnegative=is_set(options, "nonnegative"),
         spend=spend_of(options, session, with_error=True, instead=view.spend),
         steps=view.steps,
         unchecked=view.unchecked,
         integer_unit=is_integer(unit, schema),
-        rollup=flag_of(options.get("rollup", False), "rollup"),
+        rollup=is_set(options, "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
     plan = labelled(_planned(query, view.terms, options.get("if_rows")), options)
