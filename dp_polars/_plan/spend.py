@@ -192,7 +192,7 @@ def _check_scale(noise: Noise | None) -> None:
 
 def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
     """Return the price of all shares: their sum, or the price of the whole allowance if that has a smaller epsilon."""
-    together = sum((part.cost for part in parts), NOTHING)
+    together = sum([part.cost for part in parts], NOTHING)
     return together if together.epsilon <= allowance.cost.epsilon else allowance.cost
 
 
