@@ -103,13 +103,18 @@ CASES = [
 ]
 
 
-def never_isolated(monkeypatch):
+def fail_if_isolated(patch):
     """Make a test fail if Polars fails on hostile rows, instead of returning null."""
 
     def isolated(self, part, height, place):
         raise AssertionError("Polars failed on a hostile value")
 
-    monkeypatch.setattr(Program, "_isolated", isolated)
+    patch.setattr(Program, "_isolated", isolated)
+
+
+@pytest.fixture
+def never_isolated(monkeypatch):
+    fail_if_isolated(monkeypatch)
 
 
 FEW = 40  # trees of an operation that are all computed on every choice of rows
@@ -134,13 +139,12 @@ def case_of(operation, sample):
 def case(request):
     """A case that all tests of it share: pytest runs them one after the other."""
     with pytest.MonkeyPatch.context() as patch:
-        never_isolated(patch)
+        fail_if_isolated(patch)
         return case_of(*request.param)
 
 
 @pytest.mark.slow
-def test_operation_is_row_wise_and_total(case, monkeypatch):
-    never_isolated(monkeypatch)
+def test_operation_is_row_wise_and_total(case, never_isolated):
     assert_row_wise_and_total(case)
 
 
@@ -168,8 +172,7 @@ def assert_same(program, rows, whole):
 
 
 @pytest.mark.slow
-def test_operation_gives_the_same_in_every_way_of_running(case, monkeypatch):
-    never_isolated(monkeypatch)
+def test_operation_gives_the_same_in_every_way_of_running(case, never_isolated):
     columns = {f"out{place}": tree for place, tree in enumerate(case.trees)}
     whole = dict(zip(columns, case.whole, strict=True))
     numbered = ROWS.with_row_index("row")
