@@ -25,6 +25,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars._session import prices
+from dp_polars._sql import connection as guarded
 
 SEES_THROUGH = 1000
 TESTS_BETWEEN_COLLECTIONS = 60
@@ -78,28 +79,43 @@ def pytest_runtest_teardown():
         gc.collect()
 
 
+# Opening a database takes longer than most questions, so all guarded connections of a process share the empty one that
+# holds released rows. What one of them registers is invisible to the others all the same.
+_open_sandbox = guarded.sandbox
+
+
+@functools.cache
+def _sandbox_of(process):
+    return _open_sandbox()
+
+
+guarded.sandbox = lambda: _sandbox_of(os.getpid()).cursor()
+
+
+# Sessions with a huge epsilon or rho, which show answers without noise, have no smallest price in tests.
+_smallest_price = prices.smallest
+prices.smallest = lambda terms: (
+    {} if max(terms.epsilon or 0, terms.rho or 0) >= SEES_THROUGH else _smallest_price(terms)
+)
+
+
+_register, _registered = dp.register, []
+
+
+@functools.wraps(_register)
+def _remembering(connection, *given, **words):
+    _registered.append(connection)
+    return _register(connection, *given, **words)
+
+
+dp.register = _remembering
+
+
 @pytest.fixture(autouse=True)
-def no_smallest_price_where_a_test_sees_through_the_noise(monkeypatch):
-    """Lift the smallest price in sessions with a huge epsilon or rho, which show answers without noise."""
-    smallest = prices.smallest
-
-    def of_real_sessions(terms):
-        return {} if max(terms.epsilon or 0, terms.rho or 0) >= SEES_THROUGH else smallest(terms)
-
-    monkeypatch.setattr(prices, "smallest", of_real_sessions)
-
-
-@pytest.fixture(autouse=True)
-def connections_with_functions_are_closed(monkeypatch):
+def connections_with_functions_are_closed():
     """Close what `dp.register` was called on: DuckDB and the functions hold each other, and 11 MB, until then."""
-    opened, register = [], dp.register
-
-    @functools.wraps(register)
-    def remembering(connection, *given, **words):
-        opened.append(connection)
-        return register(connection, *given, **words)
-
-    monkeypatch.setattr(dp, "register", remembering)
+    _registered.clear()  # fixtures that several tests share close their own
     yield
-    for connection in opened:
+    for connection in _registered:
         connection.close()
+    _registered.clear()

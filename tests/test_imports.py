@@ -190,6 +190,7 @@ def test_imports_inside_functions_have_a_reason():
     assert not broken
 
 
+@pytest.mark.slow
 def test_every_exception_is_still_needed():
     used = {
         exception

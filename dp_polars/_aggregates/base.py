@@ -216,7 +216,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def aggregate_function(function: Callable[Arguments, AggregateCall]) -> Callable[Arguments, AggregateCall]:
-    """Decorate a function such as `dp.count`, so that it explains where options that it doesn't have belong."""
+    """Decorate a function such as `dp.count` so that it explains where options that it doesn't have belong."""
     known = list(signature(function).parameters)
 
     @wraps(function)

@@ -56,7 +56,7 @@ def regression_range(sums: SumRanges, values: tuple[Value, ...], centres: tuple[
     means = []
     for value, letter, centre in zip(values, "xy", centres, strict=True):
         limits = _quotient(sums[letter], rows)
-        means.append(tuple(np.clip(one + centre, float(value.lower), float(value.upper)) for one in limits))
+        means.append(tuple(np.clip(limit + centre, float(value.lower), float(value.upper)) for limit in limits))
     with np.errstate(invalid="ignore"):
         corners = np.stack([own * mean for own in slope for mean in means[0]])
     known = np.isfinite(slope[0]) & np.isfinite(slope[1])

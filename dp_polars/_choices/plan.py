@@ -34,7 +34,7 @@ import polars as pl
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.request import Lane
-from dp_polars._plan.base import BasePlan, Facts, hashed_text
+from dp_polars._plan.base import Facts, StoredPlan, hashed_text
 from dp_polars._plan.canonical import Writer
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, RowCap, contribution_bounds
@@ -64,7 +64,7 @@ _NOT_DRAWN = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which candidates are wanted, and among which.
+    """Which candidates are wanted, and what they are chosen from.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Selection:
     groups: pl.DataFrame | None
 
     def public(self) -> dict[str, Any]:
-        """Return what belongs into a fingerprint."""
+        """Return the parts that belong in a fingerprint."""
         frames = {"candidates": self.candidates, "groups": self.groups}
         digests = {name: None if frame is None else public_digest(frame) for name, frame in frames.items()}
         return {**vars(self), **digests}
@@ -105,7 +105,7 @@ class CandidateLimit:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ChoicePlan(BasePlan):
+class ChoicePlan(StoredPlan):
     """What a choice among candidates will do and cost. Prints as a table; `preview` makes it and spends nothing.
 
     Attributes

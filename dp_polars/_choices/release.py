@@ -37,7 +37,7 @@ RANK = "rank"
 """The column with the rank of a choice in its group: 1 for the first."""
 
 OWN = "\0"
-"""The prefix of columns that are not the user's."""
+"""The prefix of columns that belong to the library and not to the user."""
 
 SLOTS = 32
 """How many candidates of `select_best` are scored at a time."""

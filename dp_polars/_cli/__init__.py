@@ -10,7 +10,7 @@ prints a traceback, which could quote rows.
 - `output`: the formats of answers, and the elapsed time on a terminal.
 - `exit_codes`: exit codes, messages and hints.
 
-May import: everything else. Commands are imported only when they are called, so that the others start faster.
+May import: everything else. Commands are imported only when they are called so that the others start faster.
 Never imported by any other package.
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from dp_polars._display.html import FactRows, plan_html, whole
 from dp_polars._display.text import escaped
 
 
-class AsTable:
+class AsTable(ABC):
     """An object that reads as a table. Its `rows` determine `str`, `repr` and the view in a notebook.
 
     A dataclass that inherits from this class must set `repr=False`, or it would get a `repr` of its own.
@@ -14,9 +16,9 @@ class AsTable:
 
     __slots__ = ()
 
+    @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
         """Return the facts in order, each with its name and its text."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return table_text(self.rows())

@@ -1,6 +1,6 @@
 """Building blocks of HTML for notebooks: one self-contained block without scripts, in which every text is escaped.
 
-A block brings its own background and text colours, so that they fit each other wherever it is shown. It is dark if the
+A block brings its own background and text colours, so they fit each other wherever it is shown. It is dark if the
 notebook says that it is dark (JupyterLab, VS Code, Colab, Sphinx), and otherwise if the system prefers dark colours.
 """
 

@@ -145,8 +145,14 @@ def _last_words(releases: Sequence[Release], most: int) -> str:
 
 def _release_lines(releases: Sequence[Release]) -> list[str]:
     cells = [
-        (str(one.id), one_line(one.label, 44), percent(one.part), one.state, moment(one.reserved_at))
-        for one in releases
+        (
+            str(release.id),
+            one_line(release.label, 44),
+            percent(release.part),
+            release.state,
+            moment(release.reserved_at),
+        )
+        for release in releases
     ]
     widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
     return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
@@ -248,15 +254,15 @@ def budget_chart(session: Session) -> Any:
     """Return the chart of a session's budget, with one step for each release."""
     alt, terms, total = altair(), session.terms, NOTHING
     rows: list[ChartRow] = []
-    for one in session.releases:
-        before, total = total, total + one.cost
+    for release in session.releases:
+        before, total = total, total + release.cost
         rows.append(
             {
-                "release": one.id,
-                "label": one.label,
-                "price": budget_text(part_of(terms, before, one.cost)),
-                "state": one.state,
-                "charged": moment(one.reserved_at),
+                "release": release.id,
+                "label": release.label,
+                "price": budget_text(part_of(terms, before, release.cost)),
+                "state": release.state,
+                "charged": moment(release.reserved_at),
                 "before": share_of(terms, before),
                 "after": share_of(terms, total),
             }

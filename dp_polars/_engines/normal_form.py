@@ -40,7 +40,7 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
     for step in rows.steps:
         match step:
             case Filter():
-                conditions |= {_formed(part, columns) for one in step.conditions for part in _parts(one)}
+                conditions |= {_formed(part, columns) for condition in step.conditions for part in _parts(condition)}
             case WithColumns():
                 made = {name: _formed(one, columns) for name, one in step.columns}
                 columns = {**columns, **made} if step.keep else made
@@ -58,7 +58,7 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
 def _parts(condition: Expression) -> list[Expression]:
     """Return conditions that are all true exactly where a condition is true, without those that are always true."""
     if isinstance(condition, Apply) and condition.operation == "and":
-        return [part for one in condition.arguments for part in _parts(one)]
+        return [part for argument in condition.arguments for part in _parts(argument)]
     return [] if isinstance(condition, Constant) and condition.value is True else [condition]
 
 
@@ -68,7 +68,7 @@ def _formed(expression: Expression, columns: Mapping[str, str]) -> str:
         return columns[expression.name]
     if isinstance(expression, Constant):
         return _hash("constant", canonical(expression))
-    arguments = tuple(Column(_formed(one, columns), one.dtype) for one in expression.arguments)
+    arguments = tuple(Column(_formed(argument, columns), argument.dtype) for argument in expression.arguments)
     return _hash("apply", canonical(replace(expression, arguments=arguments)))
 
 

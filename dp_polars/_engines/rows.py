@@ -198,7 +198,7 @@ class PrivateRows:
 def _described(step: Step, digest: Callable[[pl.DataFrame], str]) -> Any:
     match step:
         case Filter():
-            return ["filter", [canonical(one) for one in step.conditions]]
+            return ["filter", [canonical(condition) for condition in step.conditions]]
         case WithColumns():
             return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
     on = [list(pair) for pair in step.on]

@@ -152,7 +152,11 @@ def _separate_steps(tree: Expression) -> tuple[list[Expression], dict[str, pl.Da
     found: dict[Expression, None] = {}
     columns: dict[str, pl.DataType] = {}
     for node in walk(tree):
-        if isinstance(node, Apply) and node.parameters and any(isinstance(one, Apply) for one in node.arguments):
+        if (
+            isinstance(node, Apply)
+            and node.parameters
+            and any(isinstance(argument, Apply) for argument in node.arguments)
+        ):
             given = []
             for place, one in enumerate(node.arguments):
                 own = one if isinstance(one, Constant) else Column(f"{place} {one.dtype}", one.dtype)

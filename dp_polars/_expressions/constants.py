@@ -124,7 +124,7 @@ def _microseconds(span: datetime.timedelta) -> int:
 def _listed(values: Sequence[Any]) -> Constant:
     if len(values) > MOST_VALUES:
         raise too_many(len(values))
-    found = [_single(one) for one in values]
+    found = [_single(value) for value in values]
     types = {one.dtype for one in found if one.dtype != pl.Null()}
     if not types:
         return Constant(tuple(one.value for one in found), pl.List(pl.Null()))

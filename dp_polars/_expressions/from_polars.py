@@ -172,7 +172,7 @@ def _cast(x: Expression, to: pl.DataType) -> Expression:
 
 
 def _choice(when: Tree, then: Tree, otherwise: Tree, read: Callable[[Tree], Expression]) -> Expression:
-    """Return a chain of when/then/otherwise as a single choice, so that a long chain is not deep."""
+    """Return a chain of when/then/otherwise as a single choice so that a long chain is not deep."""
     parts = [read(when), read(then)]
     while True:
         name, body = _named(otherwise)
@@ -559,7 +559,7 @@ def _format(given: Inputs, options: Any) -> Expression:
         parts += [Constant(text[last:place].decode(), pl.String()), one]
         last = place
     parts.append(Constant(text[last:].decode(), pl.String()))
-    kept = [one for one in parts if not (isinstance(one, Constant) and one.value == "")]
+    kept = [part for part in parts if not (isinstance(part, Constant) and part.value == "")]
     return apply("concat", *(kept or parts[:1]))
 
 
@@ -575,7 +575,7 @@ def _contains_any(given: Inputs, options: Any) -> Expression:
     values = _list_of(patterns, "str.contains_any").value
     if options["ascii_case_insensitive"] or not values or len(values) > 100:
         raise Refused("str.contains_any", fails("Use `str.contains` with up to 100 texts joined by |."))
-    return apply("or", *(apply("contains", x, pattern=one, literal=True) for one in values))
+    return apply("or", *(apply("contains", x, pattern=value, literal=True) for value in values))
 
 
 @_reads("StringExpr.CountMatches")

@@ -65,7 +65,7 @@ def hostile_frame(columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
 def _rotated(dtype: pl.DataType, column: int) -> pl.Series:
     values = hostile(dtype)
     first = [(5 * column + row) % len(values) for row in range(len(values))]  # each value at least once
-    # The rest is mixed by the middle bits of multiples of odd numbers, so that many pairs of values occur together.
+    # The rest is mixed by the middle bits of multiples of odd numbers so that many pairs of values occur together.
     more = [(row * 2654435761 * (2 * column + 3) >> 16) % len(values) for row in range(HEIGHT - len(values))]
     return values.gather(first + more)
 

@@ -36,7 +36,7 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
             return function(*given, **words)
         except pl.exceptions.PanicException:
             pass
-        # Raised outside the handler, so that the message of Polars is not even the context.
+        # Raised outside the handler so that the message of Polars is not even the context.
         raise DPError(
             "Polars failed on this query before or after private rows were read. Its message is withheld. Look for an "
             "unusual type or constant, and simplify the query. session.releases shows whether anything was charged."

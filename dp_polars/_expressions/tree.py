@@ -47,7 +47,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         inner = self.dtype.inner if isinstance(self.dtype, pl.List) else self.dtype
-        if inner.is_float():  # a single zero, so that equal constants are the same
+        if inner.is_float():  # one form of zero, so equal constants are the same
             listed = isinstance(self.value, tuple)
             found = [None if one is None else float(one) + 0.0 for one in (self.value if listed else [self.value])]
             object.__setattr__(self, "value", tuple(found) if listed else found[0])
@@ -124,7 +124,7 @@ def _written(node: Any) -> Any:
         case Apply():
             return {
                 "apply": node.operation,
-                "to": [_written(one) for one in node.arguments],
+                "to": [_written(argument) for argument in node.arguments],
                 "with": [[name, _written(value)] for name, value in node.parameters],
                 "type": written_type(node.dtype),
             }

@@ -25,12 +25,12 @@ _LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call, an adopted profile of the same keys, or the session."""
-    if options.get(name) is None:
-        wanted = _source_keys(view, keys)
-        for own in _suggestions(view):
-            cap = own.max_groups if name == "max_groups" else own.max_rows_per_group
-            if cap is not None and own.keys is not None and wanted == sorted(own.keys):
-                return cap, f"{name} {own.rule}"
+    suggestions = _suggestions(view) if options.get(name) is None else []
+    wanted = _source_keys(view, keys) if suggestions else None
+    for suggestion in suggestions:
+        cap = suggestion.max_groups if name == "max_groups" else suggestion.max_rows_per_group
+        if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
+            return cap, f"{name} {suggestion.rule}"
     return cap_of(options, name, view.session)
 
 
@@ -49,11 +49,13 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     if not suggestions:
         return None
     wanted = _source_keys(view, keys)
-    same = [one for one in suggestions if one.keys is not None and sorted(one.keys) == wanted]
+    same = [
+        suggestion for suggestion in suggestions if suggestion.keys is not None and sorted(suggestion.keys) == wanted
+    ]
     outside = {}
     for expression, tree in values.items():
         source = source_expression(view, tree) or ""
-        own = next((one.outside[source] for one in suggestions if source in one.outside), None)
+        own = next((suggestion.outside[source] for suggestion in suggestions if source in suggestion.outside), None)
         if own is not None:
             outside[expression] = own
     return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
@@ -63,9 +65,9 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
     """Return the adopted bounds of an expression and where they came from, or None."""
     suggestions = _suggestions(view)
     expression = source_expression(view, tree) if suggestions else None
-    for own in suggestions:
-        if expression is not None and expression in own.bounds:
-            return own.bounds[expression], own.rule
+    for suggestion in suggestions:
+        if expression is not None and expression in suggestion.bounds:
+            return suggestion.bounds[expression], suggestion.rule
     return None
 
 
@@ -100,5 +102,5 @@ def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
     if isinstance(tree, Column):
         return made.get(tree.name, tree)
     if isinstance(tree, Apply):
-        return replace(tree, arguments=tuple(_substituted(one, made) for one in tree.arguments))
+        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
     return tree

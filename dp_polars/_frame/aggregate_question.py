@@ -19,9 +19,9 @@ from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
 from dp_polars._frame.cut import with_cut
-from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, labelled, spend_of
+from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, is_set, labelled, spend_of
 from dp_polars._frame.question import Naming, TableQuestion, View
-from dp_polars._numbers import confidence_of, count_of, flag_of
+from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
@@ -76,10 +76,10 @@ def question_of(
     keys, key_columns = keys_of(by, view)
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
-    if flag_of(options.get("cut", False), "cut"):
+    if is_set(options, "cut"):
         aggregates = with_cut(aggregates, options, view.unit, expressions)
     interval = _interval(options)
-    aggregates = tuple(one.beside(aggregates, interval) for one in aggregates)
+    aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
     _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
@@ -98,12 +98,12 @@ def question_of(
         max_rows_rule=rows_rule,
         min_units=count_of(options.get("min_units", 1), "min_units"),
         interval=interval,
-        nonnegative=flag_of(options.get("nonnegative", False), "nonnegative"),
+        nonnegative=is_set(options, "nonnegative"),
         spend=spend_of(options, session, with_error=True, instead=view.spend),
         steps=view.steps,
         unchecked=view.unchecked,
         integer_unit=is_integer(unit, schema),
-        rollup=flag_of(options.get("rollup", False), "rollup"),
+        rollup=is_set(options, "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
     plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
@@ -122,7 +122,7 @@ def _planned(query: Query, terms: Terms, if_rows: int | None, usual: int | None)
     if wanted is None:
         return plan_of(query, terms)
     rows = count_of(wanted, "if_rows")
-    depends_on_data = any(one.shape is not Shape.LINEAR for one in query.aggregates)
+    depends_on_data = any(aggregate.shape is not Shape.LINEAR for aggregate in query.aggregates)
     if query.spend.within is not None and depends_on_data:
         return plan_within(query, terms, rows)
     plan = plan_of(query, terms)
@@ -177,10 +177,17 @@ def _plain(tree: Expression) -> Expression:
 
 def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
     names = [key.name for key in keys]
-    for one in aggregates:
-        own = list(one.schema(interval=intervals))
-        extra = list(one.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
-        clash = {one.name, f"{one.name}_low", f"{one.name}_high", *one.interval_schema(), *own, *extra} & set(names)
+    for aggregate in aggregates:
+        own = list(aggregate.schema(interval=intervals))
+        extra = list(aggregate.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
+        clash = {
+            aggregate.name,
+            f"{aggregate.name}_low",
+            f"{aggregate.name}_high",
+            *aggregate.interval_schema(),
+            *own,
+            *extra,
+        } & set(names)
         if clash:
             raise InvalidParameterError(
                 f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers. Give one of "
@@ -196,8 +203,8 @@ def _interval(options: Options) -> float | None:
 
 def _check_interval(interval: float | None, aggregates: Sequence[Aggregate]) -> None:
     """Refuse confidence= if no answer has an interval."""
-    if interval is not None and not any(one.interval_schema() for one in aggregates):
-        column = next(value.name for one in aggregates for value in one.values)
+    if interval is not None and not any(aggregate.interval_schema() for aggregate in aggregates):
+        column = next(value.name for aggregate in aggregates for value in aggregate.values)
         raise InvalidParameterError(
             "The ranks of several quantiles are known as fractions of the rows, but this question doesn't count the "
             f"rows. Ask for dp.count({column!r}) in the same agg(...), or for one quantile at a time, or say "

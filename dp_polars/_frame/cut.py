@@ -27,13 +27,13 @@ def with_cut(
     if options.get("within") is not None:
         raise InvalidParameterError("within= is the wanted error of one answer. With cut=True, say epsilon= or share=.")
     found: list[Aggregate] = []
-    if unit and any(one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for one in aggregates):
+    if unit and any(aggregate.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for aggregate in aggregates):
         found.append(CutByCap(name=CUT_BY_CAP))
     clipped = {
         (value.expression, value.bounds): value
-        for one in aggregates
-        for value in one.values
-        if value.bounds is not None and not value.auto and one.row_rule is not RowRule.CLIP_TOTAL
+        for aggregate in aggregates
+        for value in aggregate.values
+        if value.bounds is not None and not value.auto and aggregate.row_rule is not RowRule.CLIP_TOTAL
     }
     outside = [is_outside(expressions[value.expression], value) for value in clipped.values()]
     if outside:
@@ -47,7 +47,7 @@ def with_cut(
             "cut=True counts the units that max_rows_per_group or bounds cut, but this question has neither, or bounds "
             "that are still to be estimated. Leave cut= out."
         )
-    whole = sum((one.weight for one in aggregates), Fraction(0))
+    whole = sum((aggregate.weight for aggregate in aggregates), Fraction(0))
     weight = whole * CUT_SHARE / (1 - CUT_SHARE) / len(found)
     return (*aggregates, *(replace(one, weight=weight) for one in found))
 

@@ -284,7 +284,7 @@ class Dashboard(AsTable):
 
 
 def _in_turn(questions: Sequence[Question[BasePlan]]) -> list[BasePlan]:
-    """Return the plans of questions that are asked one after another, so that their parts of the budget add up."""
+    """Return the plans of questions that are asked one after another so that their parts of the budget add up."""
     plans: list[BasePlan] = []
     spent = questions[0].session._total() if questions else NOTHING
     for question in questions:

@@ -212,7 +212,7 @@ class Questions(FrameMethods, Generic[Answer]):
             What `confidence=` adds: "rank" tells for free how far the rank of the answer may be off, as
             `<name>_rank_error` in rows. If the same `agg` counts these rows (`dp.count("km")`), it is the range from
             `<name>_rank_low` to `<name>_rank_high`, as fractions of the rows. "value" adds `<name>_low` and
-            `<name>_high`, which cover the quantile of the clipped values. They are two more choices, so that each
+            `<name>_high`, which cover the quantile of the clipped values. They are two more choices, so each
             choice gets a third of the spend.
         **options
             The spend, the caps and other options: see `dp.Options`.

@@ -331,9 +331,14 @@ def labelled(plan: AnyPlan, options: Mapping[str, Any]) -> AnyPlan:
     return replace(plan, given_label=label)
 
 
+def is_set(options: Mapping[str, Any], name: str) -> bool:
+    """Return whether an option that is True or False is given as True."""
+    return name in options and flag_of(options[name], name)
+
+
 def fresh_of(options: Mapping[str, Any]) -> bool:
     """Return whether a new release is paid for even if one is stored."""
-    return flag_of(options.get("fresh", False), "fresh")
+    return is_set(options, "fresh")
 
 
 def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:

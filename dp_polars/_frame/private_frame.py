@@ -352,7 +352,7 @@ class PrivateFrame(
         *args: Given.args,
         **kwargs: Given.kwargs,
     ) -> Result:
-        """Call a function with this frame as its first argument, so that your own steps can be chained.
+        """Call a function with this frame as its first argument so that your own steps can be chained.
 
         Examples
         --------
@@ -376,7 +376,7 @@ class PrivateFrame(
         right_on: str | Sequence[str] | None = None,
         suffix: str = "_right",
     ) -> PrivateFrame[Frame]:
-        """Join a public frame by equal keys. Its keys must be unique, so that no private row is multiplied.
+        """Join a public frame by equal keys. Its keys must be unique, so no private row is multiplied.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._frame.options import AnyOptions
 from dp_polars._numbers import Number
-from dp_polars._plan.base import BasePlan
+from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.charge import stored_release
 from dp_polars._release.lazy import deferred
@@ -30,6 +30,7 @@ Naming = Callable[[bytes], bytes]
 """Returns the key under which a session stores something: its fingerprint, on the source as it is now."""
 
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
+AnyStoredPlan = TypeVar("AnyStoredPlan", bound=StoredPlan, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Question(ABC, Generic[AnyPlan]):
 
 
 @dataclass(frozen=True)
-class TableQuestion(Question[AnyPlan]):
+class TableQuestion(Question[AnyStoredPlan]):
     """A question whose answer is one released table, which is stored and found again."""
 
     fresh: bool = False

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan, protected_text, pure_spend
+from dp_polars._plan.base import Facts, FramePlan, StoredPlan, protected_text, pure_spend
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
@@ -26,7 +26,7 @@ _KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ResponsePlan(FramePlan):
+class ResponsePlan(FramePlan, StoredPlan):
     """What randomized response will do to a column, and what it costs. Prints as a table.
 
     Attributes

@@ -104,7 +104,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         columns
             The columns and their public values, like `domain` of `online_queries`.
         queries
-            Conditions over these columns whose counts shall be close. The default is the counts of every pair of
+            Conditions over these columns whose counts should be close. The default is the counts of every pair of
             columns.
         method
             "mwem" measures, round after round, where the synthetic rows are worst (Hardt, Ligett, McSherry 2012).

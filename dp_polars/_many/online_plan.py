@@ -44,7 +44,7 @@ class OnlinePlan(FramePlan):
     max_updates
         How many answers are measured at most.
     max_rows, max_rows_rule
-        The most rows that one unit counts with, and where this cap came from.
+        The most rows of one unit that count, and where this cap came from.
     epsilon
         The epsilon of everything together.
 

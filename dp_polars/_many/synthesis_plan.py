@@ -25,7 +25,7 @@ from itertools import combinations
 from typing import Literal
 
 from dp_polars._many.domain import Domain
-from dp_polars._plan.base import Facts, FramePlan
+from dp_polars._plan.base import Facts, FramePlan, StoredPlan
 from dp_polars._plan.query import Spend
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Granted, Noise, Wanted, allot, allowances_of, no_option
@@ -62,7 +62,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SynthesisPlan(FramePlan):
+class SynthesisPlan(FramePlan, StoredPlan):
     """What a synthesis will do and cost. Prints as a table; `preview` makes it and spends nothing.
 
     Attributes
@@ -74,9 +74,9 @@ class SynthesisPlan(FramePlan):
     method, rounds, alpha
         The arguments of `synthesize`.
     workload, queries
-        The partitions whose counts shall be close, and the conditions that they stand for (None: pairs of columns).
+        The partitions whose counts should be close, and the conditions that they stand for (None: pairs of columns).
     max_rows, max_rows_rule
-        The most rows that one unit counts with, and where this cap came from.
+        The most rows of one unit that count, and where this cap came from.
 
     Examples
     --------

@@ -24,7 +24,7 @@ Beside this path:
 - `base`: what the plans of all features have in common.
 - `digest`: digests of public frames, for the fingerprint of a query.
 - `canonical`: a text form of parts of a plan, and an order of aggregates that does not depend on how they are listed.
-- `draw`: what tells one draw of noise from another, so that its other presentations are free.
+- `draw`: what identifies a draw of noise. Presenting the same draw in another way is free.
 
 Features have plans of their own (`_choices.plan`, `_streams.plan`, ...), which build on `base` and `spend`.
 

@@ -170,7 +170,7 @@ def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
         found.append(("max_groups", None))
     if query.max_rows == "auto" and needs_row_cap(query):
         found.append(("max_rows_per_group", None))
-    values = {value.expression: value for one in query.aggregates for value in one.values if value.auto}
+    values = {value.expression: value for aggregate in query.aggregates for value in aggregate.values if value.auto}
     return [*found, *(("bounds", value) for value in values.values())]
 
 
@@ -197,7 +197,7 @@ def _estimate(
         counting, choosing = (
             rounded_down(math.sqrt(times * own) * (1 - 1e-12)) for times, own in ((2, counting), (8, choosing))
         )
-    asked = [one for one in query.aggregates if not one.hidden]
+    asked = [aggregate for aggregate in query.aggregates if not aggregate.hidden]
     shapes = {one.shape for one in asked if value is None or _reads(one, value)}
     sums = value is not None and shapes == {Shape.LINEAR}
     candidates = _caps(query, what) if value is None else ladder_of(value)
@@ -256,7 +256,9 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     # The noise of a count with both caps at 1. It grows with max_rows_per_group and with max_groups (Gaussian noise
     # with the square root of max_groups).
     noise = groups * likely_noise(main.part(Fraction(1, len(query.aggregates))), 1)
-    if estimate.value is None and any(value.bounds is not None for one in query.aggregates for value in one.values):
+    if estimate.value is None and any(
+        value.bounds is not None for aggregate in query.aggregates for value in aggregate.values
+    ):
         noise *= _BOUND_OVER_MEAN  # noise is proportional to the bound, what is cut off to a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
     max_rows = found.get("max_rows_per_group") or (query.max_rows if isinstance(query.max_rows, int) else 1)
@@ -293,7 +295,7 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     free = estimate.free * units
     prices: dict[int, float] = {}
     price, before = 0.0, 0.0
-    sizes = [math.log2(1 + float(one)) for one in estimate.candidates]
+    sizes = [math.log2(1 + float(candidate)) for candidate in estimate.candidates]
     # The target may fall as the size grows, so the price adds up step by step.
     for place in sorted(range(len(sizes)), key=sizes.__getitem__):
         own = 0.0 if estimate.ratio else min(0.75 * wanted[place], most)
@@ -324,4 +326,4 @@ def settled_query(query: Query, found: Sequence[Found]) -> Query:
         )
         return replace(one, values=values)
 
-    return replace(query, aggregates=tuple(with_bounds(one) for one in query.aggregates))
+    return replace(query, aggregates=tuple(with_bounds(aggregate) for aggregate in query.aggregates))

@@ -98,7 +98,7 @@ def _all_pairs(smallest: int, scale: Fraction, *, whole: bool, sums: bool) -> _P
     if whole:
         sizes = {Fraction(round(size)) for size in sizes if size < _LONGEST} - {Fraction(0)}
     candidates = tuple(sorted({Fraction(0)} | sizes | {-size for size in sizes}))
-    numbers = np.array([float(one) for one in candidates])
+    numbers = np.array([float(candidate) for candidate in candidates])
     lower, upper = np.triu_indices(len(candidates), 1)
     if sums:
         through = (numbers[lower] <= 0) & (numbers[upper] >= 0)
@@ -121,7 +121,7 @@ class Sides:
 
 
 def bound_scores(estimate: Estimate, sides: Sides, wanted: int, units: int) -> Integers:
-    """Return the scores of all pairs of bounds, given the target and the noisy number of units with a value but 0.
+    """Return the scores of all pairs of bounds, given the target and the noisy number of units with a nonzero value.
 
     The score of a pair is minus the units above the upper bound and below the lower one that exceed what may lie there
     at no loss (the target, or one in `UNIT` of the units on the bound's side of 0), times `UNIT`, minus the price of
@@ -133,7 +133,7 @@ def bound_scores(estimate: Estimate, sides: Sides, wanted: int, units: int) -> I
     no loss by at most 1 for each. So adding a unit changes each score by at least -`UNIT` and by at most 2.
     """
     pairs = _pairs(estimate)
-    signs = np.sign(np.array([float(one) for one in pairs.candidates]))
+    signs = np.sign(np.array([float(candidate) for candidate in pairs.candidates]))
     free = UNIT * min(wanted, 1 << 50)
     too_high = UNIT * sides.above - np.minimum(free, np.where(signs < 0, sides.negative, sides.positive))
     too_low = UNIT * sides.below - np.minimum(free, np.where(signs > 0, sides.positive, sides.negative))

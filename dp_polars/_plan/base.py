@@ -1,13 +1,14 @@
 """What all plans have in common, whatever is asked: a price, a label for the ledger and a table to read.
 
-A plan says everything that will happen to a question before a row is read. `BasePlan` is the base of all plans;
-`FramePlan` is the base of those that are not made from a `Query`.
+A plan says everything that will happen to a question before a row is read. `BasePlan` is the base of all plans,
+`StoredPlan` of those whose releases are stored, and `FramePlan` of those that are not made from a `Query`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -71,17 +72,13 @@ class BasePlan(AsTable):
     heading: ClassVar[str] = "query"
     """The name of the first row of the table."""
 
+    @abstractmethod
     def subject(self) -> Subject:
         """Return whose rows the question is about."""
-        raise NotImplementedError
 
+    @abstractmethod
     def title(self) -> str:
         """Return the question in a few words."""
-        raise NotImplementedError
-
-    def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal questions, in every process. Stored releases are found by them."""
-        raise NotImplementedError
 
     def label(self) -> str:
         """Return the label for the ledger: the user's, or the question, the filters and who was protected."""
@@ -113,7 +110,7 @@ class BasePlan(AsTable):
 
     def facts(self) -> Facts:
         """Return the rows about bounds and noise, which stand before the price."""
-        raise NotImplementedError
+        return []
 
     def accuracy(self) -> Facts:
         """Return the rows about the expected error, which stand after the price."""
@@ -128,6 +125,15 @@ class BasePlan(AsTable):
         if subject.unchecked:
             rows.append(UNCHECKED)
         return rows
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StoredPlan(BasePlan):
+    """The base of plans whose release is stored and found again. Streams are not: they answer what comes next."""
+
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """Return bytes that are equal for equal questions, in every process. Stored releases are found by them."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -23,20 +23,20 @@ from dp_polars._plan.digest import public_digest
 def canonical_order(aggregates: Sequence[Aggregate]) -> list[int]:
     """Return the places of aggregates in an order that does not depend on how they are listed or named.
 
-    Statistics get their names and their shares in this order, so that the order of a call changes nothing but the order
+    Statistics get their names and their shares in this order, so the order of a call changes nothing but the order
     of the answers. Aggregates with bounds come first: counts of the same values then find a lane to share. What they
-    compute decides before their bounds do, because the order of the columns must stay when bounds are estimated.
+    compute is compared before their bounds, because the order of the columns must not change when bounds are estimated.
     """
     if len(aggregates) == 1:
         return [0]
     texts = [
         (
-            all(value.bounds is None for value in one.values),
-            one.kind,
-            [value.expression for value in one.values],
-            json.dumps(Writer(())(one), sort_keys=True),
+            all(value.bounds is None for value in aggregate.values),
+            aggregate.kind,
+            [value.expression for value in aggregate.values],
+            json.dumps(Writer(())(aggregate), sort_keys=True),
         )
-        for one in aggregates
+        for aggregate in aggregates
     ]
     return sorted(range(len(texts)), key=texts.__getitem__)
 
@@ -44,7 +44,7 @@ def canonical_order(aggregates: Sequence[Aggregate]) -> list[int]:
 class Writer:
     """Writes the parts of a plan for JSON. Different parts are written differently, to the last bit.
 
-    A value is written as its place among the columns, whose meaning the rows say, so that its name does not matter.
+    A value is written as its place among the columns, whose meaning the rows say, so its name does not matter.
     `without` lists the parts of classes that are left out.
     """
 

@@ -1,6 +1,6 @@
 """The compiler: from the needs of all aggregates to what an engine computes and what gets noise.
 
-Aggregates of the same value share a lane, so that one sort gives its rows, sums, squares and values. A statistic that
+Aggregates of the same value share a lane, so one sort gives its rows, sums, squares and values. A statistic that
 several aggregates need (a mean and a count of the same values) is computed once and gets the shares of all of them.
 """
 
@@ -49,8 +49,8 @@ def compile_query(
     """
     compiler = Compiler(query, bounds, terms, form, scales)
     rest = 1 - (Fraction(0) if way is None else way.share)
-    whole = sum((one.weight for one in query.aggregates), Fraction(0))
-    # Aggregates with values come first, so that counts of rows find a lane to share.
+    whole = sum((aggregate.weight for aggregate in query.aggregates), Fraction(0))
+    # Aggregates with values come first so that counts of rows find a lane to share.
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
     compiled: dict[int, CompiledAggregate] = {}
     for i in order:
@@ -60,7 +60,9 @@ def compile_query(
             aggregate=one, cap=cap, statistics=_compiled(compiler, one, cap, rest * one.weight / whole)
         )
     counts = tuple(
-        one.name for one in compiler.statistics.values() if one.source == "basis" or one.what in ("rows", "units")
+        statistic.name
+        for statistic in compiler.statistics.values()
+        if statistic.source == "basis" or statistic.what in ("rows", "units")
     )
     counted, units = (None, "") if way is None else _deciding(compiler, way)
     return Compilation(
@@ -89,7 +91,7 @@ def _deciding(compiler: Compiler, way: Way) -> tuple[str | None, str]:
 def _units_of_groups(compiler: Compiler) -> tuple[int, GroupSum]:
     """Return the lane and the sum that count the units of a group, whatever the order of the aggregates.
 
-    If all aggregates look at the same value, these are the units that have it, so that no group without any appears.
+    If all aggregates look at the same value, these are the units that have it, so no group without any appears.
     Otherwise these are all units.
     """
     only = compiler.lanes[0] if len(compiler.lanes) == 1 else None
@@ -210,7 +212,7 @@ def _power(compiler: Compiler, need: Power, cap: RowCap, weight: Fraction) -> st
 
 
 def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> dict[str, str]:
-    """Sum a value: from its centre, beside a count, if another aggregate needs these anyway, and from 0 otherwise."""
+    """Sum a value: from its centre if another aggregate needs that sum and a count anyway, and from 0 otherwise."""
     lane = value_lane(compiler, (value,), cap)
     grid = compiler.grids[lane][0]
     if degree_of(compiler, value) and grid.offset:
@@ -251,7 +253,9 @@ def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction)
 
 def _with_basis(compiler: Compiler, counted: Value) -> Value | None:
     """Return a value whose basis sums already give this column's count of values that are not null."""
-    values = [value for one in compiler.query.aggregates for value in one.values if value.bounds is not None]
+    values = [
+        value for aggregate in compiler.query.aggregates for value in aggregate.values if value.bounds is not None
+    ]
     found = [v for v in values if v.expression == counted.expression and degree_of(compiler, v)]
     return min(found, key=lambda v: (v.lower, v.upper), default=None)  # whatever the order of the aggregates
 
@@ -398,9 +402,9 @@ class Compiler:
     statistics: dict[str, Statistic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Columns keep the order of the aggregates, so that all plans of the same query agree on their places.
-        for one in self.query.aggregates:
-            for value in one.values:
+        # Columns keep the order of the aggregates so that all plans of the same query agree on their places.
+        for aggregate in self.query.aggregates:
+            for value in aggregate.values:
                 if value.expression not in {known.expression for known in self.columns}:
                     self.columns.append(value)
 
@@ -447,7 +451,7 @@ def _name(one: GroupSum, lane: int) -> str:
 
 
 def shares_rows(lane: Lane) -> bool:
-    """Tell whether a lane can also hold rows without a value, so that all rows can be counted there."""
+    """Tell whether a lane can also hold rows without a value. Then all rows can be counted there."""
     return not lane.columns or (len(lane.columns) == 1 and lane.columns[0].kind == "number" and clips_rows(lane))
 
 
@@ -493,7 +497,7 @@ def value_lane(compiler: Compiler, values: Sequence[Value], cap: RowCap) -> int:
 
 def degree_of(compiler: Compiler, value: Value) -> int:
     """Return the highest power of a value that is needed: 2 for a variance, 1 for a mean or a sum beside a count."""
-    needs = [need for one in compiler.query.aggregates for need in one.needs()]
+    needs = [need for aggregate in compiler.query.aggregates for need in aggregate.needs()]
     same = (value.expression, value.bounds)
     powers = [
         len(need.of)

@@ -37,7 +37,7 @@ class RowCap:
 
 
 ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
-"""The cap of counts of units."""
+"""The cap that applies where units are counted."""
 
 
 def contribution_bounds(query: Query) -> ContributionBounds:
@@ -94,7 +94,9 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
 
 def needs_row_cap(query: Query) -> bool:
     """Tell whether any aggregate of a query needs a cap on rows."""
-    return bool(query.unit) and any(one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for one in query.aggregates)
+    return bool(query.unit) and any(
+        aggregate.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for aggregate in query.aggregates
+    )
 
 
 def needs_group_cap(query: Query) -> bool:

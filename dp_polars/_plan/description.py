@@ -33,7 +33,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         ("protects", protected_text(terms, query.unit)),
     ]
     asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
-    unknown = {one.what: unknown_text(one) for one in plan.estimates if one.value is None}
+    unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
     rows.append(("groups per unit", groups))
     later = unknown.get("max_rows_per_group")
@@ -91,7 +91,7 @@ def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list
 
 
 def _rank_text(measurement: Measurement) -> str:
-    """Return how far the ranks of chosen values are off at most, in 95 % of groups."""
+    """Return the rank error that chosen values stay within, in 95 % of groups."""
     statistic, miss = measurement.statistic, 0.05
     off = rank_error(statistic, measurement.epsilon, miss)
     if off is None:
@@ -125,7 +125,7 @@ def rounded_up(number: int) -> int:
 
 
 def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
-    """Return each estimate that too few units were there for, and why. All of this is public or released."""
+    """Return the estimates that had too few units, each with the reason. All of this is public or released."""
     found = []
     for one in plan.estimated:
         if one.reliable:
@@ -143,7 +143,9 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
 def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
     """Return the bounds of each value of an aggregate, in words."""
     one = compiled.aggregate
-    later = {own.value.expression: unknown_text(own) for own in plan.estimates if own.value is not None}
+    later = {
+        estimate.value.expression: unknown_text(estimate) for estimate in plan.estimates if estimate.value is not None
+    }
     found = {own.estimate.value.expression: own.estimate.part for own in plan.estimated if own.estimate.value}
     per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
     return [

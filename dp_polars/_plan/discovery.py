@@ -137,7 +137,7 @@ def _candidates(
             least = _threshold_of(query, terms, bounds, statistic, own, delta) / statistic.whole
             way = Way(by="released", counted=statistic.name)
             yield candidate(way=way, loss=noise * math.sqrt(least / math.sqrt(statistic.max_rows)))
-    if any(one.most == 1 and one.weight == 1 for one in counts):
+    if any(count.most == 1 and count.weight == 1 for count in counts):
         return  # a share of the spend buys a noisier count of units than this one
     released = sum((one.weight for one in compilation.statistics if one.what == "units"), Fraction(0))
     units = sensitivity_of(bounds, terms, ONCE.max_rows, 0, 1)
@@ -149,7 +149,7 @@ def _candidates(
         if bought is not None and bought[0].noise is not None:
             least = _margin(bought[0].noise, delta, _touched(terms, bounds), 1) + _others(query, terms)
             yield candidate(way=Way(by="hidden", share=share), loss=grown * math.sqrt(least))
-        # In terms of rho, a rule costs as much as pure noise, so that a Gaussian count is better.
+        # In terms of rho, a rule costs as much as pure noise, so a Gaussian count is better.
         bought = split(allowance, [Wanted(weight=share, ranged=False)]) if allowance.measure == "pure" else None
         rule = None if bought is None else _rule(terms, bounds, bought[0].epsilon, delta)
         if rule is not None:
@@ -167,7 +167,7 @@ def _counts(compilation: Compilation) -> list[Statistic]:
 
     def identity(statistic: Statistic) -> list[str]:
         users = [one.aggregate for one in compilation.compiled if statistic.name in one.statistics.values()]
-        return sorted(f"{len(one.values)} {one.kind} {[(own.expression, own.bounds) for own in one.values]}"
+        return sorted(f"{len(one.values)} {one.kind} {[(value.expression, value.bounds) for value in one.values]}"
                       for one in users)  # fmt: skip
 
     return sorted((one for one in compilation.statistics if one.name in compilation.counts), key=identity)

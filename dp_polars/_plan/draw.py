@@ -39,7 +39,7 @@ _ELSEWHERE = frozenset(
         "max_rows_rule", "min_units", "spend", "steps", "unchecked", "integer_unit",
     }
 )  # fmt: skip
-"""The parts of a query that the rows, the lanes and the noise already say, as far as they matter."""
+"""The parts of a query that matter only for the rows, the lanes and the noise, which the fingerprint has."""
 
 _NOT_NOISE = frozenset(
     {
@@ -56,7 +56,7 @@ _NOT_DRAWN: dict[type, frozenset[str]] = {
     Discovery: frozenset({"delta"}),
     Statistic: frozenset({"weight", "what"}),
 }
-"""The parts of what is drawn that do not change what is drawn."""
+"""The fields of noise, discoveries and statistics that do not change what is drawn."""
 
 
 def draw_fingerprint(plan: Plan, rows: Mapping[str, Any]) -> bytes:

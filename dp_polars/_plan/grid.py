@@ -87,7 +87,7 @@ class Scaling:
     """
 
     capped: bool = False
-    """Whether a cap may bind, so that units may be scaled down."""
+    """Whether a cap may bind and scale units down."""
     fine: int = 0
     inner: int = 0
 

@@ -27,7 +27,7 @@ from dp_polars._plan.auto import (
     settled_query,
     wanted_estimates,
 )
-from dp_polars._plan.base import BasePlan, Facts
+from dp_polars._plan.base import Facts, StoredPlan
 from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, contribution_bounds
@@ -51,7 +51,7 @@ from dp_polars.errors import Code, InvalidParameterError
 _SOME_GROUPS, _SOME_ROWS = (1, 3, 10, 30), (1, 10, 100)  # caps that a preview tries if they are to be estimated
 
 # Units that are not integers are told apart by a hash of at least 79 bits. Among up to 2**40 units, this bounds the
-# probability that a given unit has the same hash as another one, so that both count as one unit. It assumes that the
+# probability that a given unit has the same hash as another one, which makes both count as one. It assumes that the
 # engine's hashes, with two independent secret seeds, behave like random functions, which is a heuristic and no theorem.
 _HASH_DELTA = Fraction(1, 2**39)
 # Hashing is used if it takes at most this fraction of a query's delta. Otherwise units are compared exactly, which is
@@ -92,7 +92,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(BasePlan):
+class Plan(StoredPlan):
     """What a query will do and what it costs. `preview` returns it without spending anything, and it prints as a table.
 
     Examples
@@ -183,7 +183,7 @@ class Plan(BasePlan):
         """Return whether all estimated caps and bounds that an aggregate depends on had enough units to learn from.
 
         The plan and the noisy counts of units decide, which are paid for and released. If it is False, caps and bounds
-        may cut off most of the data, so that the error of the answer is unknown and its interval is null.
+        may cut off most of the data, so the error of the answer is unknown and its interval is null.
         """
         return all(found.reliable or not depends_on(one, found) for found in self.estimated)
 
@@ -212,7 +212,7 @@ class Plan(BasePlan):
         """
         if self.main is None or not self.estimates or not self.query.keys or self.query.domain is not None:
             return []
-        unknown = {one.what for one in self.estimates}
+        unknown = {estimate.what for estimate in self.estimates}
         groups = _SOME_GROUPS if "max_groups" in unknown else (self.bounds.max_groups,)
         rows = _SOME_ROWS if "max_rows_per_group" in unknown else (self.query.max_rows,)
         found = []
@@ -270,10 +270,10 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
     allowances = allowances_of(terms, query.spend)
     if not allowances:
         raise no_option(terms, query.spend)
-    # The measure that is likely to be better is fixed here, so that the price does not depend on the estimates.
+    # The measure that is likely to be better is fixed here so that the price does not depend on the estimates.
     whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
     estimates = estimates_of(_ordered(query), whole, terms)
-    main = whole.part(1 - sum((one.part for one in estimates), Fraction(0)))
+    main = whole.part(1 - sum((estimate.part for estimate in estimates), Fraction(0)))
     # A draft with made-up caps has the same columns and the same types of answers as the final plan.
     likely = replace(
         query,
@@ -286,7 +286,7 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
 
 def _passes(estimates: tuple[Estimate, ...]) -> int:
     """Return how often the rows are read: once for caps, once for bounds and once for the answers, as needed."""
-    return 1 + len({one.value is None for one in estimates})
+    return 1 + len({estimate.value is None for estimate in estimates})
 
 
 def settled(plan: Plan, found: Sequence[Found]) -> Plan:
@@ -294,7 +294,7 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
     if plan.main is None:
         raise ValueError("this plan has nothing to estimate")
     found, after = _affordable(plan, plan.main, found)
-    if [one.expression for one in after.columns] != [one.expression for one in plan.columns]:
+    if [column.expression for column in after.columns] != [column.expression for column in plan.columns]:
         raise ValueError("estimates must not change the order of the columns, which the engine reads by their places")
     return replace(
         after,
@@ -321,7 +321,7 @@ def _affordable(plan: Plan, main: Allowance, found: Sequence[Found]) -> tuple[Se
             if code != "noise-too-large" or not caps:
                 raise
         largest = max(caps, key=lambda one: one.chosen[0])
-        below = max(own for own in largest.estimate.candidates if own < largest.chosen[0])
+        below = max(candidate for candidate in largest.estimate.candidates if candidate < largest.chosen[0])
         found = [replace(one, chosen=(below,)) if one is largest else one for one in found]
 
 
@@ -428,7 +428,7 @@ def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
     if query.spend.delta is not None:
         return query.spend.delta
     share = query.spend.share if query.spend.share is not None else share_of(terms, cost)
-    # This is slightly less than the share, so that shares that sum to 1 fit in spite of rounding.
+    # This is slightly less than the share so that shares that sum to 1 fit in spite of rounding.
     return terms.native_delta * Fraction(min(1.0, float(share)) * (1 - 1e-12))
 
 

@@ -107,7 +107,7 @@ class Query:
         """Return bytes that are equal for equal queries, in every process."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
-        plain["aggregates"] = [{"kind": one.kind, **asdict(one)} for one in self.aggregates]
+        plain["aggregates"] = [{"kind": aggregate.kind, **asdict(aggregate)} for aggregate in self.aggregates]
         plain["spend"] = asdict(self.spend)
         domain = plain.pop("domain")
         plain["domain"] = None if domain is None else public_digest(domain)

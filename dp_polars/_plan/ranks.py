@@ -11,7 +11,7 @@ least 1:
 
 which is at most `miss` for t = ln(N (1 - miss) / miss) / r. Nothing about the data enters. The smallest value is chosen
 by |B - min(A, inside)|, where A rows lie above x, with r = epsilon / (2 max_rows). Again some candidate has the
-distance 0. Except with probability `miss`, B - min(A + T, inside) is at most t, so that at most inside + t rows lie
+distance 0. Except with probability `miss`, B - min(A + T, inside) is at most t, so at most inside + t rows lie
 below x. The same holds for the largest value.
 
 **Several quantiles** are chosen in a descent (see `_release.quantiles`): each among the rows between two choices before
@@ -33,7 +33,7 @@ the wanted rank of the quantile q moves down by s = (1 - q) K rows of the data, 
 bound itself has the distance 0. If a candidate x is larger than the smallest quantile of the data (the smallest value
 v that at least q n rows do not exceed), at least q n rows lie below x. So its distance is at least s, and the chance to
 choose such an x is at most `miss` if s = ln(N (1 - miss) / miss) / r. One more row makes this true of the value before
-that one, too, so that the interval covers the quantile by whatever rule it is interpolated between neighbouring values.
+that one, too, so the interval covers the quantile by whatever rule it is interpolated between neighbouring values.
 The same holds for the upper end. Both ends hold except with probability at most the sum of the misses.
 """
 
@@ -47,7 +47,7 @@ from dp_polars._plan.statistics import Statistic
 
 _UP = 1 + 1e-9  # more than the rounding errors of floats here
 _MOST_EXTRA = 1 << 44
-"""The most rows that are added for the end of an interval, so that their scores fit. Ends further away are the bounds.
+"""The most rows that are added for the end of an interval so that their scores fit. Ends further away are the bounds.
 
 Quantiles have at most four digits, so a row weighs at most 10**4 < 2**14 in a score, which must stay below 2**60.
 """
@@ -65,6 +65,12 @@ class _Line:
 
     def times(self, factor: Fraction) -> _Line:
         return _Line(self.part * factor, self.rows * float(factor))
+
+
+_SplitRanks = tuple[_Line, _Line]
+"""The smallest and the largest rank at which rows were split."""
+
+_ONE_ROW = _Line(Fraction(0), 1.0)  # if the number of rows is odd, one more lies below a split than above it
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def rank_ranges(statistic: Statistic, epsilon: Fraction, miss: float) -> dict[Fr
     each = miss / len(statistic.targets).bit_length()
     inside = inside_rows(statistic, epsilon)
 
-    def descend(first: int, last: int, ends: tuple[Fraction, Fraction], begin: _Ends, end: _Ends) -> None:
+    def descend(first: int, last: int, ends: tuple[Fraction, Fraction], begin: _SplitRanks, end: _SplitRanks) -> None:
         if first == last:
             return
         middle = (first + last) // 2
@@ -140,11 +146,6 @@ def rank_ranges(statistic: Statistic, epsilon: Fraction, miss: float) -> dict[Fr
     nothing, everything = _Line(Fraction(0)), _Line(Fraction(1))
     descend(0, len(statistic.targets), (Fraction(0), Fraction(1)), (nothing, nothing), (everything, everything))
     return found
-
-
-_ONE_ROW = _Line(Fraction(0), 1.0)  # of an odd number of rows, one more lies below a split than above
-_Ends = tuple[_Line, _Line]
-"""The smallest and the largest rank at which rows were split."""
 
 
 def rank_error(statistic: Statistic, epsilon: Fraction, miss: float) -> int | None:

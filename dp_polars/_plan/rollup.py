@@ -38,7 +38,7 @@ def with_totals(
         )
     if query.interval is not None:
         raise InvalidParameterError("No interval is known for totals that are made to agree. Ask without confidence=.")
-    if LEVEL in {key.name for key in query.keys} | {one.name for one in query.aggregates}:
+    if LEVEL in {key.name for key in query.keys} | {aggregate.name for aggregate in query.aggregates}:
         raise InvalidParameterError(f"rollup=True adds a column {LEVEL}, and the result has one already. Rename yours.")
     levels = len(query.keys)
     found = []

@@ -192,7 +192,7 @@ def _check_scale(noise: Noise | None) -> None:
 
 def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
     """Return the price of all shares: their sum, or the price of the whole allowance if that has a smaller epsilon."""
-    together = sum((part.cost for part in parts), NOTHING)
+    together = sum([part.cost for part in parts], NOTHING)
     return together if together.epsilon <= allowance.cost.epsilon else allowance.cost
 
 
@@ -218,10 +218,14 @@ def best_value(
     tolerance: float = 1.1,
 ) -> Option:
     """Return the option of the smallest size, or one of nearly the same size that is clearly cheaper."""
-    best = min(options, key=size)
-    near = [option for option in options if size(option) <= tolerance * size(best)]
-    cheapest = min(near, key=price)
-    return cheapest if price(cheapest) < 0.9 * price(best) else best
+    sizes = [size(option) for option in options]
+    best = sizes.index(min(sizes))
+    near = [place for place, own in enumerate(sizes) if own <= tolerance * sizes[best]]
+    if near == [best]:
+        return options[best]
+    prices = {place: price(options[place]) for place in near}
+    cheapest = min(near, key=prices.__getitem__)
+    return options[cheapest if prices[cheapest] < 0.9 * prices[best] else best]
 
 
 def _granted(allowance: Allowance, wanted: Wanted, mechanism: MechanismChoice | None) -> Granted | None:

@@ -51,7 +51,7 @@ _EVEN = "for a group to appear half the time"
 
 
 def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
-    unknown, table = {one.what for one in plan.estimates}, plan.units_needed_by_caps()
+    unknown, table = {estimate.what for estimate in plan.estimates}, plan.units_needed_by_caps()
     found: list[tuple[str, str]] = []
     for groups in dict.fromkeys(one[0] for one in table):
         own = [(cap, units) for other, cap, units in table if other == groups]

@@ -60,9 +60,9 @@ class Profiling(FrameMethods, Generic[Answer]):
         `max_rows_per_group` and `bounds`, and says what share of units or values each would cut. `session.adopt` makes
         the suggestions defaults.
 
-        Each unit counts with one number for each of these: its number of rows or groups, or the value in one of its
-        rows, which a hash chooses. So a few units with very many rows can hide behind the noise. The number of distinct
-        values is that of one value of each unit, so there may be more.
+        Each unit contributes one number to each of these: its number of rows or groups, or the value in one of its
+        rows, which a hash chooses. So a few units with very many rows can hide behind the noise. Distinct values are
+        counted among one value of each unit, so there may be more of them.
 
         Parameters
         ----------

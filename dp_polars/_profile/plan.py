@@ -29,7 +29,7 @@ from typing import Literal
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan
+from dp_polars._plan.base import Facts, FramePlan, StoredPlan
 from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.query import Key, Spend
 from dp_polars._plan.sensitivity import Sensitivity, sensitivity_of, sensitivity_of_bins
@@ -137,7 +137,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ProfilePlan(FramePlan):
+class ProfilePlan(FramePlan, StoredPlan):
     """What a profile will measure and what it costs. Prints as a table; `preview` makes it and spends nothing.
 
     Attributes
@@ -181,14 +181,14 @@ class ProfilePlan(FramePlan):
         """Return bytes that are equal for equal questions, in every process. Stored profiles are found by them."""
         plain = [
             "profile", [[key.name, key.expression] for key in self.keys],
-            [[one.name, one.expression, str(one.dtype)] for one in self.columns],
+            [[column.name, column.expression, str(column.dtype)] for column in self.columns],
             asdict(self.spend), self.unit, self.steps, self.unchecked,
         ]  # fmt: skip
         return json.dumps(plain, default=str).encode()
 
     def find(self, what: What, column: int | None = None) -> Part | None:
         """Return a part by what it measures, or None if there is no such part."""
-        return next((one for one in self.parts if (one.what, one.column) == (what, column)), None)
+        return next((part for part in self.parts if (part.what, part.column) == (what, column)), None)
 
     def labels(self, part: Part) -> list[str]:
         """Return the names of the bins of a part."""

@@ -236,7 +236,7 @@ class TableProfile(AsTable):
 
     @property
     def suggestions(self) -> Suggestions:
-        """What `session.adopt` makes defaults of."""
+        """The suggestions that `session.adopt` makes defaults."""
         plan = self.plan
         if plan.identity is None:
             raise InvalidParameterError(

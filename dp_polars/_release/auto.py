@@ -23,9 +23,13 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
     hashed = plan.unit_delta > 0
     found = []
     profiles = tuple(
-        Profile(name=one.what, of="groups" if one.what == "max_groups" else "rows", most=int(one.candidates[-1]) + 1)
-        for one in plan.estimates
-        if one.value is None
+        Profile(
+            name=estimate.what,
+            of="groups" if estimate.what == "max_groups" else "rows",
+            most=int(estimate.candidates[-1]) + 1,
+        )
+        for estimate in plan.estimates
+        if estimate.value is None
     )
     if profiles:
         found.append(
@@ -38,7 +42,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
                 hashed_units=hashed,
             )
         )
-    lanes = tuple(_rung_lane(plan, one) for one in plan.estimates if one.what == "bounds")
+    lanes = tuple(_rung_lane(plan, estimate) for estimate in plan.estimates if estimate.what == "bounds")
     if lanes:
         found.append(
             BoundedRequest(
@@ -119,7 +123,7 @@ def _sides(estimate: Estimate, cells: dict[str, pl.DataFrame]) -> Sides:
     np.add.at(below, table["value"].to_numpy() + 1, table["count"].to_numpy().astype(np.int64))
     below = np.cumsum(below)  # how many units lie below each edge; the bin at a candidate has the values that equal it
     exact = estimate.value.dtype.is_float()
-    places = [edges.index(float(one) if exact else int(one)) for one in estimate.candidates]
+    places = [edges.index(float(candidate) if exact else int(candidate)) for candidate in estimate.candidates]
     under = below[places]
     above = below[-1] - below[np.array(places) + 1]
     zero = estimate.candidates.index(Fraction(0))

@@ -205,7 +205,7 @@ def guarded(work: Callable[[], Result], signals: Deferred) -> Result:
     done: list[Result] = []
     with signals.allowed(), contextlib.suppress(Exception, pl.exceptions.PanicException):
         done.append(work())
-    # Raised outside any handler, so that the engine's error is not even the context. DuckDB turns Ctrl-C into an
+    # Raised outside any handler so that the engine's error is not even the context. DuckDB turns Ctrl-C into an
     # ordinary error, so interrupts are checked first.
     if not done and signals.interrupted:
         raise KeyboardInterrupt

@@ -4,7 +4,7 @@ The error of a mean, a variance or a correlation depends on how many rows a grou
 it is computed for a made-up group: `rows` rows of different units, whose values are spread evenly between the bounds
 (two columns are independent). The engine aggregates these rows, the noise of the plan is added, and the aggregate turns
 the noisy numbers into answers, exactly as it does for a release. The noise is not random: its distribution is
-represented by 4,096 evenly spread points, so that the same plan always has the same expected error.
+represented by 4,096 evenly spread points, so the same plan always has the same expected error.
 
 Nothing here reads private rows or draws noise.
 """

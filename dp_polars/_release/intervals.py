@@ -55,7 +55,7 @@ _CELLS = 32  # cells of a ratio between its bounds, ...
 _FINER = 16  # ... and how many parts a cell has in the second round, if an interval ends there
 _CHUNK = 512  # groups that are solved together
 _ROUNDING = 1e-14  # relative rounding error of a combination of floats
-# The probability that a group is shown is rounded down to one of these, so that few quantiles are needed. 0 means that
+# The probability that a group is shown is rounded down to one of these so that few quantiles are needed. 0 means that
 # nothing is known but the bounds.
 _SHOWN = np.array([0.0, *(10.0**-n for n in range(200, 0, -1)), 0.2, 0.5, 0.8, 0.9, 0.97, 0.99, 0.999, 0.9999])
 
@@ -121,7 +121,7 @@ class ConfidenceLimits:
             edges = _split(edges, np.concatenate([low, high]), finer)
             bounds = self._ratio_errors(edges, miss, levels)
             for some in _chunks(level, low):
-                # What the first round left out stays out, so that most cells need no second look.
+                # What the first round left out stays out, so most cells need no second look.
                 within = slice(0, len(bounds)) if finer == 1 else _cells(edges, low[some].min(), high[some].max())
                 own = edges[within.start : within.stop + 1]
                 found = _ratio_limits(total[some], rows[some], own, bounds[within, level[some[0]]])
@@ -410,7 +410,7 @@ def _cells(edges: Floats, low: float, high: float) -> slice:
 
 
 def _split(edges: Floats, ends: Floats, parts: int) -> Floats:
-    """Split each cell in which an interval ends into this many cells, so that there the bound is tighter."""
+    """Split each cell in which an interval ends into this many cells so that there the bound is tighter."""
     if parts == 1:
         return edges
     hit = np.unique(np.clip(np.searchsorted(edges, ends, side="right") - 1, 0, len(edges) - 2))

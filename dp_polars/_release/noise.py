@@ -63,7 +63,7 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
     for measurement in plan.measurements:
         if measurement.statistic.level == len(keys):
             levels = level_measurements(plan, measurement.name)
-            variances = [own.noise.deviation**2 for own in levels]
+            variances = [level.noise.deviation**2 for level in levels]
             # Sums of whole numbers are shown as whole numbers, so they have to agree after rounding.
             whole = (
                 1 << max(0, -measurement.grid.exponent)

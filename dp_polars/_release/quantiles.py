@@ -68,17 +68,30 @@ def _choose_ends(
             if extra is None:
                 chosen.append(np.full(len(rows), bound, np.int64))
             else:
-                more = _with_rows(cells, rows, bound, extra)
+                more = _with_rows(cells, rows, bound, extra, first=lower)
                 chosen.append(choose_values(more, rows, one, epsilon, source)[:, 0])
     return np.stack(chosen, axis=1)
 
 
-def _with_rows(cells: pl.DataFrame, groups: Numbers, value: int, number: int) -> pl.DataFrame:
-    """Return the cells with so many rows of a value added to each of the groups."""
-    added = pl.DataFrame({"group": groups.astype(np.int64)}).with_columns(value=pl.lit(value), count=pl.lit(number))
-    columns = [pl.col(name).cast(pl.Int64) for name in ("group", "value", "count")]
-    both = pl.concat([cells.select(columns), added.select(columns)])
-    return both.group_by("group", "value").agg(pl.col("count").sum()).sort("group", "value")
+def _with_rows(cells: pl.DataFrame, groups: Numbers, value: int, number: int, *, first: bool) -> pl.DataFrame:
+    """Return the cells with so many rows of a value added to each of the groups.
+
+    The value is the smallest (`first`) or the largest of all, so its cell is the first or the last of each group.
+    """
+    group, values, counts = (cells[name].to_numpy().astype(np.int64) for name in ("group", "value", "count"))
+    begin, end = np.searchsorted(group, groups, side="left"), np.searchsorted(group, groups, side="right")
+    outer = begin if first else end - 1
+    there = begin < end
+    there[there] = values[outer[there]] == value
+    counts[outer[there]] += number
+    places = (begin if first else end)[~there]
+    return pl.DataFrame(
+        {
+            "group": np.insert(group, places, groups[~there]),
+            "value": np.insert(values, places, value),
+            "count": np.insert(counts, places, number),
+        }
+    )
 
 
 class _Descent:

@@ -1,4 +1,4 @@
-"""Rehearsals: throwaway sessions that record how their releases were made, so that an audit can repeat them.
+"""Rehearsals: throwaway sessions that record how their releases were made so that an audit can repeat them.
 
 Such a session lives in memory and has a budget of its own. Only a rehearsal creates one, and only `dp.audit` creates a
 rehearsal. Nothing is recorded for any other session, so no ordinary release can be made twice for one price.

@@ -108,6 +108,8 @@ def geometric(scale: Fraction, source: BitSource) -> int:
     high = low + step
     while uniform.below_exp(high / scale):
         low, high, step = high, high + step * 2, step * 2
+    if high == low + 1:  # so it is, unless the scale is huge
+        return low
     return boundary(lambda g: uniform.below_exp(g / scale), inside=low, outside=high)
 
 

@@ -31,7 +31,7 @@ _CELL_BITS = 16
 _CELLS = 1 << _CELL_BITS
 # About 1000 weights, each off by a few ulp, are added and then divided: the error stays below 1000 * 2**-50.
 _MARGIN = 2.0**-38
-_CHUNK = 1 << 15  # samples at a time, so that the arrays stay in the second-level cache
+_CHUNK = 1 << 15  # samples at a time: the arrays then stay in the second-level cache
 _CROSSED = -1
 
 

@@ -119,7 +119,7 @@ _KEPT: list[object] = []
 
 
 def _before_fork() -> None:
-    """Wait until no other thread is inside a transaction, so that the child inherits none."""
+    """Wait until no other thread is inside a transaction so that the child inherits none."""
     forking = sys._getframe(1)  # the function that forks
     for guard in list(_ALL):
         if guard.connection is not None and not guard.busy():

@@ -213,7 +213,7 @@ def in_four_digits(amount: float, fits: Callable[[float], bool]) -> float:
 def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:
     """Return the largest amount that fits, 0 if not even `least` does.
 
-    `left` is what remains in the measure itself. It is returned as it is if it fits and hardly more does, so that a
+    `left` is what remains in the measure itself. It is returned as it is if it fits and hardly more does, so a
     message shows the plain number.
     """
     if not fits(least):

@@ -40,7 +40,7 @@ class Deferred:
     pending
         The signals that arrived and are waiting.
     interrupted
-        Whether `allowed()` has let a Ctrl-C through. From then on all other signals wait, so that pressing Ctrl-C again
+        Whether `allowed()` has let a Ctrl-C through. From then on all other signals wait, so pressing Ctrl-C again
         can't stop the cleanup.
     """
 

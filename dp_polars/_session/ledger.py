@@ -179,7 +179,7 @@ class Ledger:
     @classmethod
     def open(cls, path: Path) -> Ledger:
         """Return the ledger in an existing file, after checking that it is a ledger and is undamaged."""
-        # The path is resolved once, so that a later change of the working directory can't lead to another file.
+        # The path is resolved once so that a later change of the working directory can't lead to another file.
         path = path.resolve()
         if not path.is_file():
             raise LedgerError(
@@ -606,7 +606,7 @@ class Ledger:
             same = False
         if not same:
             raise LedgerError(
-                f"The ledger {self.path} was moved or replaced while it was open, so that new charges would be lost. "
+                f"The ledger {self.path} was moved or replaced while it was open, so new charges would be lost. "
                 "Nothing is released. Open the file that is there now with Session.from_ledger(path).",
                 code="ledger-replaced",
             )

@@ -1,6 +1,6 @@
 """The SQLite file behind a ledger: its schema, its creation and migration, and its errors in plain words.
 
-Every write is synced to the disk together with the directory entry (`synchronous=EXTRA`), so that a charge survives a
+Every write is synced to the disk together with the directory entry (`synchronous=EXTRA`), so a charge survives a
 power cut.
 """
 
@@ -39,7 +39,7 @@ CREATE TABLE fact (
 );
 """
 
-# Noisy numbers stand in a table of their own, so that a process which still runs the older version can go on: what it
+# Noisy numbers stand in a table of their own so that a process which still runs the older version can go on: what it
 # releases is found again as before, by the whole question.
 _DRAWS = """
 CREATE TABLE draw (

@@ -5,7 +5,7 @@ lock nobody holds, belongs to a query that died.
 
 The locks are POSIX record locks (on Windows, those of `msvcrt`) on single bytes of a file beside the ledger,
 `budget.db-running`. Byte number `_FIRST + id` belongs to the charge `id`. Locks are taken and tested only inside the
-ledger's own write transactions, so that nobody mistakes a test for a lock. A forked child inherits none of them. The
+ledger's own write transactions so that nobody mistakes a test for a lock. A forked child inherits none of them. The
 same file records how many charges there were, which reveals an older copy that was put in the ledger's place.
 
 A process loses these locks when it closes the file through another handle, so nothing else may open it. Where locks

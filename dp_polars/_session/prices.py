@@ -199,7 +199,7 @@ def is_too_small(terms: Terms, cost: Cost) -> bool:
 def smallest_spend(terms: Terms) -> float:
     """Return the least spend that a release may have: an epsilon, or a rho in a zCDP session.
 
-    It is rounded up to three digits, so that the number in a message is itself accepted.
+    It is rounded up to three digits, so the number in a message is itself accepted.
     """
     if terms.measure == "zcdp" or terms.epsilon is None:
         return _rounded_up(terms.rho_allowed * SMALLEST_SHARE)

@@ -160,7 +160,7 @@ class Draw:
 
     def stored(self, key: bytes) -> StoredDraw:
         """Return the numbers in the form that the ledger keeps."""
-        estimates = [[[str(value) for value in one.values], one.units] for one in self.estimates]
+        estimates = [[[str(value) for value in estimate.values], estimate.units] for estimate in self.estimates]
         return StoredDraw(key, to_ipc(self.numbers), json.dumps(estimates))
 
     @classmethod

@@ -243,7 +243,7 @@ class Session:
         `max_rows_per_group` out, and the suggested bounds where it leaves `bounds` out. They come before the defaults
         of the session. What a question says itself comes first, and its plan says what is "from the profile". If the
         table changes, the suggestions no longer apply. Choices, streams, online queries and syntheses take them, too; a
-        stream those that were adopted before it was opened.
+        stream takes those that were adopted before it was opened.
 
         Adopting costs nothing. It lasts as long as this object; after opening a ledger again, ask for the same
         profile, which is free, and adopt it again.
@@ -532,7 +532,7 @@ class Session:
         return found
 
     def remember(self, release: Release, plan: object) -> None:
-        """Keep the plan of a release, so that it can be shown."""
+        """Keep the plan of a release so that it can be shown."""
         release.plan = self._plans[release.id] = plan
         while len(self._plans) > _PLANS:
             self._plans.pop(min(self._plans))

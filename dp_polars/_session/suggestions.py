@@ -20,7 +20,7 @@ class Suggestions:
         The expressions of the unit columns over the columns of the source.
     keys
         The expressions of the keys that the suggested caps are about, over the columns of the source. None if they
-        cannot be told, for example because a join added them.
+        are not known, for example because a join added them.
     max_groups, max_rows_per_group
         The suggested caps; None if there is nothing to cap.
     bounds

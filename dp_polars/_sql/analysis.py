@@ -16,7 +16,6 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
 from dp_polars._sql.allowed_functions import CUTS, ENDS, TABLE_FUNCTIONS
-from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.interval_ends import Ends, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
@@ -44,7 +43,6 @@ from dp_polars._sql.scope import (
 )
 from dp_polars._sql.syntax_tree import (
     Node,
-    Parser,
     arguments,
     base_table,
     canonical,
@@ -122,19 +120,12 @@ class _GroupingKey:
     tree: Expression
 
 
-def analyse(
-    node: Node,
-    sql: str,
-    parser: Parser,
-    catalog: Catalog,
-    parameters: dict[str, Any],
-    intervals: WantedIntervals | None = None,
-) -> Analysis:
-    """Analyse a parsed statement, or refuse it. `sql` is the text, which error messages give locations in.
+def analyse(node: Node, context: Context, intervals: WantedIntervals | None = None) -> Analysis:
+    """Analyse a parsed statement, or refuse it.
 
     `intervals` are those that the statement's options want beside the private aggregates of the outermost SELECT.
     """
-    analyser = _Analyser(Context(sql, parameters, parser, catalog), intervals)
+    analyser = _Analyser(context, intervals)
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
         raise StatementNotAllowed(
@@ -144,9 +135,9 @@ def analyse(
     return Analysis(without_places(relation.node), tuple(analyser.aggregations))
 
 
-def private_relation(node: Node, sql: str, parser: Parser, catalog: Catalog, parameters: dict[str, Any]) -> Relation:
+def private_relation(node: Node, context: Context) -> Relation:
     """Return the rows of a query below a SUMMARIZE: private rows with their unit, or public and released rows."""
-    return _Analyser(Context(sql, parameters, parser, catalog)).query(node, {})
+    return _Analyser(context).query(node, {})
 
 
 class _Analyser:

@@ -306,7 +306,7 @@ class Catalog:
         """Return the total size of the files that hold tables. File sizes count as public."""
         frames = [self._database.registered[key[1]] for key in keys if key[0] == "frame"]
         tables = any(key[0] == "table" for key in keys)
-        return sum(one.bytes for one in frames) + sum(map(os.path.getsize, self._database_files if tables else []))
+        return sum(frame.bytes for frame in frames) + sum(map(os.path.getsize, self._database_files if tables else []))
 
     def memory_limit(self) -> float:
         """Return the memory limit of the database in bytes."""

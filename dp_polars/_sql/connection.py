@@ -28,6 +28,7 @@ from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.interval_ends import WantedIntervals
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
 from dp_polars._sql.queries import PlannedStatement, plan_statement
+from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Parser, parameters_of, sandbox
@@ -242,11 +243,11 @@ class GuardedConnection:
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:
             raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
-        catalog = self._catalog(parameters)
+        context = Context(query, parameters, self._parser, self._catalog(parameters))
         if is_summary(node):
-            return summary_statement(node, query, self._parser, catalog, self._session, parameters, options)
+            return summary_statement(node, context, self._session, options)
         if is_local(query):
-            local = local_statement(node, query, self._parser, catalog, self._session, parameters, options)
+            local = local_statement(node, context, self._session, options)
             if local is not None:
                 return local
         if "cut" in options:
@@ -255,14 +256,14 @@ class GuardedConnection:
         if confidence is not None:
             wanted = WantedIntervals(confidence_of(confidence), of_values=options.get("interval") == "value")
         options = {name: value for name, value in options.items() if name != "confidence"}
-        analysis = analyse(node, query, self._parser, catalog, parameters, wanted)
-        if wanted is not None and not any(own.ends for one in analysis.aggregations for own in one.queries):
+        analysis = analyse(node, context, wanted)
+        if wanted is not None and not any(query.ends for one in analysis.aggregations for query in one.queries):
             raise InvalidParameterError(
                 "confidence= adds the ends of intervals beside the private aggregates of the outermost SELECT, but "
                 "none of its columns is an aggregate with such ends. Select dp_low(n) and dp_high(n) beside the "
                 "aggregate n, and dp_rank_error(m) beside a median m."
             )
-        planned = plan_statement(analysis, self._session, catalog, options)
+        planned = plan_statement(analysis, self._session, context.catalog, options)
         planned.check_above()
         return planned
 

@@ -1065,7 +1065,7 @@ def _extract_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     own = reader.value(given[0])
     if isinstance(own.dtype, pl.Struct):
         name = reader.text(given[1], "The name of a field")
-        named = next((one.name for one in own.dtype.fields if fold(one.name) == fold(name)), name)
+        named = next((field.name for field in own.dtype.fields if fold(field.name) == fold(name)), name)
         return apply("struct_field", own, name=named)
     place = reader.whole(given[1], "The place")
     if kind_of(own.dtype) in _TEXT_KINDS:

@@ -246,7 +246,7 @@ def files_at(source: str | os.PathLike[str]) -> list[str]:
         return [whole]
     if os.path.isdir(whole):
         entries = [one for one in sorted(os.listdir(whole)) if one[0] not in "._"]
-        found = [os.path.join(whole, one) for one in entries]
+        found = [os.path.join(whole, entry) for entry in entries]
         inner = next((one for one in found if os.path.isdir(one)), None)
         if inner is not None:
             raise InvalidParameterError(
@@ -367,7 +367,7 @@ def refuse_public_and_private(files: Mapping[str, OpenedFile], public: Collectio
 
 
 def _place(name: str, source: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return the real path of a file, so that links can't be redirected later, and the ending of its name."""
+    """Return the real path of a file so that links can't be redirected later, and the ending of its name."""
     path, ending = os.path.realpath(source), ending_of(source)
     if ending is None or not os.path.isfile(path):
         raise InvalidParameterError(

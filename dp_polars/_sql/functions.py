@@ -2,7 +2,7 @@
 
 A table macro calls one Python function, which releases the private query and returns the released rows. DuckDB calls
 that function as often as it likes: for each `repr`, each reference and each outer row of a correlated subquery. The
-answer to the same call is kept, so that it always has the same rows and costs nothing more.
+answer to the same call is kept, so it always has the same rows and costs nothing more.
 
 The functions of the local model are not charged: whoever holds the connection randomizes single values where they are.
 `df.dp.randomized_response` is the one that charges a session.
@@ -35,6 +35,7 @@ from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.connection import GuardedConnection
 from dp_polars._sql.queries import plan_statement
+from dp_polars._sql.relations import Context
 from dp_polars._sql.syntax_tree import Node, Parser, column, fold, path_of, select_node, with_arguments
 from dp_polars._sql.types import sql_type
 from dp_polars.errors import InvalidParameterError
@@ -175,7 +176,8 @@ class Functions:
         if words.get("keys") is not None and keys:
             words["keys"] = self._public_keys(types, words["keys"])
         options = {name: value for name, value in words.items() if value is not None}
-        planned = plan_statement(analyse(node, "", self._parser, catalog, {}), self._session, catalog, options)
+        analysis = analyse(node, Context("", {}, self._parser, catalog))
+        planned = plan_statement(analysis, self._session, catalog, options)
         (query,) = planned.queries
         (frame,) = planned.release().values()
         ((name, released),) = query.names().items()

@@ -21,8 +21,8 @@ from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.analysis import SqlQuery, analyse
-from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.queries import view_of
+from dp_polars._sql.relations import Context
 from dp_polars._sql.syntax_tree import (
     Node,
     Parser,
@@ -30,7 +30,6 @@ from dp_polars._sql.syntax_tree import (
     column,
     fold,
     path_of,
-    place,
     select_node,
     with_arguments,
 )
@@ -73,28 +72,20 @@ class LocalStatement:
         return [self.plan]
 
 
-def local_statement(
-    node: Node,
-    sql: str,
-    parser: Parser,
-    catalog: Catalog,
-    session: Session,
-    parameters: dict[str, Any],
-    options: dict[str, Any],
-) -> LocalStatement | None:
+def local_statement(node: Node, context: Context, session: Session, options: dict[str, Any]) -> LocalStatement | None:
     """Plan a statement of the local model, or return None if the statement calls no function of the local model."""
     found = _calls(node)
     if not found:
         return None
-    planner = _LocalPlanner(sql, parser, catalog, session, parameters)
+    planner = _LocalPlanner(context, session)
     item, table = node.get("select_list", [{}])[0], node.get("from_table", {})
-    if len(found) == 1 and _is_plain(node, parser):
+    if len(found) == 1 and _is_plain(node, context.parser):
         own = item["class"] == "FUNCTION" and table["type"] == "BASE_TABLE"
         if found[0] is item and own and fold(item["function_name"]) == RESPONSE:
             return planner.responses(node, options)
         if found[0] is table.get("function") and item["class"] == "STAR" and not options:
             return planner.estimate(table["function"])
-    raise planner.refuse(found[0], _ALONE)
+    raise context.refuse(found[0], _ALONE)
 
 
 def _calls(node: Any) -> list[Node]:
@@ -121,17 +112,14 @@ def _is_plain(node: Node, parser: Parser) -> bool:
 
 @dataclass(frozen=True)
 class _LocalPlanner:
-    sql: str
-    parser: Parser
-    catalog: Catalog
+    context: Context
     session: Session
-    parameters: dict[str, Any]
 
-    def refuse(self, node: Node, reason: str) -> StatementNotAllowed:
-        return StatementNotAllowed(reason + place(node, self.sql))
+    def _refuse(self, node: Node, reason: str) -> StatementNotAllowed:
+        return self.context.refuse(node, reason)
 
     def _constant(self, node: Node) -> Any:
-        return constant_of(node, self.parser, self.parameters, self.refuse)
+        return constant_of(node, self.context.parser, self.context.parameters, self.context.refuse)
 
     def _arguments(self, call: Node, count: int, options: tuple[str, ...]) -> tuple[list[Node], dict[str, Any]]:
         """Return the first `count` arguments of a call, and its options, which may be given by name or position."""
@@ -139,7 +127,7 @@ class _LocalPlanner:
         if any(call.get(part) for part in ("distinct", "filter", "schema", "catalog")) or (
             (call.get("order_bys") or {}).get("orders")
         ):
-            raise self.refuse(call, f"{name} takes neither DISTINCT, FILTER nor ORDER BY, and no qualified name.")
+            raise self._refuse(call, f"{name} takes neither DISTINCT, FILTER nor ORDER BY, and no qualified name.")
         first: list[Node] = []
         said: dict[str, Any] = {}
         for option, child in arguments(call):
@@ -148,12 +136,12 @@ class _LocalPlanner:
                 continue
             word = fold(option) if option else next((one for one in options if one not in said), "")
             if word not in options or word in said:
-                raise self.refuse(
+                raise self._refuse(
                     child, f"{name} has no option {option or 'here'}. Its options are {', '.join(options)}."
                 )
             said[word] = self._constant(child)
         if len(first) < count:
-            raise self.refuse(call, f"{name} needs {'a column' if count == 1 else 'a table and a column, as texts'}.")
+            raise self._refuse(call, f"{name} needs {'a column' if count == 1 else 'a table and a column, as texts'}.")
         return first, said
 
     # ------------------------------------------------------------------ responses
@@ -168,12 +156,12 @@ class _LocalPlanner:
                 f"{RESPONSE} has no option {unknown[0]}. Its options are {', '.join(_RESPONSE_OPTIONS)}."
             )
         if value["class"] == "STAR":
-            raise self.refuse(call, f"{RESPONSE} needs a column.")
-        known = self.catalog.table(path_of(node["from_table"]))
+            raise self._refuse(call, f"{RESPONSE} needs a column.")
+        known = self.context.catalog.table(path_of(node["from_table"]))
         if known is not None and known.public:
-            raise self.refuse(call, f"{RESPONSE} is for private tables; this one is public.")
+            raise self._refuse(call, f"{RESPONSE} is for private tables; this one is public.")
         if known is not None and known.is_view:
-            raise self.refuse(
+            raise self._refuse(
                 call, "A view may leave rows out, and the number of responses is not protected; use the table itself."
             )
         twice = sorted(set(options) & set(said))
@@ -196,19 +184,19 @@ class _LocalPlanner:
 
     def _query(self, node: Node, value: Node) -> SqlQuery:
         """Return the query for units and values. It is analysed and checked like a private aggregate of the column."""
-        aggregate = with_arguments(self.parser.expression("dp_count_distinct(x)"), [{**value, "alias": ""}])
+        aggregate = with_arguments(self.context.parser.expression("dp_count_distinct(x)"), [{**value, "alias": ""}])
         select = {**node, "select_list": [aggregate]}
-        analysis = analyse(select, self.sql, self.parser, self.catalog, self.parameters)
+        analysis = analyse(select, self.context)
         return analysis.aggregations[0].queries[0]
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
         def key(fingerprint: bytes) -> bytes:
-            return release_key(fingerprint, self.catalog.private_source(query.sources))
+            return release_key(fingerprint, self.context.catalog.private_source(query.sources))
 
         try:
             return planned.release(key)
         finally:
-            self.catalog.close()
+            self.context.catalog.close()
 
     # ------------------------------------------------------------------ estimates
 
@@ -217,13 +205,13 @@ class _LocalPlanner:
         names, said = self._arguments(call, 2, _ESTIMATE_OPTIONS)
         table, wanted = (self._constant(one) for one in names)
         if not isinstance(table, str) or not isinstance(wanted, str):
-            raise self.refuse(call, f"{ESTIMATE} takes the names of a table and a column, as texts.")
+            raise self._refuse(call, f"{ESTIMATE} takes the names of a table and a column, as texts.")
         given = said.pop("by", None) or []
         by = [one.strip() for one in given.split(",")] if isinstance(given, str) else [str(one) for one in given]
-        source = self.parser.table(table)
-        known = self.catalog.table(path_of(source))
+        source = self.context.parser.table(table)
+        known = self.context.catalog.table(path_of(source))
         if known is None or not known.public:
-            raise self.refuse(
+            raise self._refuse(
                 call,
                 f"{ESTIMATE} reads public tables, and {table} is not public. If its rows are randomized responses, "
                 f"which are private by themselves, declare it public: con.public('{table}').",
@@ -231,13 +219,13 @@ class _LocalPlanner:
         held = {fold(name): name for name in known.columns}
         missing = [name for name in (wanted, *by) if fold(name) not in held]
         if missing:
-            raise self.refuse(call, f"{table} has no column {', '.join(missing)}; it has {', '.join(known.columns)}.")
+            raise self._refuse(call, f"{table} has no column {', '.join(missing)}; it has {', '.join(known.columns)}.")
         wanted, by = held[fold(wanted)], [held[fold(name)] for name in by]
         select = select_node([column(name) for name in (wanted, *by)], source)
         own = known.columns[wanted]
 
         def answer() -> Any:
-            read = pl.DataFrame(self.catalog.answer(select, {}))
+            read = pl.DataFrame(self.context.catalog.answer(select, {}))
             if isinstance(own, TableColumn) and isinstance(own.dtype, pl.Enum):
                 read = read.with_columns(pl.col(wanted).cast(pl.String).cast(own.dtype))
             return estimate_frequencies(read, wanted, by=by or None, **said).to_arrow()

@@ -80,7 +80,11 @@ class PlannedQuery:
         """Return the answer columns of the release, and the names that they get in the released table."""
         plan = self.plan
         chosen = isinstance(plan, ChoicePlan)
-        names = [plan.query.keys[-1].name] if chosen else [one.name for one in plan.query.aggregates if not one.hidden]
+        names = (
+            [plan.query.keys[-1].name]
+            if chosen
+            else [aggregate.name for aggregate in plan.query.aggregates if not aggregate.hidden]
+        )
         asked = zip(self.query.calls, self.query.answers, strict=True)
         found, cut = dict[str, str](), {answer: call.name for call, answer in asked if call.counts_cut}
         found |= dict(zip(names, (one for one in self.query.answers if one not in cut), strict=True))
@@ -157,7 +161,11 @@ class PlannedStatement:
         release = query.release()
         self.releases.append(release)
         names = {**dict(zip(query.query.keys, keys, strict=True)), **query.names()}
-        hidden = [one.name for one in query.plan.query.aggregates if one.hidden and one.name not in names]
+        hidden = [
+            aggregate.name
+            for aggregate in query.plan.query.aggregates
+            if aggregate.hidden and aggregate.name not in names
+        ]
         frame = release.frame.drop(hidden, strict=False).rename(names)  # what cut=True adds has to be selected by name
         if query.query.ends:  # all answers have intervals, but these were asked for
             frame = frame.select(names.values())
@@ -295,14 +303,14 @@ def _question(
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
             return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
-        # A single aggregate has its default name, so that its position in SELECT is no part of the query.
+        # A single aggregate has its default name, so its position in SELECT is no part of the query.
         asked[None if query.questions == 1 else answer] = whole.asked(columns)
     cut = [call for call in query.calls if call.counts_cut]
     if not cut:
         return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
     question = question_of(view, asked, keys, Options(**{**own, "cut": True}))  # type: ignore[typeddict-item]
     for call in cut:
-        if not any(isinstance(one, CUTS[call.name]) for one in question.plan.query.aggregates):
+        if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
             what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that are known beforehand"
             raise InvalidParameterError(
                 f"{call.name}() counts the units that are cut in the private aggregates beside it, but none of them "
@@ -316,7 +324,9 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
 
     With the catalog, caps and bounds that the session adopted for the table are found.
     """
-    sources = None if catalog is None else lambda: tuple(catalog.source(frozenset({one})) for one in query.sources)
+    sources = (
+        None if catalog is None else lambda: tuple(catalog.source(frozenset({source})) for source in query.sources)
+    )
     return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit, sources=sources)
 
 

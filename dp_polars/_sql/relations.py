@@ -69,7 +69,10 @@ Relation = PrivateRelation | PublicRelation
 
 @dataclass(frozen=True)
 class Context:
-    """What the analysis of one statement needs everywhere: its text, its parameters, the parser and the catalog."""
+    """What the analysis of one statement needs everywhere: its text, its parameters, the parser and the catalog.
+
+    Errors give the location of what is refused, as its line and column in the text.
+    """
 
     sql: str
     parameters: dict[str, Any]
@@ -116,7 +119,7 @@ def table_relation(node: Node, context: Context) -> Relation:
         own: one if isinstance(one, str) else Column(own, one.dtype) for own, one in known.columns.items()
     }
     table = ScopeTable(alias, columns)
-    missing = [one for one in known.unit.columns if table.has(one) is None]
+    missing = [column for column in known.unit.columns if table.has(column) is None]
     if missing:
         raise context.refuse(
             node,
@@ -125,7 +128,7 @@ def table_relation(node: Node, context: Context) -> Relation:
             f"the table public with con.public('{name}').",
             code="unit-column-missing",
         )
-    unit = tuple(table.has(one) or one for one in known.unit.columns)
+    unit = tuple(table.has(column) or column for column in known.unit.columns)
     unusable = [one for one in unit if isinstance(columns[one], str)]
     if unusable:
         raise context.refuse(

@@ -121,7 +121,7 @@ def without_lateral_aliases(node: Node, scope: Scope) -> Node:
 
 
 def qualified(node: Node, scope: Scope) -> Node:
-    """Copy a SELECT and write each column with its table, so that equal expressions have equal trees.
+    """Copy a SELECT and write each column with its table so that equal expressions have equal trees.
 
     In HAVING, QUALIFY and ORDER BY an alias takes precedence over a column of the same name; elsewhere the column does.
     """

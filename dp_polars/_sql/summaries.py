@@ -25,8 +25,8 @@ from dp_polars._session.releases import Release, release_key
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.relations import PrivateRelation
-from dp_polars._sql.syntax_tree import Node, Parser, fold
+from dp_polars._sql.relations import Context, PrivateRelation
+from dp_polars._sql.syntax_tree import Node, fold
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SUMMARY = "SUMMARY"
@@ -76,26 +76,19 @@ class SummaryStatement:
         return found
 
 
-def summary_statement(
-    node: Node,
-    sql: str,
-    parser: Parser,
-    catalog: Catalog,
-    session: Session,
-    parameters: dict[str, Any],
-    options: dict[str, Any],
-) -> SummaryStatement:
+def summary_statement(node: Node, context: Context, session: Session, options: dict[str, Any]) -> SummaryStatement:
     """Plan a SUMMARIZE of private rows, or refuse it. Nothing is read or spent."""
     own = {"select_list": None, "from_table": None}
-    if {**node, **own} != {**parser.select("SELECT 1 FROM t"), **own}:
+    if {**node, **own} != {**context.parser.select("SELECT 1 FROM t"), **own}:
         raise StatementNotAllowed("SUMMARIZE must be the whole statement. Read its answer in Python or in a table.")
     query = node["from_table"].get("query")
-    relation = None if query is None else private_relation(query, sql, parser, catalog, parameters)
+    relation = None if query is None else private_relation(query, context)
     if not isinstance(relation, PrivateRelation):
         raise StatementNotAllowed(
             "SUMMARIZE profiles private rows: SUMMARIZE visits, or SUMMARIZE SELECT region, amount FROM visits. Public "
             "tables need no profile; read them with SELECT."
         )
+    catalog = context.catalog
     state = catalog.state(relation.sources)
     schema = relation.rows.schema
     units = zip(relation.table_unit.columns, relation.unit, strict=True)
@@ -113,7 +106,7 @@ def summary_statement(
     step = f'["SUMMARIZE",{_text(rows)}]'
     view = View(
         rows, (step,), relation.declared, relation.table_unit.columns, session, relation.table_unit,
-        sources=lambda: tuple(catalog.source(frozenset({one})) for one in relation.sources),
+        sources=lambda: tuple(catalog.source(frozenset({source})) for source in relation.sources),
     )  # fmt: skip
     question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
     return SummaryStatement(question, relation.sources, catalog, state)

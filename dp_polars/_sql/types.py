@@ -118,7 +118,7 @@ def declared_type(text: str) -> tuple[str, pl.DataType]:
     if enum:
         values = [one.replace("''", "'") for one in re.findall(r"'((?:[^']|'')*)'", enum[1])]
         if len(set(values)) == len(values):
-            listed = ", ".join("'" + one.replace("'", "''") + "'" for one in values)
+            listed = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
             return f"ENUM({listed})", pl.Enum(values)
     raise InvalidParameterError(
         f"{name!r} is not a type for a column of a text file. The types are {', '.join(_DECLARABLE)}, DECIMAL(9, 2) "

@@ -36,7 +36,7 @@ class StreamPlan(FramePlan):
     threshold, hits, numeric, monotone, of
         The arguments of `sparse_vector`.
     max_rows, max_rows_rule
-        The most rows that one unit counts with, and where this cap came from. None: only units can be counted.
+        The most rows of one unit that count, and where this cap came from. None: only units can be counted.
     epsilon
         The epsilon of the whole stream.
     scales

@@ -71,7 +71,7 @@ AdoptedBounds = Callable[[Expression], tuple[tuple[Any, Any], str] | None]
 
 
 def no_bounds(tree: Expression) -> None:
-    """Return that no bounds were adopted for a value."""
+    """Return None: no bounds were adopted for any value."""
 
 
 def query_of(words: Any, plan: StreamPlan, schema: pl.Schema, adopted: AdoptedBounds = no_bounds) -> StreamQuery:

@@ -66,7 +66,7 @@ class Stream:
 
     @property
     def closed(self) -> bool:
-        """Whether all hits are used up, so that nothing more can be asked."""
+        """Whether all hits are used up. Then nothing more can be asked."""
         return not self.hits_left
 
     def ask(self, query: StreamQuestion) -> bool | float | None:
@@ -178,7 +178,7 @@ class Streams(FrameMethods, Generic[Opened]):
         of
             What a condition counts: rows, or units that have such a row.
         **options
-            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (the rows that a unit counts with, chosen
+            The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (how many rows of a unit count, chosen
             at random once; not needed to count units) and `session=`: see `dp.OpeningOptions`.
 
         Returns

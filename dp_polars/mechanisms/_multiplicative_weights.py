@@ -51,7 +51,7 @@ class Partition:
         return np.unpackbits(self.packed, count=math.prod(self.shape)).reshape(self.shape).astype(bool)
 
     def totals(self, table: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum of a table over each part in the table's own type, so that integers stay exact."""
+        """Return the sum of a table over each part in the table's own type, so integers stay exact."""
         marginal = over(table, self.axes)
         if self.packed is None:
             return marginal.ravel()
@@ -122,7 +122,7 @@ class Hypothesis:
         A measurement consists of the noisy counts m of a partition's parts and the scale b of their noise. Where MWEM
         (Hardt, Ligett and McSherry 2012) multiplies a part by exp((m - h) / (2 n)), with h the estimated count and n
         the number of rows, it is here multiplied by exp((m - h) / (2 (h + b))). The step is relative to the size of the
-        part, so that small parts make progress too, unless they are smaller than the noise.
+        part, so small parts make progress too, unless they are smaller than the noise.
         """
         for _ in range(passes):
             for partition, counts, scale in measured:

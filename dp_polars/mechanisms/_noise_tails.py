@@ -51,7 +51,7 @@ class NoiseLaw:
     def log_tail(self, least: Numbers) -> Floats:
         """Return ln P(X >= least) for any integers.
 
-        The law is symmetric, so that P(X >= m) = 1 - P(X >= 1 - m) for m <= 0.
+        The law is symmetric, so P(X >= m) = 1 - P(X >= 1 - m) for m <= 0.
         """
         above = least >= 1
         logs = self._log_upper(np.where(above, least, 1 - least))
@@ -93,7 +93,7 @@ def _log_laplace_tail(scale: float, terms: int, least: Floats) -> Floats:
         2: [(1 + r) / rest**3, 1 / rest**2],
         3: [(1 + 4 * r + r * r) / rest**5, (2 + r) / rest**4, 1 / rest**3],
     }[terms]
-    # Divided by the last power of 1 - q, so that no term overflows however small 1 - q is.
+    # Divided by the last power of 1 - q so that no term overflows however small 1 - q is.
     binomials = [np.ones_like(least), least, least * (least - 1) / 2][:terms]
     total = np.zeros_like(least)
     for order, weight in enumerate(weights):
@@ -253,7 +253,7 @@ def combined_errors(laws: Sequence[NoiseLaw], coefficients: Floats, misses: Sequ
     for place, miss in enumerate(misses):
         allowed = miss * (1 - 2 * _CUT - terms * _CLOSE) - error
         exceeds = beyond > allowed[:, np.newaxis]
-        # The last place that exceeds, so that small negative numbers from rounding do no harm.
+        # The last such place is taken so that small negative numbers from rounding do no harm.
         cells = np.where(exceeds.any(axis=1), _HALF - np.argmax(exceeds[:, ::-1], axis=1), 0)
         bound = (cells + terms / 2) * cell[:, 0] * (1 + 1e-12)
         known = (allowed > 0) & (cells < half) & (miss >= _LEAST_MISS)

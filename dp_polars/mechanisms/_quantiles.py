@@ -25,7 +25,7 @@ from dp_polars._sampling.uniform import BitSource
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint32]
 
-_CHUNK = 1 << 15  # cells at a time (or one group), so that the arrays stay in the second-level cache
+_CHUNK = 1 << 15  # cells at a time (or one group): the arrays then stay in the second-level cache
 _SUM_BITS = 62  # the scaled weights of a chunk add up to less than 2**62
 _WORD_BITS = 32
 _MOST_SCORE = 1 << 60

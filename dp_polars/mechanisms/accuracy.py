@@ -268,7 +268,7 @@ def gaussian_tail(sigma: float, least: int) -> float:
 
 @lru_cache(maxsize=8)
 def _gaussian_tails(sigma: float) -> NDArray[np.float64]:
-    """Return P(X >= m) of the discrete Gaussian for m = 0, 1, ..., 40 sigma, so that a search over m is one pass."""
+    """Return P(X >= m) of the discrete Gaussian for m = 0, 1, ..., 40 sigma. A search over m is then one pass."""
     x = np.arange(math.ceil(40 * sigma) + 2, dtype=np.float64)
     weights = np.exp(x * x * (-0.5 / sigma**2))
     tails: NDArray[np.float64] = np.cumsum(weights[::-1])[::-1]

@@ -233,7 +233,7 @@ def _gaussian(epsilon: Fraction, delta: Fraction, touched: int) -> PartitionRule
     def delta_of_sum(shift: float, sigma: float, loss: float) -> float:
         if touched == 1:
             return discrete_gaussian_delta(shift, sigma, loss)
-        # The bound must grow with the number of counts that move, so that L counts cover any smaller number.
+        # The bound must grow with the number of counts that move so that L counts cover any smaller number.
         if loss * sigma**2 / shift - shift / 2 <= shift / math.e:
             return 1.0
         single = sigma**2 / touched

@@ -44,7 +44,7 @@ def nonnegative(value: Number, name: str) -> float:
 
 
 def float_not_below(value: Fraction) -> float:
-    """Return the least float whose printed decimal is at least `value`, so that 3·0.1 gives 0.3."""
+    """Return the least float whose printed decimal is at least `value`: 3·0.1 gives 0.3."""
     result = float(value)
     return result if Fraction(repr(result)) >= value else math.nextafter(result, math.inf)
 

@@ -194,7 +194,7 @@ def approximate_to_zcdp(epsilon: Number, delta: Number) -> float:
     Returns
     -------
     float
-        The allowed rho, rounded down, so that ``zcdp_to_delta(rho, epsilon) <= delta``.
+        The allowed rho, rounded down so that ``zcdp_to_delta(rho, epsilon) <= delta``.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def gaussian_delta(epsilon: Number, *, sensitivity: Number = 1, sigma: Number) -
 
 
 def _log_inverse(delta: Number) -> float:
-    """Return ln(1/δ) plus twice the slack that `zcdp_to_delta` adds, so that a round trip stays within delta."""
+    """Return ln(1/δ) plus twice the slack that `zcdp_to_delta` adds. With it, a round trip stays within delta."""
     return -math.log(float(delta_of(delta))) + 2.0 * SLACK
 
 

@@ -12,8 +12,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._sql import functions as sql_functions
 from dp_polars._sql import queries as sql_queries
-from dp_polars._sql.catalog import Database
-from dp_polars._sql.syntax_tree import sandbox
+from tests.sql.registered import let_functions_charge
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
 SQL = {"n_unique": "dp_count_distinct", "mean": "dp_avg", "std": "dp_stddev", "cov": "dp_covar"}
@@ -73,44 +72,41 @@ class Lazy(Polars):
         super().__init__(frame.lazy(), paying)
 
 
-def database_of(frame):
-    """Return a new database with the rows of a frame."""
-    raw = duckdb.connect()
-    raw.register("given", frame.to_arrow())
-    raw.execute("CREATE TABLE rows AS FROM given")
-    return raw
+class Rows:
+    """A database whose table `rows` has the rows of one frame after another: opening one takes longer than to ask."""
 
+    def __init__(self):
+        self.raw, self._frame = duckdb.connect(), None
 
-_databases, _registered = [], []
-"""The frames that were asked last with their databases, which guarded connections, or functions, share."""
-
-
-def shared(databases, frame, opened):
-    """Return the database of a frame, opened if it is none of the last ones."""
-    for known, raw in databases:
-        if known is frame:
-            return raw
-    close(databases, 7)
-    databases.insert(0, (frame, opened()))
-    return databases[0][1]
-
-
-def close(databases, but=0):
-    """Close all databases but the newest ones. DuckDB complains at exit about functions that are still there."""
-    for _, raw in databases[but:]:
-        raw.close()
-    del databases[but:]
-
-
-def close_all():
-    close(_databases)
-    close(_registered)
+    def of(self, frame):
+        """Return the database with the rows of a frame. A door that was asked before may have put others there."""
+        if self._frame is not frame:
+            self.raw.register("given", frame.to_arrow())
+            self.raw.execute("CREATE OR REPLACE TABLE rows AS FROM given")
+            self._frame = frame
+        return self.raw
 
 
 @cache
-def results():
-    """Return a database of released rows for all guarded connections, which takes longer to open than to ask."""
-    return sandbox()
+def plain_database():
+    """Return the database that guarded connections share."""
+    return Rows()
+
+
+@cache
+def registered_database():
+    """Return the database that has the functions of `dp.register`."""
+    shared = Rows()
+    sql_functions.register(shared.raw, session())
+    return shared
+
+
+def close_all():
+    """Close the databases. DuckDB complains at exit about functions that are still there."""
+    for database in (plain_database, registered_database):
+        if database.cache_info().currsize:
+            database().raw.close()
+            database.cache_clear()
 
 
 class Guarded:
@@ -119,9 +115,8 @@ class Guarded:
     errors = dp.DPError
 
     def __init__(self, frame, paying):
-        self.paying = paying
-        self.con = dp.connect(shared(_databases, frame, lambda: database_of(frame)), paying)
-        self.con._results = results()
+        self.frame, self.paying = frame, paying
+        self.con = dp.connect(plain_database().of(frame), paying)
 
     def ask(self, aggregate, column=None, by=None, where=None, **words):
         arguments = columns_of(column) or (["*"] if aggregate == "count" else [])
@@ -129,6 +124,7 @@ class Guarded:
         query = f"SELECT {by + ',' if by else ''} {call} AS answer FROM rows"
         query += f" WHERE {where[1]}" if where else ""
         query += f" GROUP BY {by}" if by else ""
+        plain_database().of(self.frame)
         return self.con.sql(query, **words).pl()
 
 
@@ -138,16 +134,13 @@ class Functions:
     errors = duckdb.Error
 
     def __init__(self, frame, paying):
-        self.paying = paying
-        self.raw = shared(_registered, frame, lambda: self._registered(frame))
-        # The session of this door replaces the last one's behind the same macros.
-        self.raw.remove_function("dp_ask")
-        ask = sql_functions.Functions(Database(self.raw), paying).ask
-        self.raw.create_function("dp_ask", ask, ["VARCHAR"], "VARCHAR", side_effects=True)
+        self.frame, self.paying = frame, paying
 
-    def _registered(self, frame):
-        raw = database_of(frame)
-        sql_functions.register(raw, self.paying)
+    @property
+    def raw(self):
+        """The database, where the session of this door replaces the last one's behind the same macros."""
+        raw = registered_database().of(self.frame)
+        let_functions_charge(raw, self.paying)
         return raw
 
     def ask(self, aggregate, column=None, by=None, where=None, bounds=None, **options):

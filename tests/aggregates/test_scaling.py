@@ -120,10 +120,13 @@ def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 @pytest.mark.parametrize("name", TYPES)
 def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):
-    """What would be shown of the exact numbers; on a basis (Laplace) and on sums apart (Gaussian)."""
+    """What would be shown of the exact numbers; on a basis (Laplace) and on sums apart (Gaussian).
+
+    The largest value decides about the grid, together with the cap, so one type of each size has all caps.
+    """
     frame, most = typed(name)
     door = Polars(frame, session())
-    caps = range(1, 21) if mechanism == "laplace" else (*CAPS, 13)
+    caps = range(1, 21) if mechanism == "laplace" and name in ("Boolean", "Int32", "Float64") else (*CAPS, 13)
     for kind, cap in itertools.product(("sum", "mean", "var"), caps):
         words = {"bounds": (0, most), "share": 0.01, "max_rows_per_group": cap, "mechanism": mechanism}
         if mechanism == "laplace":

@@ -192,7 +192,7 @@ def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
         monkeypatch.setattr(engine, "order_of", salted_by_size)
         return moved_crowd()
 
-    assert "violation" in map(verdict, range(1, 6))  # two of the salts may agree by chance
+    assert "violation" in map(verdict, range(5, 0, -1))  # two of the salts may agree by chance; the first one is enough
 
 
 def test_every_release_has_a_salt_of_its_own(monkeypatch):

@@ -1,8 +1,10 @@
 """Conditions that Polars and DuckDB apply by themselves keep the rows that evaluation by batch keeps."""
 
 import itertools
+from functools import cache
 
 import duckdb
+import numpy as np
 import polars as pl
 import pytest
 
@@ -114,24 +116,41 @@ def test_rows_that_a_plain_condition_leaves_out_are_counted_as_read():
     assert scan.evaluation.read == 1000
 
 
+ROW_GROUP = 122_880  # rows for which DuckDB keeps statistics together
+
+
+@cache
+def three_row_groups():
+    return pl.Series("x", np.repeat([0.0, 5.0, -5.0], ROW_GROUP))
+
+
+def float_condition(name, value):
+    return apply(name, Column("x", pl.Float64()), Constant(value, pl.Float64()))
+
+
+@cache
+def kept_of_three(name, value):
+    """Return which rows a condition keeps when none of them is odd."""
+    return Program([float_condition(name, value)]).columns(pl.DataFrame([three_row_groups()]))[0].fill_null(False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -0.0, None], ids=str)
 def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd):
     """DuckDB skips row groups by their least and largest value, and one odd value must not hide others."""
-    size = 122_880
     columns = {"x": TableColumn(quoted("x"), pl.Float64()), "row": TableColumn(quoted("row"), pl.UInt32())}
-    for place in (0, size - 1, size, 2 * size + 7):
-        values = pl.Series("x", [0.0] * size + [5.0] * size + [-5.0] * size)
-        values = values.scatter(place, [odd])
-        raw = duckdb.connect()
+    raw = duckdb.connect()
+    for place in (0, ROW_GROUP - 1, ROW_GROUP, 2 * ROW_GROUP + 7):
+        values = three_row_groups().clone().scatter(place, [odd])
         raw.register("given", pl.DataFrame([values]).with_row_index("row").to_arrow())
-        raw.execute("CREATE TABLE t AS FROM given")
+        raw.execute("CREATE OR REPLACE TABLE t AS FROM given")
         for name, value in itertools.product(COMPARISONS, (0.0, -0.0, 5.0, 1e308, -1e308)):
-            condition = apply(name, Column("x", pl.Float64()), Constant(value, pl.Float64()))
+            condition = float_condition(name, value)
             rows = table_rows(ReadTransaction(raw.cursor), ("memory", "main", "t"), columns).filter(condition)
             scan = scan_rows(rows, ["row"])
             scan.begin()
             found = scan.frame.collect(engine="streaming")
             scan.check(found.height)
-            mask = Program([condition]).columns(pl.DataFrame([values]))[0].fill_null(False)
+            own = Program([condition]).columns(pl.DataFrame([values[place : place + 1]]))[0].fill_null(False)
+            mask = kept_of_three(name, value).clone().scatter(place, own)
             assert found["row"].sort().equals(mask.arg_true().cast(pl.UInt32).alias("row"))

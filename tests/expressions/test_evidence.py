@@ -7,6 +7,7 @@ after a filter that empties chunks, on the streaming engine and in memory, with 
 import itertools
 import math
 import random
+from dataclasses import dataclass
 
 import polars as pl
 import pytest
@@ -28,8 +29,8 @@ TYPES = [
 HEIGHT = 96
 
 
-def column(place, dtype):
-    return Column(f"{place}{TYPES.index(dtype)}", dtype)
+# The columns of `hostile_rows`, by place and type. Types are slow to compare, and operations are tried on all of them.
+COLUMNS = {place: [Column(f"{place}{number}", dtype) for number, dtype in enumerate(TYPES)] for place in "xyz"}
 
 
 def hostile_rows():
@@ -49,13 +50,12 @@ ROWS = hostile_rows()
 def trees_of(operation, sample):
     """Return the operation on columns of all types that it accepts, and on a column with constants of its type."""
     found = []
-    for types in itertools.product(TYPES, repeat=operation.arity):
-        if operation.arity == 3 and types[0] != pl.Boolean():
-            continue
-        columns = [column(place, dtype) for place, dtype in zip("xyz", types, strict=False)]
-        found += [attempt(operation, columns, sample)]
-        if operation.arity == 2 and types[0] == types[1]:
-            value = Constant(stored_value(types[1]), types[1])
+    first = COLUMNS["x"] if operation.arity < 3 else [one for one in COLUMNS["x"] if one.dtype == pl.Boolean()]
+    for columns in itertools.product(*[first, COLUMNS["y"], COLUMNS["z"]][: operation.arity]):
+        found += [attempt(operation, list(columns), sample)]
+        if operation.arity == 2 and columns[0].name[1:] == columns[1].name[1:]:
+            dtype = columns[1].dtype
+            value = Constant(stored_value(dtype), dtype)
             found += [attempt(operation, [columns[0], value], sample), attempt(operation, [value, columns[1]], sample)]
     return [tree for tree in found if isinstance(tree, Apply) and tree.columns]
 
@@ -97,37 +97,73 @@ def written(value):
 
 
 CASES = [
-    pytest.param(operation, sample, id=f"{name}-{place}")
+    pytest.param((operation, sample), id=f"{name}-{place}")
     for name, operation in OPERATIONS.items()
     for place, sample in enumerate(operation.samples)
 ]
 
 
-@pytest.fixture
-def never_isolated(monkeypatch):
-    """Make the test fail if Polars fails on hostile rows, instead of returning null."""
+def fail_if_isolated(patch):
+    """Make a test fail if Polars fails on hostile rows, instead of returning null."""
 
     def isolated(self, part, height, place):
         raise AssertionError("Polars failed on a hostile value")
 
-    monkeypatch.setattr(Program, "_isolated", isolated)
+    patch.setattr(Program, "_isolated", isolated)
+
+
+@pytest.fixture
+def never_isolated(monkeypatch):
+    fail_if_isolated(monkeypatch)
+
+
+FEW = 40  # trees of an operation that are all computed on every choice of rows
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation on columns of all types that it accepts, and its values on all hostile rows."""
+
+    name: str
+    trees: list[Apply]
+    whole: list[list[object]]
+
+
+def case_of(operation, sample):
+    trees = trees_of(operation, sample)
+    assert trees, "an operation that takes nothing is not tested"
+    return Case(operation.name, trees, [bits(one) for one in Program(trees).columns(ROWS)])
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    """A case that all tests of it share: pytest runs them one after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        fail_if_isolated(patch)
+        return case_of(*request.param)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("operation", "sample"), CASES)
-def test_operation_is_row_wise_and_total(operation, sample, never_isolated):
-    trees = trees_of(operation, sample)
-    assert trees, "an operation that takes nothing is not tested"
-    program = Program(trees)
-    whole = [bits(one) for one in program.columns(ROWS)]
-    assert all(len(one) == HEIGHT for one in whole)
-    chance = random.Random(operation.name)
-    for row in chance.sample(range(HEIGHT), 6):
-        assert_same(program, [row], whole)
-    for _ in range(2):
-        assert_same(program, chance.sample(range(HEIGHT), 2), whole)
-    assert_same(program, chance.sample(range(HEIGHT), HEIGHT), whole)
-    assert_same(program, [row for row in range(HEIGHT) for _ in range(3)], whole)
+def test_operation_is_row_wise_and_total(case, never_isolated):
+    assert_row_wise_and_total(case)
+
+
+def assert_row_wise_and_total(case):
+    """Compute a case on few rows, on all of them in another order, and on several copies of each.
+
+    An operation on two columns has hundreds of pairs of types, most of which are computed alike. Each third of these
+    pairs sees a third of the few rows, and each pair sees the rows in another order.
+    """
+    assert all(len(one) == HEIGHT for one in case.whole)
+    chance = random.Random(case.name)
+    few = [[row] for row in chance.sample(range(HEIGHT), 6)] + [chance.sample(range(HEIGHT), 2) for _ in range(3)]
+    thirds = 3 if len(case.trees) > FEW else 1
+    for first in range(thirds):
+        program, whole = Program(case.trees[first::thirds]), case.whole[first::thirds]
+        for rows in few[first::thirds]:
+            assert_same(program, rows, whole)
+        assert_same(program, chance.sample(range(HEIGHT), HEIGHT), whole)
+        assert_same(program, [row for row in range(HEIGHT) for _ in range(3)], whole)
 
 
 def assert_same(program, rows, whole):
@@ -136,11 +172,9 @@ def assert_same(program, rows, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("operation", "sample"), CASES)
-def test_operation_gives_the_same_in_every_way_of_running(operation, sample, never_isolated):
-    trees = trees_of(operation, sample)
-    columns = {f"out{place}": tree for place, tree in enumerate(trees)}
-    whole = {name: bits(one) for name, one in zip(columns, Program(trees).columns(ROWS), strict=True)}
+def test_operation_gives_the_same_in_every_way_of_running(case, never_isolated):
+    columns = {f"out{place}": tree for place, tree in enumerate(case.trees)}
+    whole = dict(zip(columns, case.whole, strict=True))
     numbered = ROWS.with_row_index("row")
     kept = pl.col("row").is_between(20, 60)
     chunks = pl.concat([numbered[start : start + 7] for start in range(0, HEIGHT, 7)], rechunk=False)

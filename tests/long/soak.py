@@ -21,8 +21,8 @@ RELEASES = SMALLEST_SHARE.denominator
 FAILURES = 1000  # one in so many charges fails and closes the session
 
 
-def soak(path: Path, releases: int, dice: random.Random) -> dict[str, float]:
-    """Use up a budget in so many equal charges; return what was counted."""
+def soak(path: Path, releases: int, dice: random.Random, failures: int = FAILURES) -> dict[str, float]:
+    """Use up a budget in so many equal charges, of which one in `failures` fails; return what was counted."""
     price = dp.pure_cost(Fraction(1, releases))
     sessions = [dp.Session(epsilon=1.0, unit="user", ledger=path) for _ in range(3)]
     handed: dict[int, int] = {}
@@ -32,7 +32,7 @@ def soak(path: Path, releases: int, dice: random.Random) -> dict[str, float]:
         while True:
             session = dice.choice(sessions)
             with contextlib.suppress(ZeroDivisionError), session.reserve(price, label="soak") as reservation:
-                if dice.randrange(FAILURES) == 0:
+                if dice.randrange(failures) == 0:
                     failed += 1
                     raise ZeroDivisionError
                 value = dice.getrandbits(40)

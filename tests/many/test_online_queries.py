@@ -123,7 +123,7 @@ def transcripts(plan: OnlinePlan, histogram, copies: int, seed: int) -> np.ndarr
     return np.array(seen)
 
 
-def attacked(plan: OnlinePlan, copies: int = 2000) -> float:
+def attacked(plan: OnlinePlan, copies: int = 1000) -> float:
     """Return a lower bound on epsilon from the value and the size, for frames that differ in one unit.
 
     The false alarm probability is 1e-7.

@@ -868,7 +868,8 @@ STREAMS, ANSWERS = 200, 25
 @pytest.mark.parametrize("constants", ["lyu-su-li", "dwork-roth"])
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("hits", [1, 3])
-def test_whole_streams_stay_within_the_margin_and_the_value_error(constants, monotone, hits):
+def test_whole_streams_stay_within_the_margin_and_the_value_error(monkeypatch, constants, monotone, hits):
+    monkeypatch.setattr(sparse_vector, "discrete_laplace", Pool())
     words = {"monotone": monotone, "constants": constants, "delta": None}
     scales = sparse_scales(1, hits, numeric=True, **words)
 

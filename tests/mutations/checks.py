@@ -618,7 +618,7 @@ def _evidence_of(name):
         patch.setattr(Program, "_isolated", isolated)
         for sample in operation.samples:
             try:
-                evidence.test_operation_is_row_wise_and_total(operation, sample, None)
+                evidence.assert_row_wise_and_total(evidence.case_of(operation, sample))
             except Broken:
                 raise
             except AssertionError:

@@ -6,6 +6,7 @@ differ by no more than the plan says, in every norm. That is the whole of the pr
 
 import math
 from fractions import Fraction
+from functools import cache
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -150,6 +151,20 @@ def moved_cells(left, right, name, grouped):
     return list(moved.values())
 
 
+@cache
+def small_units(low, high):
+    """Return a number of groups, and two frames of them: with and without a unit of up to six rows in each."""
+    joins = [rows for n in range(7) for rows in combinations_with_replacement(range(low, high + 1), n)]
+    others = [(), (0,), (0, 0, 1), (0, 0, 0, 0, 1), (-1, 0, 0, 1, 1, 2, 2), (2, 2, 2, 2, 2, 2, -1)]
+    common, joined = [], []
+    for place, (other, own) in enumerate(product(others, joins)):
+        common += [(2 * place, f"k{place}", value) for value in other]
+        common += [(-1 - place, f"k{place}", 0)]  # so that every group is there on both sides
+        joined += [(2 * place + 1, f"k{place}", value) for value in own]
+    frames = [frame_of(rows, True).select("unit0", "key0", "value0") for rows in (common + joined, common)]
+    return len(others) * len(joins), frames
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["basis", "split"])
 @pytest.mark.parametrize("kind", ["sum", "mean", "var"])
@@ -163,26 +178,17 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
     monkeypatch.setattr(grid, "MOST_INNER", inner)
     spend = Spend(epsilon=Fraction(1, 2)) if form == "basis" else Spend(share=Fraction(1, 9), mechanism="gaussian")
     low, high = -1, 2
-    joins = [rows for n in range(7) for rows in combinations_with_replacement(range(low, high + 1), n)]
-    others = [(), (0,), (0, 0, 1), (0, 0, 0, 0, 1), (-1, 0, 0, 1, 1, 2, 2), (2, 2, 2, 2, 2, 2, -1)]
+    groups, frames = small_units(low, high)
     for cap in (1, 2, 3, 4):
         asked = query(kind, bounds=(low, high), max_groups=1, max_rows=cap, spend=spend)
         plan = plan_of(asked, terms_of(1, 1e-6))
         assert any(measurement.statistic.source == "basis" for measurement in plan.measurements) == (
             form == "basis" and kind != "sum"
         )
-        common, joined = [], []
-        for place, (other, own) in enumerate(product(others, joins)):
-            common += [(2 * place, f"k{place}", value) for value in other]
-            common += [(-1 - place, f"k{place}", 0)]  # so that every group is there on both sides
-            joined += [(2 * place + 1, f"k{place}", value) for value in own]
-        tables = [
-            run_bounded(frame_of(rows, True).lazy().select("unit0", "key0", "value0"), request_of(plan))
-            for rows in (common + joined, common)
-        ]
+        tables = [run_bounded(frame.lazy(), request_of(plan)) for frame in frames]
         assert tables[0].groups["key0"].equals(tables[1].groups["key0"])
         for measurement in plan.measurements:
-            vectors = [_vector(table, measurement).reshape(len(others) * len(joins), -1) for table in tables]
+            vectors = [_vector(table, measurement).reshape(groups, -1) for table in tables]
             moved = np.abs(vectors[0] - vectors[1])
             assert moved.sum(axis=1).max() <= measurement.sensitivity.l1
             assert (moved**2).sum(axis=1).max() <= measurement.sensitivity.l2_squared

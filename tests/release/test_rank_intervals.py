@@ -18,7 +18,7 @@ from scipy import stats
 
 import dp_polars as dp
 from dp_polars._plan.ranks import distance_within, end_rows, rank_error, rank_ranges
-from dp_polars._release.quantiles import _Descent, choose_values
+from dp_polars._release.quantiles import _Descent, _with_rows, choose_values
 from tests.bits import SeededBits
 from tests.mechanisms.test_quantiles import law_of
 from tests.release.test_quantiles import QUARTILES, cells_of, law_of_several, statistic_of
@@ -320,3 +320,16 @@ def test_ranks_are_free_and_another_confidence_of_values_is_not():
     for confidence in (0.9, 0.95):
         frame.median("x", bounds=(0, 50), epsilon=1, confidence=confidence, interval="value")
     assert paying.spent.epsilon == 3
+
+
+@pytest.mark.parametrize(("value", "first"), [(-3, True), (5, False)])
+def test_rows_at_a_bound_are_added_to_every_group(value, first):
+    """The slow reference sorts all cells; some groups are empty, and some have the value already."""
+    generator = np.random.default_rng(7)
+    rows = pl.DataFrame({"group": generator.integers(0, 40, 150), "value": generator.integers(-3, 6, 150)})
+    cells = rows.group_by("group", "value").agg(count=pl.len().cast(pl.Int64)).sort("group", "value")
+    for groups in (np.arange(45), np.array([0, 7, 8, 44]), np.array([], np.int64)):
+        added = pl.DataFrame({"group": groups, "value": np.full(len(groups), value), "count": np.full(len(groups), 9)})
+        wanted = pl.concat([cells, added]).group_by("group", "value").agg(pl.sum("count")).sort("group", "value")
+        assert _with_rows(cells, groups, value, 9, first=first).equals(wanted)
+        assert _with_rows(cells.clear(), groups, value, 9, first=first).equals(added.sort("group"))

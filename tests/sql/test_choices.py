@@ -8,9 +8,11 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql import functions as sql_functions
 from tests.aggregates.doors import HUGE, session
 from tests.choices.test_choices import KINDS, REGIONS, ROWS
 from tests.choices.test_choices import ranked as plain
+from tests.sql.registered import let_functions_charge
 
 EPSILON = HUGE
 """Each row by which a candidate leads multiplies its weight by at least exp(25). Counts are off with 1e-20."""
@@ -48,20 +50,26 @@ def con(request, paying, monkeypatch):
     return dp.connect(shared_connection(), paying)
 
 
-@pytest.fixture
-def functions(paying):
-    raw = raw_connection()
-    dp.register(raw, paying)
-    return raw
-
-
 @pytest.fixture(scope="module")
-def refusing():
-    """Functions at which every question is refused, so that one session is enough."""
-    raw, paying = raw_connection(), session(epsilon=1)
-    dp.register(raw, paying)
-    yield raw, paying
+def registered():
+    """A database with the functions of `dp.register`, which never write to it."""
+    raw = raw_connection()
+    sql_functions.register(raw, session())
+    yield raw
     raw.close()
+
+
+@pytest.fixture
+def functions(paying, registered):
+    let_functions_charge(registered, paying)
+    return registered
+
+
+@pytest.fixture
+def refusing(registered):
+    paying = session(epsilon=1)
+    let_functions_charge(registered, paying)
+    return registered, paying
 
 
 # ---------------------------------------------------------------------- answers
@@ -100,7 +108,18 @@ def literal(value):
     return f"DATE '{value}'" if isinstance(value, dt.date) else repr(value)
 
 
-def on_frame(name, column, words, summed, epsilon=EPSILON):
+_answers = {}
+
+
+def on_frame(*call):
+    """Return the answer of a frame, which no test changes, so that each call is asked once."""
+    key = repr(call)
+    if key not in _answers:
+        _answers[key] = ask_frame(*call)
+    return _answers[key]
+
+
+def ask_frame(name, column, words, summed, epsilon=EPSILON):
     """Return the answer of a frame as rows of the keys and the chosen candidate, or the list of candidates."""
     given = {"epsilon": epsilon, **words}
     if summed:

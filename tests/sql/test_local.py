@@ -7,6 +7,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
+from dp_polars._sql import functions as sql_functions
+from tests.sql.registered import let_functions_charge
 from tests.statistics import binomial_fits
 
 # The responses here were never randomized, so the estimated frequencies may be far below 0.
@@ -21,17 +23,41 @@ VOTES = """
 """
 
 
-@pytest.fixture
-def raw():
+def database():
+    """Return a database of votes with the functions of `dp.register`."""
     connection = duckdb.connect()
     connection.execute(VOTES)
+    connection.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
+    connection.execute("CREATE VIEW selected AS FROM votes WHERE region = 1")
+    sql_functions.register(connection, dp.Session(epsilon=1.0, unit="user_id"))
+    return connection
+
+
+@pytest.fixture(scope="module")
+def shared():
+    connection = database()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def writes():
+    """Named by tests that write to their database: it is not shared."""
+
+
+@pytest.fixture
+def raw(request, shared):
+    if "writes" not in request.fixturenames:
+        yield shared
+        return
+    connection = database()
     yield connection
     connection.close()
 
 
 @pytest.fixture
 def own(raw):
-    dp.register(raw, dp.Session(epsilon=1.0, unit="user_id"))
+    let_functions_charge(raw, dp.Session(epsilon=1.0, unit="user_id"))
     return raw
 
 
@@ -159,7 +185,7 @@ def test_nothing_is_charged_on_a_connection_of_ones_own(own):
         ),
     ],
 )
-def test_both_doors_estimate_as_frames_do(own, column, words, frame_words):
+def test_both_doors_estimate_as_frames_do(own, column, words, frame_words, writes):
     """Both from a temporary table on the user's connection and from a public table on a guarded connection."""
     frame = pl.DataFrame(own.sql("SELECT * REPLACE (pick::VARCHAR AS pick) FROM votes").to_arrow_table())
     frame = frame.with_columns(pl.col("pick").cast(pl.Enum(["x", "y", "w"])))
@@ -233,7 +259,7 @@ def test_a_guarded_connection_answers_and_charges(con, session, call, values):
     assert len(session.releases) == 1
 
 
-def test_responses_are_the_truth_at_a_huge_epsilon_and_null_units_are_left_out(raw):
+def test_responses_are_the_truth_at_a_huge_epsilon_and_null_units_are_left_out(raw, writes):
     raw.execute("INSERT INTO votes (user_id, yes) VALUES (NULL, true), (NULL, false)")
     with pytest.warns(dp.DPWarning):
         con = dp.connect(raw, dp.Session(epsilon=10**4, unit="user_id", adjacency="replace"))
@@ -273,8 +299,7 @@ ALONE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", ALONE)
-def test_everything_around_them_is_refused(raw, con, session, statement):
-    raw.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
+def test_everything_around_them_is_refused(con, session, statement):
     con.public("lookup")
     for ask in (con.sql, con.preview):
         with pytest.raises(dp.StatementNotAllowed, match="must be the whole statement"):
@@ -313,9 +338,7 @@ def test_everything_around_them_is_refused(raw, con, session, statement):
         ("FROM dp_estimate_frequencies('lookup', 'name')", "Say epsilon=|need categories"),
     ],
 )
-def test_what_makes_no_sense_is_refused_free_of_charge(raw, con, session, statement, message):
-    raw.execute("CREATE TABLE lookup AS SELECT 1 AS region, 'n' AS name")
-    raw.execute("CREATE VIEW selected AS FROM votes WHERE region = 1")
+def test_what_makes_no_sense_is_refused_free_of_charge(con, session, statement, message):
     con.public("lookup")
     con.private("selected", unit="user_id")
     with pytest.raises(dp.DPError, match=message):
@@ -348,7 +371,7 @@ def test_sessions_that_hide_presence_refuse(raw):
     assert not session.releases
 
 
-def test_an_estimate_costs_nothing_and_has_no_plan(raw, con, session):
+def test_an_estimate_costs_nothing_and_has_no_plan(raw, con, session, writes):
     raw.execute("CREATE TABLE responses AS SELECT yes FROM votes")
     con.public("responses")
     assert con.sql("FROM dp_estimate_frequencies('responses', 'yes', epsilon := 1.0)").columns == [

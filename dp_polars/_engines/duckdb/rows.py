@@ -42,7 +42,7 @@ class TableColumn:
 
 
 class ReadTransaction:
-    """A cursor in one transaction, so that all passes over a table see the same rows."""
+    """A cursor in one transaction, so all passes over a table see the same rows."""
 
     def __init__(self, open_cursor: Callable[[], Cursor]) -> None:
         self._open, self._lock = open_cursor, threading.Lock()
@@ -126,7 +126,7 @@ def _table_source(
                 return
 
     def narrowed(conditions: Sequence[Expression]) -> PolarsSource:
-        texts = [text for one in conditions if (text := plain_sql(one, columns)) is not None]
+        texts = [text for condition in conditions if (text := plain_sql(condition, columns)) is not None]
         if not texts:
             return whole
         return _table_source(transaction, path, columns, " AND ".join([where, *texts]), narrow=True)
@@ -165,10 +165,10 @@ def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str 
     if not isinstance(condition, Apply):
         return None
     if condition.operation == "and":
-        parts = [text for one in condition.arguments if (text := plain_sql(one, columns)) is not None]
+        parts = [text for argument in condition.arguments if (text := plain_sql(argument, columns)) is not None]
         return f"({' AND '.join(parts)})" if parts else None
     if condition.operation == "or":
-        every = [plain_sql(one, columns) for one in condition.arguments]
+        every = [plain_sql(argument, columns) for argument in condition.arguments]
         return None if None in every else f"({' OR '.join(map(str, every))})"
     own = condition.arguments[0] if condition.arguments else None
     if not isinstance(own, Column) or columns[own.name].read != quoted(own.name):

@@ -36,7 +36,9 @@ def lowered(expression: Expression, constants: Mapping[Constant, str]) -> pl.Exp
             return column(expression.name)
         case Constant():
             return column(constants[expression])
-    return _LOWERINGS[expression.operation](expression, [lowered(one, constants) for one in expression.arguments])
+    return _LOWERINGS[expression.operation](
+        expression, [lowered(argument, constants) for argument in expression.arguments]
+    )
 
 
 def column(name: str) -> pl.Expr:
@@ -60,7 +62,7 @@ _PLAIN: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 
 
 def is_plain(condition: Expression) -> bool:
-    """Return whether a condition only compares columns with constants, so that a plan may filter by it.
+    """Return whether a condition only compares columns with constants. A plan may filter by such a condition.
 
     Such a comparison never fails and gives the same result in every batch and on every code path of Polars.
     `tests/engines/test_plain_conditions.py` compares all of them with evaluation by batch.
@@ -76,7 +78,7 @@ def is_plain(condition: Expression) -> bool:
         return True
     if condition.operation == "is_in":
         values = condition.parameter("values").value
-        return len(values) <= 1000 and all(_is_ordinary(one, first.dtype) for one in values)
+        return len(values) <= 1000 and all(_is_ordinary(value, first.dtype) for value in values)
     constant = rest[0] if rest else None
     fixed = isinstance(constant, Constant) and constant.dtype == first.dtype
     return condition.operation in _PLAIN and fixed and _is_ordinary(constant.value, first.dtype)  # type: ignore[union-attr]
@@ -95,7 +97,7 @@ def plain(condition: Expression) -> pl.Expr:
     if not isinstance(condition, Apply) or not is_plain(condition):
         raise ValueError("a condition that is not plain")
     if condition.operation in ("and", "or", "not"):
-        given = [plain(one) for one in condition.arguments]
+        given = [plain(argument) for argument in condition.arguments]
         return ~given[0] if condition.operation == "not" else _logic(condition, given)
     first = condition.arguments[0]
     own = lowered(first, {})

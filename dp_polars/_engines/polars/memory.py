@@ -73,7 +73,7 @@ class Sizes:
             return self._columns[node.name]
         if isinstance(node, Constant):
             return len(node.value.encode()) * self._height if isinstance(node.value, str) else 0
-        read, most = sum(self.of(one) for one in node.arguments), 4 * MOST_TEXT * self._height
+        read, most = sum(self.of(argument) for argument in node.arguments), 4 * MOST_TEXT * self._height
         if node.operation not in _GROWTH:
             made = read + self._longest(node) * self._height
         else:

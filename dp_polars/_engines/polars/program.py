@@ -19,7 +19,7 @@ from dp_polars._engines.rows import OWN
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, walk
 
 BATCH = 1 << 17
-"""Rows per batch, so that their columns fit into the cache. A file may give larger batches, which are split."""
+"""Rows per batch, few enough for their columns to fit into the cache. Larger batches of a file are split."""
 MEMORY = 1 << 28
 """Bytes to which a part of a batch may grow."""
 VALUE_BYTES = 16
@@ -39,26 +39,26 @@ class Program:
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         self._expressions = tuple(expressions)
-        computed = [one for own in expressions if not isinstance(own, Column) for one in walk(own)]
+        computed = [one for expression in expressions if not isinstance(expression, Column) for one in walk(expression)]
         found = dict.fromkeys(one for one in computed if isinstance(one, Constant))
         self._constants = {one: f"{OWN}constant{place}" for place, one in enumerate(found)}
         self._values = {name: one.series(name) for one, name in self._constants.items()}
         self._chains = [Chain(one, place, self._constants) for place, one in enumerate(expressions)]
-        self._read = sorted(frozenset[str]().union(*(one.columns for one in expressions)))
-        self._nodes = len(computed) + sum(isinstance(own, Column) for own in expressions)
-        self._grows = any(makes_texts(own) for own in expressions)
-        self._cuts = [cuts_texts(own) for own in expressions]
+        self._read = sorted(frozenset[str]().union(*(expression.columns for expression in expressions)))
+        self._nodes = len(computed) + sum(isinstance(expression, Column) for expression in expressions)
+        self._grows = any(makes_texts(expression) for expression in expressions)
+        self._cuts = [cuts_texts(expression) for expression in expressions]
 
     def columns(self, batch: pl.DataFrame) -> list[pl.Series]:
         """Return one column per expression. It is null in the rows on which Polars fails."""
-        if all(isinstance(one, Column) for one in self._expressions):
-            return [batch[one.name] for one in self._expressions if isinstance(one, Column)]
+        if all(isinstance(expression, Column) for expression in self._expressions):
+            return [batch[expression.name] for expression in self._expressions if isinstance(expression, Column)]
         # Rebuilt from contiguous columns: Polars may store a column as a single value for all rows, and then it would
         # compute with a single value.
         frame = pl.DataFrame([batch[name].rechunk() for name in self._read]) if self._read else None
         parts = [self._slice(frame, start, height) for start, height in self._slices(frame, 0, batch.height)]
         if not parts:
-            return [pl.Series([], dtype=one.dtype) for one in self._expressions]
+            return [pl.Series([], dtype=expression.dtype) for expression in self._expressions]
         return [pl.concat([part[place] for part in parts]) for place in range(len(self._expressions))]
 
     def problem(self, frame: pl.DataFrame) -> str | None:
@@ -77,7 +77,11 @@ class Program:
         if not self._grows:
             return VALUE_BYTES * rows * self._nodes
         sizes = Sizes(rows, {one.name: text_bytes(one) for one in batch.iter_columns()})
-        return sum(sizes.of(one) for one in self._expressions) + sizes.total + VALUE_BYTES * rows * self._nodes
+        return (
+            sum(sizes.of(expression) for expression in self._expressions)
+            + sizes.total
+            + VALUE_BYTES * rows * self._nodes
+        )
 
     @cached_property
     def _kept(self) -> dict[str, pl.Series]:
@@ -101,7 +105,7 @@ class Program:
         try:
             return self._computed(part, height, range(len(self._chains)))
         except _FAILURES:
-            # Each expression separately, so that a row is null only in the expressions that fail on it.
+            # Each expression is tried separately, so a row is null only in the expressions that fail on it.
             return [self._isolated(part, height, place) for place in range(len(self._chains))]
 
     def _isolated(self, part: pl.DataFrame | None, height: int, place: int) -> pl.Series:
@@ -174,7 +178,7 @@ class Chain:
             return node, 1
         if node in self._names:
             return Column(self._names[node], node.dtype), 1
-        parts = [self._small(one) for one in node.arguments]
+        parts = [self._small(argument) for argument in node.arguments]
         times = self._times(node)
         size = sum(times) + sum(n * own for n, (_, own) in zip(times, parts, strict=True))
         small = [part for part, _ in parts]
@@ -186,7 +190,7 @@ class Chain:
 
     def _times(self, node: Apply) -> list[int]:
         """Return how often the Polars form of an operation names each of its arguments."""
-        if not any(isinstance(one, Apply) for one in node.arguments):
+        if not any(isinstance(argument, Apply) for argument in node.arguments):
             return [1] * len(node.arguments)
         names = [f"{OWN}argument{place}" for place in range(len(node.arguments))]
         marked = [Column(name, one.dtype) for name, one in zip(names, node.arguments, strict=True)]

@@ -42,7 +42,7 @@ class StreamRows:
 def stream_rows(rows: pl.DataFrame, kept: pl.Series, units: tuple[str, ...], *, every_row: bool) -> StreamRows:
     """Return the rows that a stream needs: the kept rows, or with `every_row` all rows with a mask of the kept ones.
 
-    Counting the units that satisfy a condition needs every row. The rows are sorted by unit, so that the units in a
+    Counting the units that satisfy a condition needs every row. The rows are sorted by unit, so the units in a
     filtered column can be counted without hashing them.
     """
     if not units:

@@ -108,7 +108,7 @@ def apply(name: str, /, *arguments: Expression, **parameters: Any) -> Expression
     for one in arguments:
         if kind_of(one.dtype) == "other":
             raise wrong_type(operation.spoken, one)
-    return _small(operation.build(*(_read(one) for one in arguments), **parameters), operation.spoken)
+    return _small(operation.build(*(_read(argument) for argument in arguments), **parameters), operation.spoken)
 
 
 def _read(one: Expression) -> Expression:

@@ -193,7 +193,7 @@ def _extreme(name: str, spoken: str) -> None:
         if kinds & {"list", "array", "struct", "enum", "categorical", "wide", "other"}:
             raise wrong_type(spoken, *given)
         values = common_type(given, spoken)
-        if len({one.dtype for one in values}) > 1:
+        if len({value.dtype for value in values}) > 1:
             raise wrong_type(spoken, *given)
         while len(values) > 2:  # in pairs, because an engine may name each argument several times
             pairs = [values[place : place + 2] for place in range(0, len(values), 2)]

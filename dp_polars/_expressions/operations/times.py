@@ -141,7 +141,7 @@ def _stepwise(name: str, spoken: str, reason: str, *, negative: bool, samples: S
         return make(name, (own,), own.dtype, **{key: span})
 
     key = "by" if name == "offset_time" else "every"
-    operation(name, reason, spoken=spoken, samples=tuple({key: one} for one in samples))(build)
+    operation(name, reason, spoken=spoken, samples=tuple({key: sample} for sample in samples))(build)
 
 
 _stepwise(
