@@ -320,7 +320,7 @@ class _Builder:
         wide = _wide_total(limbs)
         # The numerator without its sign: rounding is symmetric, and SQL divides towards zero.
         factor = literal(cap << one.inner, WIDE)
-        numerator = f"CASE WHEN {over} THEN (CASE WHEN {wide} < 0 THEN -({wide}) ELSE {wide} END) * {factor} END"
+        numerator = f"CASE WHEN {over} THEN (CASE WHEN {wide} < 0 THEN {literal(0, WIDE)} - {wide} ELSE {wide} END) * {factor} END"
         top = stages[0].setdefault(numerator, f"y{len(stages[0])}")
         whole = f"CASE WHEN {over} THEN {top} div {rows} END"
         quotient = stages[1].setdefault(whole, f"q{len(stages[1])}")
@@ -531,7 +531,7 @@ def _integer_steps(number: str, column: ValueColumn, dtype: pl.DataType) -> str:
         moved = f"({number} - {literal(offset, BIGINT)})" if offset else f"({number})"
         return call("shiftright", moved, str(exponent)) if exponent else moved
     moved, step = f"(CAST({number} AS {WIDE}) - {literal(offset, WIDE)})", literal(1 << exponent, WIDE)
-    down = f"-(({step} - 1 - {moved}) div {step})"
+    down = f"0L - ({step} - 1 - {moved}) div {step}"
     return f"CASE WHEN {moved} < 0 THEN {down} ELSE {moved} div {step} END"
 
 

@@ -514,7 +514,6 @@ _OF_DATES: dict[str, Callable[[str], str]] = {
     "quarter": lambda day: call("quarter", day),
     "month": lambda day: call("month", day),
     "week": lambda day: call("weekofyear", day),
-    "weekday": lambda day: f"{call('weekday', day)} + 1",
     "day": lambda day: call("day", day),
     "ordinal_day": lambda day: call("dayofyear", day),
 }
@@ -525,6 +524,8 @@ _FRACTIONS = {"millisecond": 10**3, "microsecond": 10**6, "nanosecond": 10**9}
 @_lowering("date_part")
 def _date_part(node: Apply, given: Sequence[str]) -> str:
     (x,), dtype, part = given, node.arguments[0].dtype, node.parameter("part")
+    if part == "weekday":  # 1970 began on a Thursday
+        return f"({floor_mod(f'{_days(x, dtype)} + 3L', 7)} + 1L)"
     if part in _OF_DATES:
         return f"CAST({_OF_DATES[part](_date(x, dtype))} AS BIGINT)"
     if kind_of(dtype) != "datetime" or part not in {**_PER_SECOND, **_FRACTIONS}:

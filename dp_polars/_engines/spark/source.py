@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeGuard
 import polars as pl
 
 from dp_polars._engines.spark.lowering import check_lowered
-from dp_polars._engines.spark.types import CALL, column_type, stored_values
+from dp_polars._engines.spark.types import BIGINT, CALL, column_type, literal, stored_type, stored_values
 from dp_polars._expressions.tree import Expression
 from dp_polars.errors import InvalidParameterError
 
@@ -41,7 +41,8 @@ class SparkFrame(Protocol):
         ...
 
 
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # pyspark logs errors there, and they quote values
+# pyspark logs errors there, and they quote values.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
 _ROWS = "rows"
 
 
@@ -94,7 +95,9 @@ class SparkSource:
         """
         self.check_functions(text)
         session = self._frame.sparkSession
-        named = {name: session.createDataFrame(_arrow(frame)) for name, frame in public.items()}
+        for name, frame in public.items():  # pyspark cannot make an empty frame from Arrow
+            text = text if frame.height else text.replace(f"{{{name}}}", _empty(frame))
+        named = {name: session.createDataFrame(_arrow(frame)) for name, frame in public.items() if frame.height}
         named[_ROWS] = self._frame.toDF(*(f"c{place}" for place in range(self._width)))
         with _silent():
             table = session.sql(text.replace(CALL, self._schema_of_functions), **named).toArrow()
@@ -133,6 +136,12 @@ def _arrow(frame: pl.DataFrame) -> Any:
     return pl.DataFrame([stored_values(column) for column in frame.iter_columns()]).to_arrow(
         compat_level=pl.CompatLevel.oldest()
     )
+
+
+def _empty(frame: pl.DataFrame) -> str:
+    """Return the text of a frame without rows."""
+    columns = [f"{literal(None, stored_type(one.dtype) or BIGINT)} AS {one.name}" for one in frame.iter_columns()]
+    return f"(SELECT {', '.join(columns)} WHERE FALSE)"  # noqa: S608 - names are our own
 
 
 @contextmanager

@@ -23,7 +23,12 @@ CALL = "@"
 """Stands before the name of each function in a text. See `source.SparkSource`, which replaces it."""
 
 _MOST_SHORT = 18  # digits of a decimal that a BIGINT holds
-_DAY = 86_400_000_000  # microseconds
+
+# A timestamp without a time zone. Its parts are the same in every session, and its conversion to a number is not. Sail
+# fails on years that its calendar does not have, so years that Spark does not have either are null.
+_LOCAL = (
+    "CASE WHEN {} BETWEEN TIMESTAMP_NTZ'0001-01-01 00:00:00' AND TIMESTAMP_NTZ'9999-12-31 23:59:59.999999' THEN {} END"
+)
 
 _PLAIN: dict[str, tuple[pl.DataType, str]] = {
     "boolean": (pl.Boolean(), "{}"),
@@ -38,12 +43,11 @@ _PLAIN: dict[str, tuple[pl.DataType, str]] = {
     "binary": (pl.Binary(), "{}"),
     "date": (pl.Date(), "CAST(" + CALL + "unix_date({}) AS BIGINT)"),
     "timestamp": (pl.Datetime("us", "UTC"), CALL + "unix_micros({})"),
-    # The parts of a timestamp without a time zone are the same in every session. Its conversion to a number is not.
     "timestamp_ntz": (
         pl.Datetime("us"),
-        f"(CAST({CALL}unix_date(CAST({{}} AS DATE)) AS BIGINT) * {_DAY}L"
-        f" + CAST({CALL}hour({{}}) AS BIGINT) * 3600000000L + CAST({CALL}minute({{}}) AS BIGINT) * 60000000L"
-        f" + CAST({CALL}date_part('SECOND', {{}}) * 1000000 AS BIGINT))",
+        f"(CAST({CALL}unix_date(CAST({_LOCAL} AS DATE)) AS BIGINT) * 86400000000L"
+        f" + CAST({CALL}hour({_LOCAL}) AS BIGINT) * 3600000000L + CAST({CALL}minute({_LOCAL}) AS BIGINT) * 60000000L"
+        f" + CAST({CALL}date_part('SECOND', {_LOCAL}) * 1000000 AS BIGINT))",
     ),
 }
 

@@ -16,7 +16,9 @@ SERVER = os.environ.get("DP_SPARK", "sail")
 @contextmanager
 def sail():
     server = pytest.importorskip("pysail.spark", reason="Sail is not installed: pip install pysail")
-    pytest.importorskip("pyspark.sql.connect.session", reason="the Spark client is not installed: pip install pyspark-client")
+    pytest.importorskip(
+        "pyspark.sql.connect.session", reason="the Spark client is not installed: pip install pyspark-client"
+    )
     from pyspark.sql import SparkSession
 
     running = server.SparkConnectServer(ip="127.0.0.1", port=0)
@@ -53,6 +55,7 @@ def spark():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         with sail() if SERVER == "sail" else apache() as session:
             session.createDataFrame([(1,)], ["x"]).toArrow()  # pyspark imports pandas here, which warns
+            session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # frames from Arrow keep local times
             yield session
 
 
