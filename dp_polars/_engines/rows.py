@@ -65,8 +65,8 @@ Step = Filter | Make | Lookup
 class Source(Protocol):
     """Rows before any step, in the form that one engine reads.
 
-    A source whose engine does not know every operation also has a method `check(expression)`, which refuses the others.
-    It is called when steps are added, so a question is refused when it is planned.
+    A source whose engine does not know every operation also has a method `check(*expressions)`, which refuses the
+    others. It is called when steps are added, so a question is refused when it is planned.
     """
 
     @property
@@ -127,10 +127,9 @@ class PrivateRows:
         return replace(self, steps=(*self.steps, Make(tuple(columns.items()), keep)))
 
     def _check(self, *expressions: Expression) -> None:
-        check: Callable[[Expression], None] | None = getattr(self.source, "check", None)
+        check: Callable[..., None] | None = getattr(self.source, "check", None)
         if check is not None:
-            for one in expressions:
-                check(one)
+            check(*expressions)
 
     def keep(self, names: Iterable[str]) -> PrivateRows:
         """Return the rows with these columns only."""

@@ -320,7 +320,8 @@ class _Builder:
         wide = _wide_total(limbs)
         # The numerator without its sign: rounding is symmetric, and SQL divides towards zero.
         factor = literal(cap << one.inner, WIDE)
-        numerator = f"CASE WHEN {over} THEN (CASE WHEN {wide} < 0 THEN {literal(0, WIDE)} - {wide} ELSE {wide} END) * {factor} END"
+        size = f"CASE WHEN {wide} < 0 THEN {literal(0, WIDE)} - {wide} ELSE {wide} END"
+        numerator = f"CASE WHEN {over} THEN ({size}) * {factor} END"
         top = stages[0].setdefault(numerator, f"y{len(stages[0])}")
         whole = f"CASE WHEN {over} THEN {top} div {rows} END"
         quotient = stages[1].setdefault(whole, f"q{len(stages[1])}")

@@ -45,6 +45,17 @@ class SparkFrame(Protocol):
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
 _ROWS = "rows"
 
+FUNCTIONS = frozenset(
+    {
+        *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date", "date_part"),
+        *("day", "dayofyear", "dense_rank", "endswith", "floor", "hour", "make_valid_utf8", "md5", "minute", "month"),
+        *("octet_length", "pmod", "quarter", "replace", "row_number", "shiftright", "sqrt", "startswith", "substring"),
+        *("sum", "try_add", "try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64"),
+        "year",
+    }
+)
+"""The functions of Spark that texts may call. `conv` and `md5` are there for tests."""
+
 
 def is_spark_frame(thing: object) -> TypeGuard[SparkFrame]:
     """Return whether an object is a DataFrame of pyspark. Nothing is imported to find out."""
@@ -81,9 +92,11 @@ class SparkSource:
         """Names and types of the columns."""
         return self._schema
 
-    def check(self, expression: Expression) -> None:
-        """Refuse an expression that Spark cannot compute exactly."""
-        check_lowered(expression)
+    def check(self, *expressions: Expression) -> None:
+        """Refuse expressions that Spark cannot compute exactly."""
+        for one in expressions:
+            check_lowered(one)
+        self._check_functions()
 
     # ------------------------------------------------------------------ texts
 
@@ -93,7 +106,9 @@ class SparkSource:
         The text is read once, as a whole. It calls no function that is not deterministic, so a task that runs twice
         gives the same rows.
         """
-        self.check_functions(text)
+        self._check_functions()
+        if not set(re.findall(rf"{CALL}(\w+)", text)) <= FUNCTIONS:
+            raise ValueError("a text calls a function that is not listed")
         session = self._frame.sparkSession
         for name, frame in public.items():  # pyspark cannot make an empty frame from Arrow
             text = text if frame.height else text.replace(f"{{{name}}}", _empty(frame))
@@ -104,16 +119,15 @@ class SparkSource:
         found = pl.from_arrow(table)
         return found if isinstance(found, pl.DataFrame) else found.to_frame()
 
-    def check_functions(self, text: str) -> None:
-        """Refuse to run a text if a function of the user's session could take the place of one that it calls."""
+    def _check_functions(self) -> None:
+        """Refuse a session with a function of its own that could take the place of one that our texts call."""
         if self._schema_of_functions:
             return
-        called = set(re.findall(rf"{CALL}(\w+)", text))
-        own = {name.lower() for name in self._user_functions()}
-        if called & own:
+        taken = sorted(FUNCTIONS & {name.lower() for name in self._user_functions()})
+        if taken:
             raise InvalidParameterError(
-                f"This Spark session has a function of its own named {sorted(called & own)[0]}, which would take the "
-                "place of Spark's. Register it under another name."
+                f"This Spark session has a function of its own named {taken[0]}, which would take the place of Spark's "
+                "in every question. Register it under another name, and drop this one."
             )
 
     def _user_functions(self) -> list[str]:
@@ -141,7 +155,7 @@ def _arrow(frame: pl.DataFrame) -> Any:
 def _empty(frame: pl.DataFrame) -> str:
     """Return the text of a frame without rows."""
     columns = [f"{literal(None, stored_type(one.dtype) or BIGINT)} AS {one.name}" for one in frame.iter_columns()]
-    return f"(SELECT {', '.join(columns)} WHERE FALSE)"  # noqa: S608 - names are our own
+    return f"(SELECT {', '.join(columns)} WHERE FALSE)"
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def test_an_operation_gives_the_value_of_polars(name, hostile, ansi):
 
 def test_every_other_operation_is_refused_by_its_name():
     assert set(LOWERINGS) <= set(OPERATIONS)
-    for name, operation in OPERATIONS.items():
+    for operation in OPERATIONS.values():
         for tree, lowered in lowered_trees(operation):
             applied = {one.operation for one in walk(tree) if isinstance(one, Apply)}
             if not applied <= set(LOWERINGS):
