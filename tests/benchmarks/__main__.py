@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks [name ...]`: run the named benchmarks, or all; exit with 1 if a limit is passed.
 
-`polars` also takes `--rows 100000000` (`streams` too) and `--opendp PYTHON`, a Python that has opendp[polars] to
-compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one question to one
-library, and `--markdown`; `versions` takes `--before FOLDER`, another checkout to compare with.
+`polars` also takes `--rows 100000000` (`streams` and `spark` too) and `--opendp PYTHON`, a Python that has
+opendp[polars] to compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one
+question to one library, and `--markdown`; `versions` takes `--before FOLDER`, another checkout to compare with.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ NAMES = (
     "polars",
     "selection",
     "duckdb",
+    "spark",
     "threads",
     "streams",
     "many",
