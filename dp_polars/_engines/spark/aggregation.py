@@ -36,6 +36,7 @@ LIMB = 21
 """Bits of a limb."""
 
 _MOST_ROWS = 1 << 62  # no unit has so many rows
+_MOST_RANK = (1 << 31) - 1  # largest place that Spark's windows count to
 
 Hash = Callable[[Sequence[str]], str]
 """Returns the text of a 64-bit hash of columns."""
@@ -128,8 +129,15 @@ class _Builder:
         for lane in request.lanes:
             self._numbers.append([f"n{start + i}" for i in range(len(lane.columns))])
             start += len(lane.columns)
+        needed = {_all_there(names) for lane, names in self._lanes() if names and not lane.everyone}
+        alike = len(needed) == 1 and not any(lane.everyone or not names for lane, names in self._lanes())
+        self._needed = needed.pop() if alike else None
+        """The values that all lanes need. Rows without them are dropped first, so no lane has to look at them."""
         self._ctes: list[tuple[str, str]] = []
         self._public = dict(rows.public)
+
+    def _lanes(self) -> list[tuple[Lane, list[str]]]:
+        return list(zip(self._request.lanes, self._numbers, strict=True))
 
     def build(self) -> Statement:
         self._base()
@@ -165,10 +173,18 @@ class _Builder:
             *zip(self._key_names, self._keys, strict=True),
         ]:
             columns.append(f"{_one_form(self._rows.columns[name], self._schema[name])} AS {own}")
+        stages: list[list[str]] = []
         for lane, names in zip(self._request.lanes, self._numbers, strict=True):
             for column, own in zip(lane.columns, names, strict=True):
-                columns.append(f"{self._code(column)} AS {own}")
-        text = f"SELECT {', '.join([*columns, 'here'])} FROM ({self._rows.text})"  # noqa: S608
+                *inner, last = self._code(column, own)
+                for place, (name, code) in enumerate(inner):
+                    stages += [[]] if place == len(stages) else []
+                    stages[place].append(f"{code} AS {name}")
+                columns.append(f"{last[1]} AS {own}")
+        text = self._rows.text
+        for stage in stages:
+            text = f"SELECT *, {', '.join(stage)} FROM ({text})"  # noqa: S608
+        text = f"SELECT {', '.join([*columns, 'here'])} FROM ({text})"  # noqa: S608
         there = " AND ".join(f"{self._rows.columns[name]} IS NOT NULL" for name in self._unit_names)
         text += f" WHERE {there}" if there else ""
         domain = self._request.domain
@@ -177,6 +193,8 @@ class _Builder:
             self._public["domain"] = pl.DataFrame(shown)
             on = " AND ".join(f"b.{own} <=> d.d{i}" for i, own in enumerate(self._keys))
             text = f"SELECT b.* FROM ({text}) b LEFT SEMI JOIN {{domain}} d ON {on}"  # noqa: S608
+        if self._needed is not None:
+            text = f"SELECT * FROM ({text}) WHERE {self._needed}"  # noqa: S608
         self._ctes.append(("base", text))
 
     @property
@@ -187,31 +205,32 @@ class _Builder:
     def _key_names(self) -> list[str]:
         return [f"key{i}" for i in range(self._request.keys)]
 
-    def _code(self, column: ValueColumn) -> str:
-        """Return a value as an integer in [low, high], or null if it is missing."""
+    def _code(self, column: ValueColumn, name: str) -> list[tuple[str, str]]:
+        """Return a value as an integer in [low, high], or null if it is missing, as columns of nested SELECTs."""
         own, dtype = self._rows.columns[column.name], self._schema[column.name]
         there = f"{own} <= {literal(math.inf, DOUBLE)}" if dtype.is_float() else f"{own} IS NOT NULL"
         if column.kind == "presence":
-            return f"CASE WHEN {there} THEN 0L END"
+            return [(name, f"CASE WHEN {there} THEN 0L END")]
         if column.kind == "hash":
             hashed = self._value([_one_form(own, dtype)])
-            return f"CASE WHEN {there} THEN {hashed} & {(1 << HASH_BITS) - 1}L END"
+            return [(name, f"CASE WHEN {there} THEN {hashed} & {(1 << HASH_BITS) - 1}L END")]
         if column.kind == "bin":
-            return f"CASE WHEN {there} THEN {_bin(_number(own, dtype), column, dtype)} END"
-        steps = _float_steps(own, column) if dtype.is_float() else _integer_steps(_number(own, dtype), column, dtype)
-        return f"CASE WHEN {there} THEN {steps} END"
+            return [(name, f"CASE WHEN {there} THEN {_bin(_number(own, dtype), column, dtype)} END")]
+        if dtype.is_float():
+            return _float_steps(own, column, name)
+        return [(name, f"CASE WHEN {there} THEN {_integer_steps(_number(own, dtype), column, dtype)} END")]
 
     # ------------------------------------------------------------------ sums of runs
 
     def _member(self, place: int) -> str | None:
         """Return the condition for a row to be part of a lane; None means all rows."""
         lane, names = self._request.lanes[place], self._numbers[place]
-        return None if lane.everyone or not names else " AND ".join(f"{name} IS NOT NULL" for name in names)
+        return None if lane.everyone or not names or self._needed else _all_there(names)
 
     def _present(self, place: int) -> str | None:
         """Return the condition for a row to have a value in a lane; None means all rows."""
         names = self._numbers[place]
-        return " AND ".join(f"{name} IS NOT NULL" for name in names) if names else None
+        return _all_there(names) if names and not self._needed else None
 
     def _sums(self) -> tuple[list[_Branch], list[SumParts], list[str]]:
         request = self._request
@@ -220,7 +239,7 @@ class _Builder:
             (runs.name(_count(self._member(i)), "a"), runs.name(_count(self._present(i)), "a"))
             for i in range(len(request.lanes))
         ]
-        stages: list[dict[str, str]] = [{}, {}, {}]  # columns of three SELECTs, one inside the other
+        stages: list[dict[str, str]] = [{}, {}, {}, {}]  # columns of four SELECTs, one inside the other
         members = [f"{counted[i][0]} > 0" if self._member(i) is not None else None for i in range(len(request.lanes))]
         kept = self._ranks(members)
         integers: dict[str, str] = {}
@@ -267,9 +286,12 @@ class _Builder:
             first = [] if member is None else [f"CASE WHEN {member} THEN 0 ELSE 1 END"]
             if member not in names:
                 names[member] = f"r{len(names)}"
-                place = f"{call('dense_rank')} OVER (PARTITION BY {by} ORDER BY {', '.join([*first, 'o', *keys])})"
+                # With all keys, no two runs of a unit have the same place. Numbers are then cheaper than ranks.
+                kind = call("row_number" if len(keys) == len(self._keys) else "dense_rank")
+                place = f"{kind} OVER (PARTITION BY {by} ORDER BY {', '.join([*first, 'o', *keys])})"
                 self._rank_columns[names[member]] = place
-            inside = f"{names[member]} <= {min(self._request.max_groups, _MOST_ROWS)}L"
+            # A rank is an INT. Compared with another one, Spark drops groups beyond the cap before it sorts them all.
+            inside = f"{names[member]} <= {min(self._request.max_groups, _MOST_RANK)}"
             kept.append(inside if member is None else f"{member} AND {inside}")
         return kept
 
@@ -307,7 +329,7 @@ class _Builder:
                 self._scaled(one, limbs, rows, cap or 0, stages),
                 (largest + abs(one.shift)) * (cap or 0) << one.inner,
             )
-        name = stages[2].setdefault(term, f"z{len(stages[2])}")
+        name = stages[3].setdefault(term, f"z{len(stages[3])}")
         parts = [(column(limb), 1 << shift) for limb, shift in _limbs(name, bound.bit_length())]
         return SumParts(one.name, tuple(parts), shortened)
 
@@ -317,14 +339,14 @@ class _Builder:
         """Return total * min(1, cap / rows) in steps of 2**-inner, to the nearest, ties to even, plus the shift."""
         over = f"{rows} > {cap}L"
         total = " + ".join(name if not shift else f"{name} * {1 << shift}L" for name, shift in limbs)
-        wide = _wide_total(limbs)
+        wide = stages[0].setdefault(f"CASE WHEN {over} THEN {_wide_total(limbs)} END", f"w{len(stages[0])}")
         # The numerator without its sign: rounding is symmetric, and SQL divides towards zero.
         factor = literal(cap << one.inner, WIDE)
         size = f"CASE WHEN {wide} < 0 THEN {literal(0, WIDE)} - {wide} ELSE {wide} END"
         numerator = f"CASE WHEN {over} THEN ({size}) * {factor} END"
-        top = stages[0].setdefault(numerator, f"y{len(stages[0])}")
+        top = stages[1].setdefault(numerator, f"y{len(stages[1])}")
         whole = f"CASE WHEN {over} THEN {top} div {rows} END"
-        quotient = stages[1].setdefault(whole, f"q{len(stages[1])}")
+        quotient = stages[2].setdefault(whole, f"q{len(stages[2])}")
         rest = f"({top} - CAST({quotient} AS {WIDE}) * CAST({rows} AS {WIDE}))"
         up = f"CASE WHEN {rest} * 2 + ({quotient} & 1L) > CAST({rows} AS {WIDE}) THEN 1L ELSE 0L END"
         sign = f"CASE WHEN {wide} < 0 THEN CAST('-1' AS BIGINT) ELSE 1L END"
@@ -382,8 +404,8 @@ class _Builder:
             leading = keys[: self._request.leading]
             order = f"SELECT *, {self._order([*units, *leading])} AS o FROM ({source})"  # noqa: S608
             rank = f"{call('dense_rank')} OVER (PARTITION BY {', '.join(units)} ORDER BY {', '.join(['o', *leading])})"
-            most = min(self._request.max_groups, _MOST_ROWS)
-            source = f"SELECT * FROM (SELECT *, {rank} AS r FROM ({order})) WHERE r <= {most}L"  # noqa: S608
+            most = min(self._request.max_groups, _MOST_RANK)
+            source = f"SELECT * FROM (SELECT *, {rank} AS r FROM ({order})) WHERE r <= {most}"  # noqa: S608
         if not cells.missing and member is None:
             source = f"SELECT * FROM ({source}) WHERE {number} IS NOT NULL"  # noqa: S608
         if units and cells.max_rows is not None:
@@ -395,8 +417,8 @@ class _Builder:
             ties = [number, "i"] if by_row else [number]
             by, places = ", ".join([*units, *keys]), ", ".join(["g", *ties])
             first = f"{call('row_number')} OVER (PARTITION BY {by} ORDER BY {places})"
-            most = min(cells.max_rows, _MOST_ROWS)
-            source = f"SELECT * FROM (SELECT *, {first} AS f FROM ({tag})) WHERE f <= {most}L"  # noqa: S608
+            most = min(cells.max_rows, _MOST_RANK)
+            source = f"SELECT * FROM (SELECT *, {first} AS f FROM ({tag})) WHERE f <= {most}"  # noqa: S608
         value = f"CASE WHEN {number} IS NULL THEN {literal(lane.columns[0].low - 1, BIGINT)} ELSE {number} END"
         count = call("sum", "1L" if cells.distinct else "c")
         return _Branch(f"({source})", [value, count], rest=f" GROUP BY {', '.join([*keys, number])}")
@@ -420,6 +442,10 @@ class _Builder:
 
 
 # ---------------------------------------------------------------------- texts of numbers
+
+
+def _all_there(names: Sequence[str]) -> str:
+    return " AND ".join(f"{name} IS NOT NULL" for name in names)
 
 
 def _kept_column(column: Callable[[str], str], kept: str | None, text: str) -> str:
@@ -502,20 +528,29 @@ def _number(own: str, dtype: pl.DataType) -> str:
     return f"CASE WHEN {own} THEN 1L ELSE 0L END" if stored_type(dtype) == BOOLEAN else own
 
 
-def _float_steps(own: str, column: ValueColumn) -> str:
-    """Return the steps of a float, rounded to the nearest, ties to even, and clipped."""
+def _float_steps(own: str, column: ValueColumn, name: str) -> list[tuple[str, str]]:
+    """Return the steps of a float, rounded to the nearest, ties to even, and clipped.
+
+    They are columns of SELECTs, each inside the next. Written as one text, they would repeat each other many times.
+    """
     low, high = max(column.low, -LIMIT), min(column.high, LIMIT)
     number = f"({own} - {literal(float(column.offset), DOUBLE)})" if column.offset else own
     if column.exponent:
         number = f"({number} * {literal(2.0**-column.exponent, DOUBLE)})"
+    moved, inside, down, whole = (f"{name}_{stage}" for stage in ("moved", "inside", "down", "whole"))
     # Clipping to whole numbers first changes nothing, and keeps what is rounded within 64 bits.
     least, most = literal(float(low), DOUBLE), literal(float(high), DOUBLE)
-    inside = f"CASE WHEN {number} < {least} THEN {least} WHEN {number} > {most} THEN {most} ELSE {number} END"
-    down = call("floor", inside)
-    part = f"({inside} - CAST({down} AS DOUBLE))"
-    half = literal(0.5, DOUBLE)
+    there = f"CASE WHEN {own} <= {literal(math.inf, DOUBLE)} THEN {number} END"
+    clipped = f"CASE WHEN {moved} < {least} THEN {least} WHEN {moved} > {most} THEN {most} ELSE {moved} END"
+    part, half = f"({inside} - CAST({down} AS DOUBLE))", literal(0.5, DOUBLE)
     up = f"CASE WHEN {part} > {half} OR ({part} = {half} AND ({down} & 1L) = 1L) THEN 1L ELSE 0L END"
-    return _clip(f"({down} + {up})", low, high, BIGINT)
+    return [
+        (moved, there),
+        (inside, clipped),
+        (down, call("floor", inside)),
+        (whole, f"{down} + {up}"),
+        (name, _clip(whole, low, high, BIGINT)),
+    ]
 
 
 def _integer_steps(number: str, column: ValueColumn, dtype: pl.DataType) -> str:

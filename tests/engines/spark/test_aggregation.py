@@ -10,7 +10,8 @@ import pytest
 from dp_polars._engines.polars.engine import run_bounded
 from dp_polars._engines.request import BoundedRequest, Cells, Lane, Profile, Sum, ValueColumn
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.spark.engine import SparkEngine
+from dp_polars._engines.spark.aggregation import salted
+from dp_polars._engines.spark.engine import SparkEngine, run_statement
 from dp_polars._engines.spark.source import SparkSource
 from tests.engines.reference import capped, runs_of, shortened
 
@@ -270,6 +271,22 @@ def test_an_empty_frame_has_no_groups_or_one_of_zero(spark):
     found = on_spark(spark, frame.drop("key0"), request_of(keys=0)).groups
     assert found.height == 1
     assert set(found.row(0)) == {0}
+
+
+def test_the_same_salt_gives_the_same_answer_however_rows_are_spread(spark):
+    """So a task that runs again, on another worker and in another order, changes nothing."""
+    frame = frame_of("texts", "texts", "integers")
+    cells = Lane(columns=(ValueColumn(place=0, low=-8, high=8),), cells=Cells(name="c", max_rows=1))
+    request = request_of("integers", max_rows=2, max_groups=2)
+    request = replace(request, lanes=(*request.lanes, cells))
+    hashes = [salted([number, 5]) for number in range(3)]
+    answers = []
+    for seed, parts in ((None, 1), (1, 2), (2, 5)):
+        rows = frame if seed is None else frame.sample(fraction=1, shuffle=True, seed=seed)
+        source = SparkSource(spark_frame(spark, rows).repartition(parts))
+        answers.append(run_statement(PrivateRows(source), request, *hashes))
+    for other in answers[1:]:
+        assert_same(other, answers[0])
 
 
 def test_sums_of_large_numbers_do_not_wrap(spark):
