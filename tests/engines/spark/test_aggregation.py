@@ -289,6 +289,28 @@ def test_the_same_salt_gives_the_same_answer_however_rows_are_spread(spark):
         assert_same(other, answers[0])
 
 
+def test_the_choice_of_groups_and_rows_depends_on_nobody_else(spark):
+    """With the same salts, dropping one unit changes each sum by what that unit may contribute, and nothing else."""
+    frame = frame_of("integers", "texts", "integers")
+    column = ValueColumn(place=0, low=-8, high=8)
+    sums = (Sum(name="units", of="units"), Sum(name="x", of="x", max_rows=2))
+    lanes = (Lane(columns=(column,), sums=sums), Lane(columns=(column,), cells=Cells(name="c", max_rows=1)))
+    request = BoundedRequest(
+        units=1, keys=1, max_groups=2, domain=frame.select("key0").unique().sort("key0"), lanes=lanes
+    )
+    hashes = [salted([number, 5]) for number in range(3)]
+    whole, less = (
+        run_statement(spark_rows(spark, rows), request, *hashes)
+        for rows in (frame, frame.filter(pl.col("unit0").ne_missing(7)))
+    )
+    units, total = ((whole.groups[name] - less.groups[name]).abs() for name in ("units", "x"))
+    assert units.max() == 1
+    assert units.sum() == 2
+    assert total.max() <= 16
+    both = whole.cells["c"].join(less.cells["c"], on=["group", "value"], how="full", coalesce=True).fill_null(0)
+    assert (both["count"] - both["count_right"]).abs().sum() == 2
+
+
 def test_sums_of_large_numbers_do_not_wrap(spark):
     frame = pl.DataFrame({"unit0": [1, 1, 2, 3] * 50, "key0": ["a"] * 200, "value0": [2**63 - 1] * 200})
     column = ValueColumn(place=0, low=-(1 << 55), high=1 << 55)

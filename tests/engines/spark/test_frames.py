@@ -192,6 +192,18 @@ def test_functions_of_the_session_cannot_take_the_place_of_builtins(spark, frame
     assert rows.count("town", epsilon=10**5).equals(wanted)
 
 
+def test_views_of_the_session_cannot_take_the_place_of_our_tables(spark, frame, far):
+    names = ("base", "runs", "ordered", "ranked", "rows", "domain")
+    for name in names:
+        spark.sql("SELECT 1 AS u0, 'x' AS k0, 5 AS a0, 7 AS o").createOrReplaceTempView(name)
+    try:
+        found = dp.private(far, session()).count("town", keys=["a", "b"], epsilon=10**5)
+        assert found.equals(dp.private(frame, session()).count("town", keys=["a", "b"], epsilon=10**5))
+    finally:
+        for name in names:
+            spark.catalog.dropTempView(name)
+
+
 def test_hostile_names_and_values(spark):
     names = ["a`b", "c d", "e.f", "{rows}", "é", "select", "g'h\\"]
     frame = pl.DataFrame({"user": [1, 2, 3], **{name: ["x'; --", "{0}", "\\"] for name in names}})
