@@ -1,4 +1,4 @@
-"""Generate docs/aggregates.md and docs/expressions.md from the package: run `python -m tests.docs_tables`."""
+"""Generate docs/aggregates.md, docs/expressions.md and the table of docs/spark.md: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import polars as pl
 
 from dp_polars._aggregates import REGISTRY
 from dp_polars._aggregates.base import Aggregate, Shape
+from dp_polars._engines.spark.lowering import LOWERINGS, NotInSpark, check_lowered
 from dp_polars._expressions import OPERATIONS, Column, apply
 from dp_polars._expressions.operations import Operation
 from dp_polars._expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, MOST_TEXT, MOST_VALUES
@@ -18,6 +19,7 @@ from dp_polars.errors import ExpressionNotAllowed
 _DOCS = Path(__file__).parents[1] / "docs"
 PAGE = _DOCS / "expressions.md"
 AGGREGATES_PAGE = _DOCS / "aggregates.md"
+SPARK_PAGE = _DOCS / "spark.md"
 
 _TYPES: dict[str, pl.DataType] = {
     "Boolean": pl.Boolean(),
@@ -141,6 +143,42 @@ def aggregates_page() -> str:
     return _AGGREGATES_HEAD + "\n".join(lines) + "\n"
 
 
+_IN_SPARK = ("Boolean", "integers", "floats", "Decimal", "String", "Date", "Datetime")
+_START, _END = "<!-- made by python -m tests.docs_tables -->\n", "<!-- end -->\n"
+
+
+def spark_page(text: str) -> str:
+    """Return the page about Spark with the present table of operations."""
+    before, rest = text.split(_START)
+    return before + _START + _spark_table() + _END + rest.split(_END)[1]
+
+
+def _spark_table() -> str:
+    lines = ["| operation | in Polars | accepts on Spark |", "|---|---|---|"]
+    for name, operation in OPERATIONS.items():
+        if name in LOWERINGS:
+            spoken = operation.spoken.replace("|", "\\|")
+            lines.append(f"| {name} | `{spoken}` | {', '.join(_accepted_by_spark(operation))} |")
+    refused = ", ".join(f"`{name}`" for name in OPERATIONS if name not in LOWERINGS)
+    return "\n".join(lines) + f"\n\nRefused on Spark: {refused}.\n"
+
+
+def _accepted_by_spark(operation: Operation) -> list[str]:
+    found: dict[str, None] = {}
+    for names in itertools.product(_IN_SPARK, repeat=operation.arity):
+        if operation.arity == 3 and names[0] != "Boolean":
+            continue
+        columns = [Column(f"c{place}", _TYPES[name]) for place, name in enumerate(names)]
+        for sample in operation.samples:
+            try:
+                check_lowered(apply(operation.name, *columns, **sample))
+            except (ExpressionNotAllowed, NotInSpark):
+                continue
+            found[names[1] if operation.arity == 3 else names[0]] = None
+    return list(found)
+
+
 if __name__ == "__main__":
+    SPARK_PAGE.write_text(spark_page(SPARK_PAGE.read_text()))
     AGGREGATES_PAGE.write_text(aggregates_page(), encoding="utf-8")
     PAGE.write_text(page())

@@ -173,6 +173,8 @@ def test_what_is_not_there_is_noticed():
 
 
 def test_the_table_of_operations_is_the_list_of_operations():
-    from tests.docs_tables import PAGE, page
+    from tests.docs_tables import PAGE, SPARK_PAGE, page, spark_page
+
+    assert SPARK_PAGE.read_text() == spark_page(SPARK_PAGE.read_text()), "run `python -m tests.docs_tables`"
 
     assert PAGE.read_text() == page(), "run python -m tests.docs_tables"

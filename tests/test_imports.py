@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_engines": (FOUNDATIONS | {"_sampling", "_expressions"}, set()),
     "_aggregates": (FOUNDATIONS | {"_expressions"}, set()),
     # A plan is made before any engine runs: it may know what engines are asked, never how they answer.
-    "_plan": (PLANNING | {"_display"}, {"_engines.polars", "_engines.duckdb", "_display.charts"}),
+    "_plan": (PLANNING | {"_display"}, {"_engines.polars", "_engines.duckdb", "_engines.spark", "_display.charts"}),
     "_release": (PLANNING, set()),
     # Features bring their own plan, mechanism and frame methods. They build on what frames share.
     "_choices": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_display": (PLANNING | FEATURES | {"_release", "_audit"}, set()),
     "_cli": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql", "dp_polars"}, set()),
     "__main__": ({"_cli"}, set()),
+    "spark": ({"_frame"}, set()),  # it puts the namespace on Spark's frames
     "dp_polars": (PLANNING | FEATURES | {"_release", "_frame"}, set()),
 }
 

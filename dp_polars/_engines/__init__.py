@@ -8,7 +8,8 @@
 - `workers`: threads that share the work on the rows of one question;
 - `bounding/`: contribution bounding on sorted integers, shared by engines that hold rows in memory;
 - `polars/`: the Polars engine;
-- `duckdb/`: DuckDB tables as sources of rows, which the Polars engine reads.
+- `duckdb/`: DuckDB tables as sources of rows, which the Polars engine reads;
+- `spark/`: the Spark engine.
 
 To add an engine, write a folder with a `Source` for its rows and a class that follows `base.Engine`, and add an
 instance to `registry.ENGINES`. If it holds rows in memory, `bounding` does the aggregation.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dp_polars._engines.base import Engine, object_token, owner_identity
 from dp_polars._engines.polars.engine import PolarsEngine
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.spark.engine import SparkEngine
 
-ENGINES: tuple[Engine, ...] = (PolarsEngine(),)
+ENGINES: tuple[Engine, ...] = (PolarsEngine(), SparkEngine())
 
 
 def engine_for(rows: PrivateRows) -> Engine:

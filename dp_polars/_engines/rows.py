@@ -63,7 +63,11 @@ Step = Filter | WithColumns | Lookup
 
 
 class Source(Protocol):
-    """Rows before any step, in the form that one engine reads."""
+    """Rows before any step, in the form that one engine reads.
+
+    A source whose engine does not know every operation also has a method `check(*expressions)`, which refuses the
+    others. It is called when steps are added, so a question is refused when it is planned.
+    """
 
     @property
     def schema(self) -> pl.Schema:
@@ -109,6 +113,7 @@ class PrivateRows:
         """Return the rows for which a condition is true."""
         if condition.dtype != pl.Boolean:
             raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
+        self._check(condition)
         *before, last = self.steps or (None,)
         if isinstance(last, Filter):  # conditions are total, so they can be computed together in any order
             return replace(self, steps=(*before, Filter((*last.conditions, condition))))
@@ -118,7 +123,13 @@ class PrivateRows:
         """Return the rows with new or replaced columns. Without `keep`, they have no other columns."""
         if not keep and not columns:  # a frame without columns has no rows either
             columns = {f"{OWN}row": Constant(None, pl.Boolean())}
+        self._check(*columns.values())
         return replace(self, steps=(*self.steps, WithColumns(tuple(columns.items()), keep)))
+
+    def _check(self, *expressions: Expression) -> None:
+        check: Callable[..., None] | None = getattr(self.source, "check", None)
+        if check is not None:
+            check(*expressions)
 
     def keep(self, names: Iterable[str]) -> PrivateRows:
         """Return the rows with these columns only."""
@@ -187,6 +198,7 @@ class PrivateRows:
             )
         # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
         added = tuple(columns.items()) if how in ("inner", "left") else ()
+        self._check(*(Column(name, public.schema[own]) for own, name in added))
         step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal)
         return replace(self, steps=(*self.steps, step))
 

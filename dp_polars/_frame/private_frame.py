@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.scan import lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows, check_names
+from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
 from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.panics import no_panics
@@ -82,7 +83,7 @@ class PrivateFrame(
     @no_panics
     def __init__(
         self,
-        frame: Frame,
+        frame: Frame | SparkFrame,
         *,
         session: Session | None = None,
         unit: UnitWords = None,
@@ -98,8 +99,16 @@ class PrivateFrame(
                 "and Python functions come after .dp, because they hide whether the types are declared.",
                 code="column-types-missing",
             )
-        self._origin: pl.DataFrame | pl.LazyFrame = frame
-        self._rows = polars_rows(frame)
+        self._origin: object = frame
+        if isinstance(frame, pl.DataFrame | pl.LazyFrame):
+            self._rows = polars_rows(frame)
+        elif is_spark_frame(frame):
+            self._rows = PrivateRows(SparkSource(frame))
+        else:
+            raise InvalidParameterError(
+                f"A DataFrame or LazyFrame of Polars, or a DataFrame of Spark, can be made private, and this is a "
+                f"{type(frame).__name__}."
+            )
         check_names(self._rows.source_schema)
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
@@ -146,7 +155,7 @@ class PrivateFrame(
         equal = [pl.col(name) == value for name, value in constraints.items()]
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
-            return self._after_unchecked(lazy_rows(self._rows).filter(given), "filter")
+            return self._after_unchecked(self._in_polars().filter(given), "filter")
         checked = [one for item in given for one in self._check_all(item, "filter")]
         rows = self._rows
         for one in checked:
@@ -532,7 +541,7 @@ class PrivateFrame(
 
     def _with_unchecked(self, expressions: Sequence[Any], named: dict[str, Any]) -> PrivateFrame[Frame]:
         """Add columns that nobody checked: the user vouches that they are row-wise and never fail."""
-        rows = lazy_rows(self._rows).with_columns(*expressions, **named)
+        rows = self._in_polars().with_columns(*expressions, **named)
         before, after = self._schema(), rows.collect_schema()
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
         touched = {
@@ -541,6 +550,15 @@ class PrivateFrame(
         made = {name for name in (*touched, *named) if name is not None} | (set(after) - set(before))
         self._keep_unit(made, "replace")
         return self._after_unchecked(rows, "with_columns", made)
+
+    def _in_polars(self) -> pl.LazyFrame:
+        """Return the rows as a plan of Polars, for steps that nobody checks."""
+        if isinstance(self._rows.source, SparkSource):
+            raise InvalidParameterError(
+                "unchecked=True hands an expression to Polars as it is, and the rows of this frame are in Spark. "
+                "Compute the column in Spark before dp.private."
+            )
+        return lazy_rows(self._rows)
 
     def _known(self, columns: Any) -> None:
         missing = [name for name in columns if name not in self._schema()]
@@ -636,6 +654,7 @@ def _filled_types(value: Any, *, matches_supertype: bool) -> tuple[type[pl.DataT
     return next(((kind,) for python, kind in kinds if isinstance(value, python)), None)
 
 
+@overload
 def private(
     frame: Frame,
     session: Session | None = None,
@@ -643,13 +662,34 @@ def private(
     name: str | None = None,
     data_version: str | None = None,
     weaker_unit: bool = False,
-) -> PrivateFrame[Frame]:
+) -> PrivateFrame[Frame]: ...
+
+
+@overload
+def private(
+    frame: SparkFrame,
+    session: Session | None = None,
+    unit: UnitWords = None,
+    name: str | None = None,
+    data_version: str | None = None,
+    weaker_unit: bool = False,
+) -> PrivateFrame[pl.DataFrame]: ...
+
+
+def private(
+    frame: Any,
+    session: Session | None = None,
+    unit: UnitWords = None,
+    name: str | None = None,
+    data_version: str | None = None,
+    weaker_unit: bool = False,
+) -> PrivateFrame[Any]:
     """Make a frame private. This is `df.dp` with options, in a form that editors and type checkers understand.
 
     Parameters
     ----------
     frame
-        A DataFrame or LazyFrame.
+        A DataFrame or LazyFrame of Polars, or a DataFrame of Spark.
     session
         The session that pays. The default is the current one.
     unit

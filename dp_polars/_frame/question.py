@@ -66,7 +66,7 @@ class View:
 class Origin:
     """The frame that is asked, as its owner named it: stored releases are found by it."""
 
-    frame: pl.DataFrame | pl.LazyFrame
+    frame: object
     name: str | None
     data_version: str | None
 
@@ -114,7 +114,7 @@ class TableQuestion(Question[AnyStoredPlan]):
         def table() -> pl.DataFrame:
             return self.release(origin.key).frame
 
-        return table() if isinstance(origin.frame, pl.DataFrame) else deferred(table, self.schema)
+        return deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
 
 
 class FrameMethods(ABC):

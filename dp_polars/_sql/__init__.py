@@ -9,6 +9,7 @@ A statement passes through these modules, in this order:
   private aggregates and their options), `interval_ends` (`dp_low(n)` and its siblings), `expressions` (SQL expressions
   over private rows as typed expressions) and `allowed_functions` (the functions that a statement may call);
 - `queries`: plans and releases the queries over private rows, with the same plans, releases and ledger as Polars;
+- `spark_tables`: tables of a Spark session, for `dp.connect(spark, session)`;
 - `sandbox`: checks the SQL above the private aggregations and runs it on the released rows, in an empty database.
 
 Beside this path:

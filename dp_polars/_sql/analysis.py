@@ -17,7 +17,7 @@ from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
 from dp_polars._sql.allowed_functions import CUTS, ENDS, TABLE_FUNCTIONS
 from dp_polars._sql.expressions import Reader
-from dp_polars._sql.interval_ends import Ends, WantedIntervals, ends_elsewhere, is_end, with_ends
+from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
 from dp_polars._sql.relations import (
     Context,
@@ -488,7 +488,7 @@ def _of_inner(intervals: WantedIntervals | None) -> WantedIntervals | None:
     return None if intervals is None else replace(intervals, expand=False)
 
 
-def _end_columns(ends: Ends, answers: dict[str, str], taken: list[str]) -> dict[str, tuple[str, str, str]]:
+def _end_columns(ends: IntervalEnds, answers: dict[str, str], taken: list[str]) -> dict[str, tuple[str, str, str]]:
     """Return for each end of an interval the column of its answer, which end it is, and its own column."""
     found: dict[str, tuple[str, str, str]] = {}
     for text, (call, end) in ends.columns.items():

@@ -25,7 +25,6 @@ from dp_polars._engines.duckdb.rows import (
     table_identity,
     table_rows,
 )
-from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
@@ -57,6 +56,14 @@ class Database:
         self.token = object_token(connection).hex()
         self.declarations = 0
         """The number of declarations so far. Answers made before another declaration may no longer be right."""
+
+    def find(self, path: tuple[str, ...]) -> str | None:
+        """Return the name under which the table of a folded path is registered, or None."""
+        return path[0] if len(path) == 1 and path[0] in self.registered else None
+
+    def names(self) -> list[str]:
+        """Return names of tables that are known beside those of DuckDB's catalog, for suggestions."""
+        return sorted(self.registered)
 
     def register(self, name: str, source: OpenedFile) -> None:
         """Register a frame or file under a name. Its rows are private, whatever the name meant before."""
@@ -138,8 +145,9 @@ class Catalog:
     def key(self, path: tuple[str, ...]) -> TableKey | None:
         """Return the identity of the table that a name means, or None if there is no such table."""
         lower = tuple(fold(part) for part in path)
-        if len(lower) == 1 and lower[0] in self._database.registered:
-            return ("frame", lower[0])
+        registered = self._database.find(lower)
+        if registered is not None:
+            return ("frame", registered)
         here = tuple(fold(part) for part in self._here)
         full: list[tuple[str, ...]] = [lower] if len(lower) == 3 else []
         if len(lower) == 1:
@@ -175,23 +183,23 @@ class Catalog:
     def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
         public, declared = key in self._database.public, key in self._database.units
         if key[0] == "frame":
-            schema = self._database.registered[key[1]].frame.collect_schema()
+            file = self._database.registered[key[1]]
+            if file.is_view and not public and not declared:
+                raise _without_unit(path)
+            schema = file.schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
-            return KnownTable(key, (key[1],), columns, public, self._database.unit_of(key, self._session, columns))
+            unit = self._database.unit_of(key, self._session, columns)
+            return KnownTable(key, (key[1],), columns, public, unit, file.is_view, file.is_view and not public)
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
-            raise InvalidParameterError(
-                f"{'.'.join(path)} is a view, so its unit is not known. Declare the unit with con.private(view, "
-                "unit=...), or declare the view public with con.public(view).",
-                code="view-unit-missing",
-            )
+            raise _without_unit(path)
         columns = self._columns(full)
         unit = self._database.unit_of(key, self._session, columns)
         return KnownTable(key, full, columns, public, unit, is_view, is_view and not public)
 
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""
-        found = sorted(self._database.registered)
+        found = self._database.names()
         for full, _ in sorted(self._paths.values(), key=lambda one: (one[0][:2] != self._here, one[0])):
             short = 2 if full[:2] == self._here and fold(full[2]) not in self._database.registered else 0
             short = 1 if short == 0 and full[0] == self._here[0] else short
@@ -248,7 +256,7 @@ class Catalog:
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table, without columns of unusable types."""
         if table.key[0] == "frame":
-            return polars_rows(self._database.registered[table.key[1]].frame)
+            return self._database.registered[table.key[1]].private_rows()
         snapshot = ReadTransaction(self._database.cursor)
         self._snapshots.append(snapshot)
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
@@ -384,7 +392,7 @@ class Catalog:
         """Read a public table as an Arrow table."""
         if table.key[0] == "frame":
             try:
-                return self._database.registered[table.key[1]].frame.collect().to_arrow()
+                return self._database.registered[table.key[1]].public_rows().to_arrow()
             except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - the message may quote values
                 raise InvalidDataError(f"The rows of {table.path[0]} can't be read. Nothing was spent.") from None
         cursor = self._database.cursor()
@@ -402,6 +410,14 @@ class Catalog:
             return rows
         finally:
             cursor.close()
+
+
+def _without_unit(path: tuple[str, ...]) -> InvalidParameterError:
+    return InvalidParameterError(
+        f"{'.'.join(path)} is a view, so its unit is not known. Declare the unit with con.private(view, unit=...), or "
+        "declare the view public with con.public(view).",
+        code="view-unit-missing",
+    )
 
 
 def _column(read: str, kind: Any) -> TableColumn | str:

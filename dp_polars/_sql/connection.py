@@ -14,6 +14,7 @@ import duckdb
 import polars as pl
 
 from dp_polars._choices.plan import ChoicePlan
+from dp_polars._engines.spark.source import is_spark_frame
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._numbers import confidence_of, flag_of
 from dp_polars._plan.plan import Plan
@@ -30,6 +31,7 @@ from dp_polars._sql.local_statements import LocalStatement, is_local, local_stat
 from dp_polars._sql.queries import PlannedStatement, plan_statement
 from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
+from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session, spark_table
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Parser, parameters_of, sandbox
 from dp_polars.errors import InvalidParameterError
@@ -101,7 +103,7 @@ class GuardedConnection:
     # ------------------------------------------------------------------ tables
 
     def register(self, name: str, source: Any, *, types: Types = None) -> GuardedConnection:
-        """Register a frame (Polars, Arrow, pandas) or a Parquet, CSV or Arrow file under a name. Its rows are private.
+        """Register a frame (Polars, Arrow, pandas, Spark) or a Parquet, CSV or Arrow file. Its rows are private.
 
         CSV and Arrow files are read into memory at once. Categories of pandas and dictionaries of Arrow become text,
         and so do pandas columns of type object.
@@ -130,7 +132,9 @@ class GuardedConnection:
         >>> round(con.sql("SELECT dp_avg(amount, 0, 80, epsilon := 0.9) FROM sales").fetchall()[0][0], -1)
         40.0
         """
-        self._database.register(name, open_source(name, source, types, self._session))
+        spark = is_spark_frame(source) and types is None
+        opened = spark_table(source) if spark else open_source(name, source, types, self._session)
+        self._database.register(name, opened)
         return self
 
     def public(self, *names: str) -> GuardedConnection:
@@ -366,7 +370,8 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     Parameters
     ----------
     database
-        A path, an open DuckDB connection, or None for an empty database in memory.
+        A path, an open DuckDB connection, or None for an empty database in memory. A session of Spark can be asked,
+        too: its tables are looked up in Spark's catalog and read on Spark.
     session
         The session that is charged, and whose terms name the unit.
 
@@ -375,8 +380,15 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     >>> import dp_polars as dp
     >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
     """
+    if is_spark_session(database):
+        return GuardedConnection(SparkDatabase(database), session)  # type: ignore[arg-type]
     if hasattr(database, "cursor"):
         return GuardedConnection(Database(database), session)  # type: ignore[arg-type]
+    if isinstance(database, str) and database.startswith("sc://"):
+        raise InvalidParameterError(
+            "This is the address of a Spark server. Open a session of Spark first (pip install 'dp-polars[spark]') and "
+            "pass it: dp.connect(SparkSession.builder.remote(address).getOrCreate(), session)."
+        )
     if database is not None and not os.path.exists(database):
         raise InvalidParameterError("There is no database file at this path; None opens an empty database in memory.")
     path = ":memory:" if database is None else os.fspath(database)

@@ -33,7 +33,9 @@ import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from dp_polars._engines.base import owner_identity
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.registry import source_identity
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._session.session import Session
 from dp_polars._sql.frames import lazy_of, plain, schema_of
 from dp_polars._sql.text_files import complete_types, header_of, inferred, separator_of, texts_of, typed
@@ -97,6 +99,23 @@ class OpenedFile:
         frame when a query is planned, and compare `source_name()` before and after it is read.
         """
         return self._rows if self._rows is not None else _scan(str(self.path), str(self.path))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether nobody knows how its rows are computed. A frame is what its owner says it is."""
+        return False
+
+    def schema(self) -> pl.Schema:
+        """Return the names and types of the columns."""
+        return self.frame.collect_schema()
+
+    def private_rows(self) -> PrivateRows:
+        """Return the rows as private ones."""
+        return polars_rows(self.frame)
+
+    def public_rows(self) -> pl.DataFrame:
+        """Read all rows, which are public."""
+        return self.frame.collect()
 
     def source_name(self) -> builtins.bytes:
         """Return the identity of the rows for stored releases. It depends on the file's state, never on its rows."""

@@ -32,7 +32,7 @@ class WantedIntervals:
 
 
 @dataclass(frozen=True)
-class Ends:
+class IntervalEnds:
     """The ends of intervals that one SELECT shows.
 
     Attributes
@@ -52,7 +52,7 @@ def is_end(node: Node) -> bool:
     return node.get("class") == "FUNCTION" and fold(node["function_name"]) in ENDS
 
 
-def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> tuple[Node, Ends]:
+def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> tuple[Node, IntervalEnds]:
     """Return a SELECT whose ends of intervals all have the form dp_low(aggregate), and these ends.
 
     If they are `wanted` and to be expanded, every private aggregate that is an item of its own gets both ends as items
@@ -78,7 +78,7 @@ def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> t
     if wanted is not None and wanted.expand and not found:
         changed = _expanded(changed, context, found, of_values=wanted.of_values)
     usual = DEFAULT_CONFIDENCE if wanted is None else wanted.confidence
-    return changed, Ends(found, said[0] if said else usual)
+    return changed, IntervalEnds(found, said[0] if said else usual)
 
 
 def _aggregate_of(item: Node, aliases: dict[str, Node], context: Context, said: list[Any]) -> Node:

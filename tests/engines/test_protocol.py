@@ -54,11 +54,11 @@ def test_only_the_registry_knows_all_engines(path):
         assert not any(is_within(name, "_engines.registry") for name in names)
     shared = ("_engines.request", "_engines.rows", "_engines.base", "_engines.workers")
     if own in shared or is_within(own, "_engines.bounding"):
-        assert not any(is_within(name, "_engines.polars", "_engines.duckdb") for name in names)
+        assert not any(is_within(name, "_engines.polars", "_engines.duckdb", "_engines.spark") for name in names)
     if is_within(own, "_engines.bounding"):
         assert all(is_within(name, "_engines.bounding", "_engines.request", "_engines.workers") for name in names)
     if is_within(own, "_engines.polars"):
-        assert not any(is_within(name, "_engines.duckdb") for name in names)
+        assert not any(is_within(name, "_engines.duckdb", "_engines.spark") for name in names)
 
 
 @pytest.mark.slow

@@ -128,13 +128,13 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
     coded, codes, ranges = known_columns(source, keys, units)
     if math.prod(code.size for code in codes.values()) > _MOST_GROUPS:  # groups are numbered by their values instead
         coded, codes = source, {}
-    reading = _Reading.of(coded, request, salts, codes, ranges)
+    reading = _RowReading.of(coded, request, salts, codes, ranges)
     if parts == 1 and source_of(source).held is None:
         reading = reading.once(request, salts)
     try:
         return _run(reading, request, salts, joined=False, parts=parts)
     except HashCollisionError:
-        return _run(_Reading.of(source, request, salts, {}, ranges), request, salts, joined=True, parts=parts)
+        return _run(_RowReading.of(source, request, salts, {}, ranges), request, salts, joined=True, parts=parts)
 
 
 def key_names(request: BoundedRequest) -> list[str]:
@@ -148,7 +148,7 @@ def unit_names(request: BoundedRequest) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class _Reading:
+class _RowReading:
     """Rows, a plan that reads them for a request, and what is known about their columns before they are read."""
 
     source: PrivateRows
@@ -166,11 +166,11 @@ class _Reading:
         salts: Salts,
         codes: Mapping[str, KnownCodes],
         ranges: Mapping[str, Seen],
-    ) -> _Reading:
+    ) -> _RowReading:
         scan = scan_rows(source)
         return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges)
 
-    def once(self, request: BoundedRequest, salts: Salts) -> _Reading:
+    def once(self, request: BoundedRequest, salts: Salts) -> _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
         keys, units = key_names(request), unit_names(request)
         numbers = [number_name(place) for place in range(len(_columns(request)))]
@@ -178,7 +178,7 @@ class _Reading:
         if waiting is None:
             return self
         scan = scan_rows(waiting.rows)
-        return _Reading(waiting.rows, scan, scan.frame, waiting.codes, waiting.ranges([*keys, *units]))
+        return _RowReading(waiting.rows, scan, scan.frame, waiting.codes, waiting.ranges([*keys, *units]))
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -240,7 +240,7 @@ def _first_look(
     return seen
 
 
-def _run(reading: _Reading, request: BoundedRequest, salts: Salts, *, joined: bool, parts: int) -> Exact:
+def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined: bool, parts: int) -> Exact:
     keys, units_named, frame, scan = key_names(request), unit_names(request), reading.frame, reading.scan
     schema = frame.collect_schema()
     scan.begin()  # codes are found among all rows, once for all parts

@@ -17,7 +17,7 @@ _MOST_BITS = 24
 
 
 @dataclass(frozen=True)
-class _View:
+class _SlotTable:
     """A table of slots. The upper bits of a hash name its slot; hashes whose slot is taken are in a sorted list."""
 
     shift: np.uint64
@@ -56,10 +56,10 @@ class HashTable:
         # An empty slot holds a hash that belongs to another slot, so no lookup ever succeeds there.
         held = ~(np.arange(1 << bits, dtype=np.uint64) << shift)
         nothing = np.zeros(0, np.uint64), np.zeros(0, np.int32)
-        empty = _View(shift, held, np.full(1 << bits, -1, np.int32), *nothing)
+        empty = _SlotTable(shift, held, np.full(1 << bits, -1, np.int32), *nothing)
         self._insert(empty, self._hashes, np.arange(len(self._hashes), dtype=np.int32))
 
-    def _insert(self, view: _View, hashes: Words, numbers: Numbers) -> None:
+    def _insert(self, view: _SlotTable, hashes: Words, numbers: Numbers) -> None:
         slots = _slots(hashes, view.shift)
         free = view.numbers[slots] < 0
         view.numbers[slots[free]] = numbers[free]  # if several hashes want the same slot, one gets it

@@ -21,10 +21,10 @@ from dp_polars._engines.polars.evaluation import unmarked
 MOST_BYTES = 1 << 29
 """Bytes that the facts about one frame may take. Those that were used longest ago are forgotten first."""
 
-Fact = TypeVar("Fact")
+ColumnFact = TypeVar("ColumnFact")
 
 
-class _Facts:
+class _ColumnFacts:
     """Facts about the columns of one frame, each with the column that it was found in."""
 
     def __init__(self) -> None:
@@ -32,17 +32,17 @@ class _Facts:
         self.known: OrderedDict[str, tuple[pl.Series, Any, int]] = OrderedDict()
 
 
-_FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _Facts]] = {}
+_FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _ColumnFacts]] = {}
 _LOCK = threading.Lock()
 
 
-def _facts_about(frame: pl.DataFrame) -> _Facts:
+def _facts_about(frame: pl.DataFrame) -> _ColumnFacts:
     """Return the facts about a frame. They live as long as the frame, or a private frame made from it."""
     number = id(frame)
     with _LOCK:
         known = _FACTS.get(number)
         if known is None or known[0]() is not frame:
-            known = weakref.ref(frame, lambda _: _FACTS.pop(number, None)), _Facts()
+            known = weakref.ref(frame, lambda _: _FACTS.pop(number, None)), _ColumnFacts()
             _FACTS[number] = known
         return known[1]
 
@@ -54,7 +54,7 @@ class HeldFrame:
         # A clone shares the columns, but not what happens to the frame afterwards.
         self.frame, self._facts = unmarked(frame.clone()), _facts_about(frame)
 
-    def fact(self, name: str, find: Callable[[pl.Series], Fact], size: Callable[[Fact], int]) -> Fact:
+    def fact(self, name: str, find: Callable[[pl.Series], ColumnFact], size: Callable[[ColumnFact], int]) -> ColumnFact:
         """Return what `find` finds out about a column, or found out before. `size` gives the bytes that it takes."""
         column, facts = self.frame[name], self._facts
         with facts.lock:
@@ -63,7 +63,7 @@ class HeldFrame:
             known = facts.known.get(name)
             if known is not None and _same_column(known[0], column):
                 facts.known.move_to_end(name)
-                fact: Fact = known[1]
+                fact: ColumnFact = known[1]
                 return fact
             fact = find(column)
             facts.known[name] = column, fact, size(fact)

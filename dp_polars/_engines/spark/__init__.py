@@ -1,0 +1,15 @@
+"""The Spark engine: a bounded request becomes one deterministic SQL text, which a cluster runs.
+
+Rows stay on the cluster. Bounded integer aggregates come to the driver as Arrow, and noise is drawn there, so a task
+that Spark runs twice changes nothing. The package never imports pyspark: it calls methods of the user's DataFrame.
+
+- `types`: Spark's types, the Polars types that stand for them, and how each is stored in SQL;
+- `source`: a Spark DataFrame as a source of private rows, and how a text is run on its session;
+- `lowering`: operations of the expression language as SQL text, and which of them are refused;
+- `steps`: filters, new columns and lookups of a private frame as nested SELECTs;
+- `aggregation`: a bounded request as one SQL text;
+- `engine`: the engine itself, and how its answers are put together.
+
+May import: `_engines.base`, `_engines.request`, `_engines.rows`, `_engines.polars` (it chooses the rows of a
+snapshot), `_expressions`, `_sampling`, `errors`.
+"""

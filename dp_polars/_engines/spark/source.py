@@ -1,0 +1,176 @@
+"""A Spark DataFrame as a source of private rows, and how a SQL text is run on its session.
+
+A text calls Spark's functions with a mark before their names. Where the server knows the schema `system.builtin`, the
+mark becomes that schema, so no function of the user's session can take the place of Spark's own. Where it does not
+(Sail, and Spark before 4.2), a question is refused while the session has a function of its own with one of the names.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Protocol, TypeGuard
+
+import polars as pl
+
+from dp_polars._engines.spark.lowering import check_lowered
+from dp_polars._engines.spark.types import BIGINT, CALL, column_type, literal, stored_type, stored_values
+from dp_polars._expressions.tree import Expression
+from dp_polars.errors import InvalidParameterError
+
+
+class SparkFrame(Protocol):
+    """A DataFrame of pyspark, classic or Connect. The package works without pyspark, so it cannot name its type."""
+
+    @property
+    def sparkSession(self) -> Any:  # noqa: N802 - pyspark's name
+        """The session that the frame belongs to."""
+        ...
+
+    @property
+    def schema(self) -> Any:
+        """The names and types of the columns."""
+        ...
+
+    def toDF(self, *cols: str) -> Any:  # noqa: N802 - pyspark's name
+        """Return the frame with other names of columns."""
+        ...
+
+
+# pyspark logs errors there, and they quote values.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
+_ROWS = "rows"
+
+FUNCTIONS = frozenset(
+    {
+        *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date", "date_part"),
+        *("day", "dayofyear", "dense_rank", "endswith", "floor", "hour", "make_valid_utf8", "md5", "minute", "month"),
+        *("octet_length", "pmod", "quarter", "replace", "row_number", "shiftright", "sqrt", "startswith", "substring"),
+        *("sum", "try_add", "try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64"),
+        "year",
+    }
+)
+"""The functions of Spark that texts may call. `conv` and `md5` are there for tests."""
+
+
+def is_spark_frame(thing: object) -> TypeGuard[SparkFrame]:
+    """Return whether an object is a DataFrame of pyspark. Nothing is imported to find out."""
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(thing).__mro__
+    )
+
+
+class SparkSource:
+    """The rows of a Spark DataFrame. Columns of types that the engine does not support are left out."""
+
+    def __init__(self, frame: SparkFrame) -> None:
+        self._frame = frame
+        self.reads: dict[str, str] = {}
+        """How SQL reads each column. It calls the columns of the frame `c0`, `c1`, ..., whatever their names are."""
+        types: dict[str, pl.DataType] = {}
+        names = [field.name for field in frame.schema.fields]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidParameterError(
+                f"This Spark frame has the column {twice[0]!r} more than once, so it would be unclear which one is "
+                "meant. Rename one of them first."
+            )
+        for place, field in enumerate(frame.schema.fields):
+            found = column_type(field.dataType.simpleString())
+            if found is not None:
+                types[field.name], read = found
+                self.reads[field.name] = read.replace("{}", f"c{place}")
+        self._schema = pl.Schema(types)
+        self._width = len(names)
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        return self._schema
+
+    def check(self, *expressions: Expression) -> None:
+        """Refuse expressions that Spark cannot compute exactly."""
+        for one in expressions:
+            check_lowered(one)
+        self._check_functions()
+
+    # ------------------------------------------------------------------ texts
+
+    def run(self, text: str, public: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """Return the answer to a SQL text, in which `{rows}` is this source and other names are public frames.
+
+        The text is read once, as a whole. It calls no function that is not deterministic, so a task that runs twice
+        gives the same rows.
+        """
+        self._check_functions()
+        if not set(re.findall(rf"{CALL}(\w+)", text)) <= FUNCTIONS:
+            raise ValueError("a text calls a function that is not listed")
+        session = self._frame.sparkSession
+        for name, frame in public.items():  # pyspark cannot make an empty frame from Arrow
+            text = text if frame.height else text.replace(f"{{{name}}}", _empty(frame))
+        named = {name: session.createDataFrame(_arrow(frame)) for name, frame in public.items() if frame.height}
+        named[_ROWS] = self._frame.toDF(*(f"c{place}" for place in range(self._width)))
+        with _silent():
+            table = session.sql(text.replace(CALL, self._schema_of_functions), **named).toArrow()
+        found = pl.from_arrow(table)
+        return found if isinstance(found, pl.DataFrame) else found.to_frame()
+
+    def _check_functions(self) -> None:
+        """Refuse a session with a function of its own that could take the place of one that our texts call."""
+        if self._schema_of_functions:
+            return
+        taken = sorted(FUNCTIONS & {name.lower() for name in self._user_functions()})
+        if taken:
+            raise InvalidParameterError(
+                f"This Spark session has a function of its own named {taken[0]}, which would take the place of Spark's "
+                "in every question. Register it under another name, and drop this one."
+            )
+
+    def _user_functions(self) -> list[str]:
+        with _silent():
+            return [str(row[0]) for row in self._frame.sparkSession.sql("SHOW USER FUNCTIONS").collect()]
+
+    @cached_property
+    def _schema_of_functions(self) -> str:
+        """What stands before the name of a function: the schema of built-in functions, if the server knows it."""
+        try:
+            with _silent():
+                found = self._frame.sparkSession.sql("SELECT system.builtin.abs(-1L) AS one").collect()
+        except Exception:  # noqa: BLE001 - each server has errors of its own; nothing private was asked
+            return ""
+        return "system.builtin." if found[0][0] == 1 else ""
+
+
+def _arrow(frame: pl.DataFrame) -> Any:
+    """Return public rows as an Arrow table of the types in which SQL stores them."""
+    return pl.DataFrame([stored_values(column) for column in frame.iter_columns()]).to_arrow(
+        compat_level=pl.CompatLevel.oldest()
+    )
+
+
+def _empty(frame: pl.DataFrame) -> str:
+    """Return the text of a frame without rows."""
+    columns = [f"{literal(None, stored_type(one.dtype) or BIGINT)} AS {one.name}" for one in frame.iter_columns()]
+    return f"(SELECT {', '.join(columns)} WHERE FALSE)"
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep pyspark from logging what fails in this thread: its errors quote values of rows."""
+    own = threading.get_ident()
+
+    def other_threads_only(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(other_threads_only)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(other_threads_only)

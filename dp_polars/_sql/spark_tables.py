@@ -1,0 +1,110 @@
+"""Tables of a Spark session, as `dp.connect(spark, session)` sees them.
+
+Statements are parsed and checked by DuckDB as always. Only the names of tables are looked up in Spark's catalog, and
+the rows of a table are asked on Spark. Names are compared without case and resolved to the table itself, so that
+another spelling of a name has the same declarations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.spark.source import SparkSource
+from dp_polars._sql.catalog import Database
+from dp_polars._sql.files import OpenedFile
+from dp_polars._sql.syntax_tree import fold
+from dp_polars.errors import StatementNotAllowed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparkTable(OpenedFile):
+    """A table, view or DataFrame of Spark. Its DataFrame identifies it, or the version that its owner gives."""
+
+    source: SparkSource
+    view: bool = False
+
+    @property
+    def is_view(self) -> bool:
+        """Whether nobody knows how its rows are computed."""
+        return self.view
+
+    def schema(self) -> pl.Schema:
+        """Return the names and types of the columns."""
+        return self.source.schema
+
+    def private_rows(self) -> PrivateRows:
+        """Return the rows as private ones."""
+        return PrivateRows(self.source)
+
+    def public_rows(self) -> pl.DataFrame:
+        """Read all rows, which are public."""
+        rows = self.private_rows()
+        return engine_for(rows).read(rows)
+
+
+def spark_table(frame: Any, *, is_view: bool = False) -> SparkTable:
+    """Return a DataFrame of Spark as a table."""
+    return SparkTable(_origin=frame, source=SparkSource(frame), view=is_view)
+
+
+class SparkDatabase(Database):
+    """The tables of a Spark session, and what their owner declared about them."""
+
+    def __init__(self, spark: Any) -> None:
+        super().__init__(duckdb.connect())  # for tables that are registered, and for what is public
+        self._spark = spark
+
+    def find(self, path: tuple[str, ...]) -> str | None:
+        """Return the name under which a table is registered. A table of Spark is registered when it is first named."""
+        registered = super().find(path)
+        if registered is not None:
+            return registered
+        found = self._look_up(path)
+        if found is None:
+            return None
+        name, spelled, is_view = found
+        frame = self._spark.table(spelled)
+        known = self.registered.get(name)
+        if not isinstance(known, SparkTable) or known._origin.schema != frame.schema:
+            self.registered[name] = spark_table(frame, is_view=is_view)
+        return name
+
+    def _look_up(self, path: tuple[str, ...]) -> tuple[str, str, bool] | None:
+        """Return the full name of a table, how Spark spells it, and whether it is a view; None if there is none."""
+        catalog = self._spark.catalog
+        here = (catalog.currentCatalog(), catalog.currentDatabase())
+        if len(path) > 3 or (len(path) == 3 and path[0] != fold(here[0])):
+            return None
+        wanted = path[-2] if len(path) > 1 else fold(here[1])
+        spaces = (
+            [here[1]] if len(path) == 1 else [one.name for one in catalog.listDatabases() if fold(one.name) == wanted]
+        )
+        tables = [one for space in spaces for one in catalog.listTables(space) if fold(one.name) == path[-1]]
+        tables = [one for one in tables if len(path) == 1 or not one.isTemporary]
+        temporary = [one for one in tables if one.isTemporary]
+        found = temporary or tables  # as in Spark, a temporary view hides a table
+        if len(found) > 1:
+            raise StatementNotAllowed(f"{'.'.join(path)} could mean two tables, whose names differ by case alone.")
+        if not found:
+            return None
+        parts = [found[0].name] if temporary else [spaces[0], found[0].name]
+        name = fold(".".join(parts if temporary else [here[0], *parts]))
+        spelled = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+        return name, spelled, bool(temporary) or found[0].tableType == "VIEW"
+
+    def names(self) -> list[str]:
+        """Return the names of the tables in the current schema."""
+        return [one.name for one in self._spark.catalog.listTables()]
+
+
+def is_spark_session(thing: object) -> bool:
+    """Return whether an object is a session of pyspark. Nothing is imported to find out."""
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "SparkSession" for kind in type(thing).__mro__
+    )
