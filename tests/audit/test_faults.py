@@ -171,8 +171,8 @@ def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
 
     def order_by_number(batch, *_):
         # An odd number of keys keeps the first, an even number the last.
-        place = batch["key0_value"].rank("dense").to_numpy().astype(np.uint64)
-        return place if batch["key0_value"].n_unique() % 2 == 0 else np.uint64(100) - place
+        place = batch["key0_code"].to_numpy().astype(np.uint64)
+        return place if batch["key0_code"].n_unique() % 2 == 0 else np.uint64(100) - place
 
     monkeypatch.setattr(engine, "order_of", order_by_number)
     assert moved_crowd() == "violation"
@@ -186,7 +186,7 @@ def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
     def verdict(factor):
         def salted_by_size(batch, units, keys):
             # A salt that all units share decides the same for all; the size of the frame chooses it.
-            salt = pl.Series(keys[0], batch["key0_value"].hash(seed=batch.height * factor))
+            salt = pl.Series(keys[0], (batch["key0_code"].max() - batch["key0_code"]).hash(seed=batch.height * factor))
             return honest(batch.with_columns(salt, **{units[0]: pl.lit(0, dtype=pl.UInt64)}), units, keys)
 
         monkeypatch.setattr(engine, "order_of", salted_by_size)
