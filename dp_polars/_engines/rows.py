@@ -65,8 +65,8 @@ Step = Filter | WithColumns | Lookup
 class Source(Protocol):
     """Rows before any step, in the form that one engine reads.
 
-    A source whose engine does not know every operation also has a method `check(*expressions)`, which refuses the
-    others. It is called when steps are added, so a question is refused when it is planned.
+    A source whose engine does not know every operation also has a method `check(rows)`, which refuses the others. It
+    is called when steps are added, so a question is refused when it is planned.
     """
 
     @property
@@ -113,23 +113,24 @@ class PrivateRows:
         """Return the rows for which a condition is true."""
         if condition.dtype != pl.Boolean:
             raise InvalidParameterError("filter takes conditions: expressions that are true or false in each row.")
-        self._check(condition)
         *before, last = self.steps or (None,)
         if isinstance(last, Filter):  # conditions are total, so they can be computed together in any order
-            return replace(self, steps=(*before, Filter((*last.conditions, condition))))
-        return replace(self, steps=(*self.steps, Filter((condition,))))
+            return self._with(*before, Filter((*last.conditions, condition)))
+        return self._with(*self.steps, Filter((condition,)))
 
     def make(self, columns: Mapping[str, Expression], *, keep: bool = True) -> PrivateRows:
         """Return the rows with new or replaced columns. Without `keep`, they have no other columns."""
         if not keep and not columns:  # a frame without columns has no rows either
             columns = {f"{OWN}row": Constant(None, pl.Boolean())}
-        self._check(*columns.values())
-        return replace(self, steps=(*self.steps, WithColumns(tuple(columns.items()), keep)))
+        return self._with(*self.steps, WithColumns(tuple(columns.items()), keep))
 
-    def _check(self, *expressions: Expression) -> None:
-        check: Callable[..., None] | None = getattr(self.source, "check", None)
+    def _with(self, *steps: Step) -> PrivateRows:
+        """Return the rows of the source after other steps, if its engine can compute them."""
+        rows = replace(self, steps=steps)
+        check: Callable[[PrivateRows], None] | None = getattr(self.source, "check", None)
         if check is not None:
-            check(*expressions)
+            check(rows)
+        return rows
 
     def keep(self, names: Iterable[str]) -> PrivateRows:
         """Return the rows with these columns only."""
@@ -198,9 +199,8 @@ class PrivateRows:
             )
         # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
         added = tuple(columns.items()) if how in ("inner", "left") else ()
-        self._check(*(Column(name, public.schema[own]) for own, name in added))
         step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal)
-        return replace(self, steps=(*self.steps, step))
+        return self._with(*self.steps, step)
 
     def describe(self, digest: Callable[[pl.DataFrame], str]) -> list[Any]:
         """Return the steps in a form that names a query. Public frames are given by their digest."""

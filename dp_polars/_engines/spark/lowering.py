@@ -25,6 +25,12 @@ Lower = Callable[[Apply, Sequence[str]], str]
 
 _MOST_INLINE = 300  # characters of a text that may be written out more than once
 _MOST_LISTED = 2_000  # constants in one expression
+_MOST_WRITTEN = 100_000  # characters of an expression with everything written out
+_TOO_LONG = Reason(
+    "is part of too long an expression for Spark",
+    "Spark's planner writes out every column that it computes, and would not come to an end.",
+    "Nest fewer operations, or compute the column in Spark before dp.private.",
+)
 _BIG = float(1 << 52)  # from here on all floats are whole numbers
 _ZERO, _INFINITE, _MINUS_INFINITE = (literal(one, DOUBLE) for one in (0.0, float("inf"), float("-inf")))
 
@@ -39,10 +45,16 @@ class NotInSpark(Refused):
 
 
 class Layers:
-    """Columns of nested SELECTs. A text that is long and used by another one becomes a column of an inner SELECT."""
+    """Columns of nested SELECTs. A text that is long and used by another one becomes a column of an inner SELECT.
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
+    Planners write such columns out again wherever they are used. So expressions are refused that would become too long
+    if everything were written out.
+    """
+
+    def __init__(self, columns: Mapping[str, str], sizes: Mapping[str, int] | None = None) -> None:
         self._columns = dict(columns)
+        self.sizes = dict(sizes or {})
+        """The lengths of texts if everything in them were written out."""
         self._known: dict[Expression, tuple[str, int]] = {}
         self.inner: list[list[tuple[str, str]]] = []
         """For each SELECT, from the innermost on: the names and texts of the columns that it adds."""
@@ -58,9 +70,18 @@ class Layers:
                 return _constant(expression), 0
         if expression not in self._known:
             given = [self._argument(one) for one in expression.arguments]
-            text = _text_of(expression, [one for one, _ in given])
+            text = self._measured(expression, [one for one, _ in given])
             self._known[expression] = text, max((depth for _, depth in given), default=0)
         return self._known[expression]
+
+    def _measured(self, node: Apply, given: Sequence[str]) -> str:
+        """Return the text of an operation, or refuse it if planners would make too long a text of it."""
+        text = _text_of(node, given)
+        added = [text.count(one) * (self.sizes.get(one, len(one)) - len(one)) for one in dict.fromkeys(given)]
+        self.sizes[text] = len(text) + sum(added)
+        if self.sizes[text] > _MOST_WRITTEN:
+            raise Refused(_spoken(node), _TOO_LONG)
+        return text
 
     def _argument(self, expression: Expression) -> tuple[str, int]:
         text, depth = self.text(expression)
@@ -70,12 +91,13 @@ class Layers:
             self.inner.append([])
         name = f"t{depth}_{len(self.inner[depth])}"
         self.inner[depth].append((name, text))
+        self.sizes[name] = self.sizes.get(text, len(text))
         self._known[expression] = name, depth + 1
         return name, depth + 1
 
 
 def check_lowered(expression: Expression) -> None:
-    """Refuse an expression that has no exact equivalent in Spark SQL."""
+    """Refuse an expression over plain columns that has no exact equivalent in Spark SQL."""
     Layers({name: name for name in expression.columns}).text(expression)
 
 
@@ -234,6 +256,10 @@ def _division(node: Apply, given: Sequence[str]) -> str:
             raise NotInSpark(_spoken(node), f" for the type {node.dtype}")
         quotient = f"({a} / {_unless_zero(b)})"
         return _floor(quotient) if node.operation == "floordiv" else _towards_zero(quotient)
+    divisor = node.arguments[1]
+    constant = divisor.value if isinstance(divisor, Constant) else None
+    if constant is not None and constant > 0 and node.operation != "truncdiv":
+        return floor_div(a, constant) if node.operation == "floordiv" else floor_mod(a, constant)
     # The least integer divided by -1 does not fit into 64 bits, and some engines fail on its remainder.
     least = literal(LEAST, BIGINT)
     safe = f"CASE WHEN {b} <> 0 AND NOT ({a} = {least} AND {b} = -1) THEN {b} END"
@@ -386,7 +412,10 @@ def _scaled(x: str, before: int, after: int) -> str:
 
 def floor_div(x: str, divisor: int) -> str:
     """Return an integer divided by a positive constant, rounded down."""
-    return f"(({x} - {floor_mod(x, divisor)}) div {divisor}L)" if divisor > 1 else x
+    if divisor == 1:
+        return x
+    # Towards zero, and one less for what is negative and leaves a rest. Subtracting the rest first could overflow.
+    return f"({x} div {divisor}L - CASE WHEN {x} % {divisor}L < 0 THEN 1L ELSE 0L END)"
 
 
 def floor_mod(x: str, divisor: int) -> str:

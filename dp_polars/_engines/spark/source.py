@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeGuard
 
 import polars as pl
 
-from dp_polars._engines.spark.lowering import check_lowered
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.spark.steps import rows_text
 from dp_polars._engines.spark.types import BIGINT, CALL, column_type, literal, stored_type, stored_values
-from dp_polars._expressions.tree import Expression
 from dp_polars.errors import InvalidParameterError
 
 
@@ -92,10 +92,9 @@ class SparkSource:
         """Names and types of the columns."""
         return self._schema
 
-    def check(self, *expressions: Expression) -> None:
-        """Refuse expressions that Spark cannot compute exactly."""
-        for one in expressions:
-            check_lowered(one)
+    def check(self, rows: PrivateRows) -> None:
+        """Refuse rows with steps that Spark cannot compute exactly."""
+        rows_text(rows)
         self._check_functions()
 
     # ------------------------------------------------------------------ texts

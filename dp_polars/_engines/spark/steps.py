@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
-from dp_polars._engines.spark.lowering import Layers
-from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.spark.lowering import Layers, NotInSpark
+from dp_polars._engines.spark.types import stored_type
 from dp_polars._expressions.tree import Expression
 
 _JOINS = {"inner": "INNER JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
@@ -25,17 +25,18 @@ class RowsText:
 
     text: str
     columns: dict[str, str]
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The lengths of the texts of columns if everything in them were written out."""
     public: dict[str, pl.DataFrame] = field(default_factory=dict)
 
 
 def rows_text(rows: PrivateRows) -> RowsText:
-    """Return the SQL text of private rows whose source is a Spark frame."""
-    source = rows.source
-    if not isinstance(source, SparkSource):
-        raise TypeError("not the rows of a Spark frame")
-    columns = {name: f"s{place}" for place, name in enumerate(source.reads)}
-    reads = [f"{source.reads[name]} AS {own}" for name, own in columns.items()]
-    found = RowsText(_select([*reads, "TRUE AS here"], "{rows}"), columns)
+    """Return the SQL text of private rows whose source is a Spark frame, or refuse what Spark cannot compute."""
+    reads: dict[str, str] = getattr(rows.source, "reads", {})
+    columns = {name: f"s{place}" for place, name in enumerate(reads)}
+    listed = [f"{reads[name]} AS {own}" for name, own in columns.items()]
+    found = RowsText(_select([*listed, "TRUE AS here"], "{rows}"), columns)
+    found.sizes = {own: len(reads[name]) for name, own in columns.items()}
     for place, step in enumerate(rows.steps):
         match step:
             case Filter():
@@ -53,10 +54,11 @@ def _select(columns: Sequence[str], source: str, rest: str = "") -> str:
 
 def _computed(found: RowsText, expressions: Sequence[Expression]) -> list[str]:
     """Put long parts of expressions into inner SELECTs, and return the texts of the expressions."""
-    layers = Layers(found.columns)
+    layers = Layers(found.columns, found.sizes)
     texts = [layers.text(one)[0] for one in expressions]
     for added in layers.inner:
         found.text = _select(["*", *(f"{text} AS {name}" for name, text in added)], f"({found.text})")
+    found.sizes = layers.sizes
     return texts
 
 
@@ -72,6 +74,8 @@ def _make(found: RowsText, step: WithColumns, place: int) -> None:
     kept = {name: own for name, own in found.columns.items() if name not in made} if step.keep else {}
     listed = [f"{text} AS {own}" for text, own in zip(texts, made.values(), strict=True)]
     found.text = _select([*dict.fromkeys(["here", *kept.values()]), *listed], f"({found.text})")
+    written = {own: found.sizes.get(text, len(text)) for text, own in zip(texts, made.values(), strict=True)}
+    found.sizes = {own: found.sizes.get(own, 0) for own in kept.values()} | written
     found.columns = {name: made.get(name, kept.get(name, "")) for name in [*kept, *made]}
 
 
@@ -79,6 +83,9 @@ def _look_up(found: RowsText, step: Lookup, place: int) -> None:
     name = f"public{place}"
     theirs = {own: f"p{place}_{number}" for number, own in enumerate(step.public.columns)}
     used = [own for own in theirs if own in {on for _, on in step.on} | {own for own, _ in step.columns}]
+    for own in used:
+        if stored_type(step.public.schema[own]) is None:
+            raise NotInSpark(own, f" for the type {step.public.schema[own]}")
     found.public[name] = pl.DataFrame([step.public[own].alias(theirs[own]) for own in used or list(theirs)[:1]])
     sign = "<=>" if step.nulls_equal else "="
     on = [f"l.{found.columns[mine]} {sign} r.{theirs[own]}" for mine, own in step.on]

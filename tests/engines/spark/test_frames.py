@@ -151,6 +151,29 @@ def test_what_spark_cannot_compute_is_refused_by_name_before_the_charge(far):
     assert not own.releases
 
 
+def test_nested_operations_are_computed_or_refused_when_they_are_planned(frame, far):
+    rows = dp.private(far, session())
+
+    def halved(times):
+        deep = pl.col("trips")
+        for _ in range(times):
+            deep = (deep + 1) // 2
+        return deep
+
+    def step_by_step(rows):
+        for _ in range(40):
+            rows = rows.with_columns(trips=(pl.col("trips") + 1) // 2)
+
+    with pytest.raises(ExpressionNotAllowed, match="too long an expression for Spark"):
+        rows.filter(halved(40) > 3)
+    with pytest.raises(ExpressionNotAllowed, match="too long an expression for Spark"):
+        step_by_step(rows)
+    with pytest.raises(ExpressionNotAllowed, match="List"):
+        rows.join(CITIES.with_columns(listed=pl.concat_list("size")), on="town")
+    answers = [dp.private(given, session()).count(halved(6), epsilon=10**5) for given in (frame, far)]
+    assert answers[0].equals(answers[1])
+
+
 def test_a_failure_tells_nothing_and_closes_the_session(spark, far, capfd, caplog):
     broken = spark.sql(
         "SELECT id AS user, CAST(assert_true(id < 3, 'the secret value') AS STRING) AS town FROM range(5)"
