@@ -10,7 +10,8 @@ equal content would reveal that a person is absent. A source is the same as anot
 
 A table of a database file has the state of that file, or the version that its owner gave it.
 
-An object that is changed in place keeps its identity: pass `fresh=True`, or give the data a version.
+A Polars frame into which other columns or rows are put is another source from then on. Other objects that are changed
+in place keep their identity: pass `fresh=True`, or give the data a version.
 """
 
 from __future__ import annotations

@@ -177,15 +177,31 @@ class Dashboard(AsTable):
         """
         if self.fits:
             return self
-        if not self._fits(_SMALLEST):
+        factor = _SMALLEST
+        if self._is_cheap_enough(_SMALLEST):
+            factor = boundary(self._is_cheap_enough, inside=_SMALLEST, outside=self._factor, tolerance=float(_FINE))
+        if self._is_too_small(factor) or not self._fits(factor):
             raise InvalidParameterError(
                 "The session has not enough left for these questions, however small their spends are. Leave some of "
                 "them out."
             )
-        factor = boundary(self._fits, inside=_SMALLEST, outside=self._factor, tolerance=float(_FINE))
         found = Dashboard(if_rows=self._if_rows)
         found._total, found._entries, found._factor = self._total, list(self._entries), factor
         return found
+
+    def _is_cheap_enough(self, factor: Fraction) -> bool:
+        """Return whether the questions fit, or cost less than the smallest price of a release."""
+        return self._is_too_small(factor) or self._fits(factor)
+
+    def _is_too_small(self, factor: Fraction) -> bool:
+        try:
+            self._questions(factor)
+        except InvalidParameterError as error:
+            code: str = error.code
+            if code != "spend-too-small":
+                raise
+            return True
+        return False
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of the dashboard: each question with its price and its expected error, then the sum."""

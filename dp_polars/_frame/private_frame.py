@@ -14,7 +14,8 @@ from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
 from dp_polars._engines.polars.file_plans import infers_types
-from dp_polars._engines.polars.scan import lazy_rows, polars_rows
+from dp_polars._engines.polars.held_frame import HeldFrame
+from dp_polars._engines.polars.scan import held_rows, lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
@@ -100,7 +101,10 @@ class PrivateFrame(
                 code="column-types-missing",
             )
         self._origin: object = frame
-        if isinstance(frame, pl.DataFrame | pl.LazyFrame):
+        if isinstance(frame, pl.DataFrame):
+            held = HeldFrame(frame)
+            self._rows, self._origin = held_rows(held), held.state
+        elif isinstance(frame, pl.LazyFrame):
             self._rows = polars_rows(frame)
         elif is_spark_frame(frame):
             self._rows = PrivateRows(SparkSource(frame))

@@ -33,6 +33,7 @@ import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from dp_polars._engines.base import owner_identity
+from dp_polars._engines.polars.held_frame import state_of
 from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows
@@ -211,7 +212,8 @@ def open_source(name: str, source: Any, types: Types, session: Session) -> Opene
 
 def open_frame(name: str, source: Any) -> OpenedFile:
     """Open a Polars, Arrow or pandas frame. A lazy frame stays lazy."""
-    return OpenedFile(_rows=lazy_of(name, source), _origin=source)
+    origin = state_of(source) if isinstance(source, pl.DataFrame) else source
+    return OpenedFile(_rows=lazy_of(name, source), _origin=origin)
 
 
 def open_file(name: str, source: str | os.PathLike[str], types: Types, session: Session) -> OpenedFile:

@@ -375,3 +375,59 @@ def test_integers_that_numpy_writes_to_are_counted(session):
     count(frame, session)
     ids[:1000] -= 5000
     assert count(frame, session)["a"] == pytest.approx(1001, abs=10)
+
+
+# ---------------------------------------------------------------------- stored releases of frames that change
+
+
+def asked_again(frame, session):
+    return frame.dp.count("city", keys=["a", "b", "c"], epsilon=20, session=session)["count"].to_list()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_stored_release_is_not_returned_for_a_frame_that_was_changed_in_place(session, change):
+    frame = shop()
+    first = asked_again(frame, session)
+    kept = frame.dp
+    assert asked_again(frame, session) == first
+    CHANGES[change](frame)
+    assert asked_again(frame, session) == pytest.approx([0, 0, 1000], abs=10)
+    assert asked_again(frame, session) == asked_again(frame, session)
+    # A private frame has the rows, and the stored releases, of the moment when it was made.
+    assert kept.count("city", keys=["a", "b", "c"], epsilon=20, session=session)["count"].to_list() == first
+    assert len(session.releases) == 2
+
+
+def test_a_frame_that_is_registered_again_after_a_change_is_another_source(session):
+    frame, asked = shop(), "SELECT dp_count(*, epsilon := 20) AS n FROM shop WHERE city = 'c'"
+    con = dp.connect(None, session)
+    con.register("shop", frame)
+    assert con.sql(asked).fetchall()[0][0] == pytest.approx(0, abs=10)
+    frame.replace_column(1, pl.Series("city", ["c"] * 1000))
+    con.register("shop", frame)
+    assert con.sql(asked).fetchall()[0][0] == pytest.approx(1000, abs=10)
+
+
+SHAPES = {
+    "whole": lambda frame: frame,
+    "slice": lambda frame: frame.slice(3, 900),
+    "slice with nulls": lambda frame: frame.with_columns(
+        pl.when(pl.col("person") % 7 > 0).then("city").alias("city"), missing=pl.lit(None, dtype=pl.Int64)
+    ).slice(5),
+    "chunks": lambda frame: pl.concat([frame, frame.with_columns(pl.col("person") + 1000)], rechunk=False),
+    "filtered": lambda frame: frame.filter(pl.col("person") > 10),
+    "all types": lambda frame: frame.hstack(frame_of(rows=1000).drop("person", "value")).with_columns(
+        wide=pl.lit(1, dtype=pl.Int128), money=pl.lit(1, dtype=pl.Decimal(20, 2)), listed=pl.lit([1, 2])
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_frame_that_did_not_change_is_the_same_source(session, shape):
+    frame = SHAPES[shape](shop())
+    first = asked_again(frame, session)
+    for _ in range(3):
+        assert asked_again(frame, session) == first
+    assert len(session.releases) == 1
+    frame.with_columns(pl.lit(1).alias("more"))  # makes another frame
+    assert asked_again(frame, session) == first

@@ -216,3 +216,29 @@ def test_without_a_size_the_table_says_how_to_see_the_other_errors() -> None:
     assert dict(board.rows())["errors"] == words
     ask.median("spent", bounds=(0, 5))
     assert "questions 2, 3: dp.Dashboard(" in board._repr_html_()
+
+
+@pytest.mark.parametrize("each", [0.6, 0.9, 1.5])
+def test_a_board_of_different_noises_is_scaled_until_it_fits(each):
+    """On the way, spends below the smallest price of a release are tried. They are no reason to fail."""
+    frame = pl.DataFrame({"user_id": [i % 900 for i in range(3000)], "x": [i % 40 for i in range(3000)]})
+    session = dp.Session(epsilon=1.0, delta=1e-6, unit="user_id", max_groups=1, max_rows_per_group=4)
+    board = dp.Dashboard()
+    ask = board.on(dp.private(frame, session))
+    ask.count(epsilon=each)
+    ask.median("x", bounds=(0, 40), epsilon=each)
+    assert not board.fits
+    fitted = board.fitted()
+    assert fitted.fits
+    assert 0.9 < sum(plan.part for plan in fitted.plans) <= 1
+    assert len(fitted.run()) == 2
+
+
+def test_a_board_that_no_spend_makes_fit_is_refused():
+    frame = pl.DataFrame({"user_id": range(100), "x": range(100)})
+    session = dp.Session(epsilon=1.0, unit="user_id", max_groups=1, max_rows_per_group=1)
+    frame.dp.count(epsilon=1.0, session=session)
+    board = dp.Dashboard(epsilon=0.5)
+    board.on(dp.private(frame, session)).count(by=[pl.col("x") > 3])
+    with pytest.raises(dp.InvalidParameterError, match="Leave some of them out"):
+        board.fitted()

@@ -35,6 +35,8 @@ def _copied(column: pl.Series) -> pl.Series:
 
     It has no name there: Arrow's names end at a null character, with which those of dp_polars begin.
     """
+    if column.dtype in (pl.Int128, pl.UInt128):  # Arrow has no such types
+        return column.cast(pl.String).cast(column.dtype)
     arrow = column.alias("").to_arrow(compat_level=pl.CompatLevel.newest())
     return pl.Series(column.name, arrow).cast(column.dtype)
 

@@ -24,12 +24,32 @@ MOST_BYTES = 1 << 29
 ColumnFact = TypeVar("ColumnFact")
 
 
+class FrameState:
+    """The columns that a frame had at some time. It stands for the frame until other columns are put into it."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._columns = _columns(frame)
+
+    def is_of(self, frame: pl.DataFrame) -> bool:
+        """Return whether a frame still has the same columns, in the same memory."""
+        columns = _columns(frame)
+        return len(columns) == len(self._columns) and all(
+            kept.name == column.name
+            and (_same_column(kept, column) or _seems_unchanged(kept, column, frame[column.name]))
+            for kept, column in zip(self._columns, columns, strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return "<the state of a frame>"
+
+
 class _ColumnFacts:
-    """Facts about the columns of one frame, each with the column that it was found in."""
+    """Facts about the columns of one frame, each with the column that it was found in, and the state of the frame."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.known: OrderedDict[str, tuple[pl.Series, Any, int]] = OrderedDict()
+        self.state: FrameState | None = None
 
 
 _FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _ColumnFacts]] = {}
@@ -47,12 +67,26 @@ def _facts_about(frame: pl.DataFrame) -> _ColumnFacts:
         return known[1]
 
 
+def state_of(frame: pl.DataFrame) -> FrameState:
+    """Return the state of a frame: the same object as long as nobody puts other columns into the frame.
+
+    Stored releases are found by it. It is never computed from values: a column that is replaced by an equal one is
+    another column. Not watched are columns that Arrow cannot hold, some constants, and the nulls of slices.
+    """
+    facts = _facts_about(frame)
+    with facts.lock:
+        if facts.state is None or not facts.state.is_of(frame):
+            facts.state = FrameState(frame)
+        return facts.state
+
+
 class HeldFrame:
     """The columns of a frame as they are now. The user may put other columns into the frame later."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         # A clone shares the columns, but not what happens to the frame afterwards.
-        self.frame, self._facts = unmarked(frame.clone()), _facts_about(frame)
+        snapshot = frame.clone()
+        self.frame, self._facts, self.state = unmarked(snapshot), _facts_about(frame), state_of(frame)
 
     def fact(self, name: str, find: Callable[[pl.Series], ColumnFact], size: Callable[[ColumnFact], int]) -> ColumnFact:
         """Return what `find` finds out about a column, or found out before. `size` gives the bytes that it takes."""
@@ -75,6 +109,11 @@ class HeldFrame:
         return "<a frame in memory>"
 
 
+def _columns(frame: pl.DataFrame) -> list[pl.Series]:
+    """Return the columns of a frame one by one. Then Polars writes most constants out once, not anew each time."""
+    return [frame[name] for name in frame.columns]
+
+
 def _same_column(kept: pl.Series, column: pl.Series) -> bool:
     """Return whether two columns are the same memory, and so have the same values.
 
@@ -82,14 +121,37 @@ def _same_column(kept: pl.Series, column: pl.Series) -> bool:
     arrays of both are alive while they are compared, because Polars copies a part of some columns to hand them over,
     and two copies must not have the same address.
     """
-    if kept.dtype != column.dtype:
+    if kept.dtype != column.dtype or len(kept) != len(column):
         return False
     first, second = _arrays(kept), _arrays(column)
     return [_address(one) for one in first] == [_address(one) for one in second]
 
 
+def _seems_unchanged(kept: pl.Series, column: pl.Series, again: pl.Series) -> bool:
+    """Return whether two columns are the same memory, where it has a fixed place.
+
+    `again` is the second column, taken from its frame once more. Polars copies the nulls of a slice and writes some
+    constants out anew each time, so their place says nothing. They are not compared by value, because whether a stored
+    release is found must not depend on rows.
+    """
+    if kept.dtype != column.dtype or len(kept) != len(column):
+        return False
+    arrays = [_arrays(own) for own in (kept, column, again)]  # alive until they are compared
+    first, second, third = ([_address(one) for one in own] for own in arrays)
+    return len(first) == len(second) and all(
+        before[:2] == now[:2]
+        and all(old == new for old, new, same in zip(before[2], now[2], repeated[2], strict=True) if new == same)
+        for before, now, repeated in zip(first, second, third, strict=True)
+    )
+
+
 def _arrays(column: pl.Series) -> list[Any]:
-    return [chunk.to_arrow(compat_level=pl.CompatLevel.newest()) for chunk in column.to_physical().get_chunks()]
+    """Return the memory of a column as Arrow arrays; none if Arrow has no such type."""
+    stored = column if column.dtype.is_decimal() else column.to_physical()
+    try:
+        return [chunk.to_arrow(compat_level=pl.CompatLevel.newest()) for chunk in stored.get_chunks()]
+    except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - integers of 128 bits, Python objects
+        return []
 
 
 def _address(array: Any) -> tuple[int, int, list[int | None]]:

@@ -63,9 +63,11 @@ class PolarsSource:
 
 def polars_rows(frame: pl.LazyFrame | pl.DataFrame) -> PrivateRows:
     """Return the rows of a Polars plan, or of a frame in memory, as private rows without steps."""
-    if isinstance(frame, pl.LazyFrame):
-        return PrivateRows(PolarsSource(frame))
-    held = HeldFrame(frame)
+    return PrivateRows(PolarsSource(frame)) if isinstance(frame, pl.LazyFrame) else held_rows(HeldFrame(frame))
+
+
+def held_rows(held: HeldFrame) -> PrivateRows:
+    """Return the rows of a frame in memory as private rows without steps."""
     return PrivateRows(PolarsSource(held.frame.lazy(), lambda: held.frame.height, held))
 
 
