@@ -268,7 +268,7 @@ def check_options(options: AnyOptions, aggregate: str, kind: type = Options, als
     known = sorted({*kind.__annotations__, *also})
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = [other for other in known if other.startswith(name)] or difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else f"Its options are {', '.join(known)}."
             raise InvalidParameterError(f"{aggregate} has no option {name}. {hint}", code="unknown-option")
 
