@@ -122,6 +122,14 @@ def test_public_keys_of_which_some_do_not_occur(monkeypatch, keys, capped, sourc
     assert_nothing_changes(monkeypatch, asked(polars_rows(source), *keys), given)
 
 
+@pytest.mark.parametrize("keys", [("text", "shout"), ("shout", "category"), ("number", "shout", "text")])
+@pytest.mark.parametrize("step", ["none", "filter"])
+def test_keys_of_the_frame_beside_computed_ones(monkeypatch, keys, step):
+    rows = STEPS[step](polars_rows(frame_of()))
+    rows = rows.make({"shout": apply("upper", Column("text", pl.String()))})
+    assert_nothing_changes(monkeypatch, asked(rows, *keys), request(len(keys)))
+
+
 def test_a_looked_up_column_is_not_one_of_the_frame(monkeypatch):
     rows = STEPS["lookup"](polars_rows(frame_of()))
     assert_nothing_changes(monkeypatch, asked(rows, "looked_up"), request(1))
@@ -172,6 +180,17 @@ def shop():
 def count(frame, session, keys=("a", "b", "c")):
     found = frame.dp.count("city", keys=list(keys), epsilon=30, session=session, fresh=True)
     return dict(found.iter_rows())
+
+
+def test_codes_of_all_rows_are_found_for_the_second_question_about_some_of_them(monkeypatch, session):
+    frame, read = shop(), []
+    honest = known_columns._coded
+    monkeypatch.setattr(known_columns, "_coded", lambda column: read.append(column.name) or honest(column))
+    for expected in ([], ["city"], ["city"]):
+        some = frame.dp.filter(pl.col("person") < 400)
+        found = some.count("city", keys=["a", "b", "c"], epsilon=30, session=session, fresh=True)
+        assert found["count"].to_list() == pytest.approx([200, 200, 0], abs=10)
+        assert read == expected
 
 
 def test_texts_are_read_once_while_the_frame_is_held(monkeypatch, session):

@@ -30,6 +30,7 @@ from dp_polars._engines.polars.codes import (
     mixed,
 )
 from dp_polars._engines.polars.file_plans import plan_over_files
+from dp_polars._engines.polars.growing_codes import GrowingCodes
 from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, known_columns
 from dp_polars._engines.polars.program import Program, RowCountError
@@ -129,7 +130,8 @@ def run_bounded(rows: PrivateRows | pl.LazyFrame, request: BoundedRequest, *, pa
     if math.prod(code.size for code in codes.values()) > _MOST_GROUPS:  # groups are numbered by their values instead
         coded, codes = source, {}
     reading = _RowReading.of(coded, request, salts, codes, ranges)
-    if parts == 1 and source_of(source).held is None:
+    texts = [name for name in keys if GrowingCodes.suit(source.schema[name]) and name not in codes]
+    if parts == 1 and (texts or source_of(source).held is None):
         reading = reading.once(request, salts)
     try:
         return _run(reading, request, salts, joined=False, parts=parts)
@@ -178,7 +180,9 @@ class _RowReading:
         if waiting is None:
             return self
         scan = scan_rows(waiting.rows)
-        return _RowReading(waiting.rows, scan, scan.frame, waiting.codes, waiting.ranges([*keys, *units]))
+        codes = {**self.codes, **waiting.codes}
+        named = [name for name in (*keys, *units) if name not in codes]
+        return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named))
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -50,6 +50,7 @@ class _ColumnFacts:
         self.lock = threading.Lock()
         self.known: OrderedDict[str, tuple[pl.Series, Any, int]] = OrderedDict()
         self.state: FrameState | None = None
+        self.wanted: set[str] = set()
 
 
 _FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _ColumnFacts]] = {}
@@ -104,6 +105,13 @@ class HeldFrame:
             while sum(own for _, _, own in facts.known.values()) > MOST_BYTES:
                 facts.known.popitem(last=False)
             return fact
+
+    def is_worth_it(self, name: str) -> bool:
+        """Return whether a fact about a column is known, or was wanted before. From now on it counts as wanted."""
+        with self._facts.lock:
+            worth = name in self._facts.known or name in self._facts.wanted
+            self._facts.wanted.add(name)
+            return worth
 
     def __repr__(self) -> str:
         return "<a frame in memory>"

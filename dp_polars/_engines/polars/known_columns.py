@@ -31,7 +31,7 @@ from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.program import BATCH
 from dp_polars._engines.polars.scan import source_of, workers
 from dp_polars._engines.request import stored_as_integers
-from dp_polars._engines.rows import OWN, Lookup, PrivateRows, Step, WithColumns
+from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Step, WithColumns
 from dp_polars._expressions.tree import Column
 
 
@@ -108,6 +108,8 @@ def known_columns(
         return rows, {}, {}
     coded: dict[str, tuple[str, CodedColumn]] = {}
     ranges: dict[str, Seen] = {}
+    # Codes are found for all rows. If only some of them are asked for, this pays off from the second question on.
+    drops = any(isinstance(step, Filter) or (isinstance(step, Lookup) and step.how != "left") for step in rows.steps)
     for name in (*keys, *units):
         origin = _traced(rows, name)
         if origin is None:
@@ -115,7 +117,7 @@ def known_columns(
         dtype = rows.schema[name]
         if stored_as_integers(dtype):
             ranges[name] = range_of(held.frame, origin)
-        elif name in keys and GrowingCodes.suit(dtype):
+        elif name in keys and GrowingCodes.suit(dtype) and (not drops or held.is_worth_it(origin)):
             column = codes_of_column(held, origin)
             if column is not None:
                 coded[name] = origin, column
