@@ -5,6 +5,7 @@
 
 import os
 import shutil
+import sys
 import warnings
 from contextlib import contextmanager
 
@@ -13,8 +14,16 @@ import pytest
 SERVER = os.environ.get("DP_SPARK", "sail")
 
 
+def name_the_main_module():
+    """Give the main module of a worker a file: pyspark takes a process without one for a run of its own doctests."""
+    main = sys.modules["__main__"]
+    if not hasattr(main, "__file__"):
+        main.__file__ = "pytest"
+
+
 @contextmanager
 def sail():
+    name_the_main_module()
     server = pytest.importorskip("pysail.spark", reason="Sail is not installed: pip install pysail")
     pytest.importorskip(
         "pyspark.sql.connect.session", reason="the Spark client is not installed: pip install pyspark-client"
@@ -34,6 +43,7 @@ def sail():
 
 @contextmanager
 def apache():
+    name_the_main_module()
     if shutil.which("java") is None:
         pytest.skip("Apache Spark needs Java, and there is none")
     pyspark = pytest.importorskip("pyspark", reason="Apache Spark is not installed: pip install 'pyspark[connect]'")
