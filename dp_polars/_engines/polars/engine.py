@@ -32,7 +32,7 @@ from dp_polars._engines.polars.codes import (
 from dp_polars._engines.polars.file_plans import plan_over_files
 from dp_polars._engines.polars.growing_codes import GrowingCodes
 from dp_polars._engines.polars.kept_rows import kept_rows
-from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, known_columns
+from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, Ranges, known_columns
 from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.read_once import read_once
 from dp_polars._engines.polars.row_units import every_row_a_unit
@@ -158,7 +158,7 @@ class _RowReading:
     frame: pl.LazyFrame
     codes: Mapping[str, KnownCodes]
     """Keys that are replaced by their codes."""
-    ranges: Mapping[str, Seen]
+    ranges: Ranges
 
     @classmethod
     def of(
@@ -167,7 +167,7 @@ class _RowReading:
         request: BoundedRequest,
         salts: Salts,
         codes: Mapping[str, KnownCodes],
-        ranges: Mapping[str, Seen],
+        ranges: Ranges,
     ) -> _RowReading:
         scan = scan_rows(source)
         return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges)
@@ -222,7 +222,7 @@ def _first_look(
     units: Sequence[str],
     schema: pl.Schema,
     salts: Salts,
-    ranges: Mapping[str, Seen],
+    ranges: Ranges,
 ) -> dict[str, Seen]:
     """Look at the values of key and unit columns alone, so that no others are read, in one pass if possible.
 
@@ -231,7 +231,8 @@ def _first_look(
     """
     apart = any(isinstance(step, Lookup) for step in source.steps)
     exact = units if is_one_integer(units, schema) else ()
-    seen = {name: ranges[name] for name in (*keys, *units) if name in ranges and is_enough(ranges[name], name, exact)}
+    known = {name: ranges[name]() for name in (*keys, *units) if name in ranges}
+    seen = {name: found for name, found in known.items() if is_enough(found, name, exact)}
     keys, units = ([name for name in names if name not in seen] for names in (keys, units))
     for names in [keys, units] if apart else [[*keys, *units]]:
         if not names:

@@ -9,8 +9,9 @@ depend on which others there are.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -33,6 +34,9 @@ from dp_polars._engines.polars.scan import source_of, workers
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Step, WithColumns
 from dp_polars._expressions.tree import Column
+
+Ranges = Mapping[str, Callable[[], Seen]]
+"""Functions that find the ranges of columns without a pass over the rows."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -101,13 +105,13 @@ class KnownPlaces:
 
 def known_columns(
     rows: PrivateRows, keys: Sequence[str], units: Sequence[str]
-) -> tuple[PrivateRows, dict[str, KnownCodes], dict[str, Seen]]:
-    """Return rows in which keys are replaced by codes where that is possible, their codes, and the known ranges."""
+) -> tuple[PrivateRows, dict[str, KnownCodes], Ranges]:
+    """Return rows in which keys are replaced by codes where that is possible, their codes, and ways to find ranges."""
     held = source_of(rows).held
     if held is None:
         return rows, {}, {}
     coded: dict[str, tuple[str, CodedColumn]] = {}
-    ranges: dict[str, Seen] = {}
+    ranges: dict[str, Callable[[], Seen]] = {}
     # Codes are found for all rows. If only some of them are asked for, this pays off from the second question on.
     drops = any(isinstance(step, Filter) or (isinstance(step, Lookup) and step.how != "left") for step in rows.steps)
     for name in (*keys, *units):
@@ -116,7 +120,7 @@ def known_columns(
             continue
         dtype = rows.schema[name]
         if stored_as_integers(dtype):
-            ranges[name] = range_of(held.frame, origin)
+            ranges[name] = partial(range_of, held.frame, origin)
         elif name in keys and GrowingCodes.suit(dtype) and (not drops or held.is_worth_it(origin)):
             column = codes_of_column(held, origin)
             if column is not None:

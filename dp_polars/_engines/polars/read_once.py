@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dp_polars._engines.polars.codes import HashCollisionError, Salts, Seen
+from dp_polars._engines.polars.codes import HashCollisionError, Salts
 from dp_polars._engines.polars.growing_codes import GrowingCodes, TooManyValuesError
-from dp_polars._engines.polars.known_columns import CodedColumn, KnownCodes, range_of
+from dp_polars._engines.polars.known_columns import CodedColumn, KnownCodes, Ranges, range_of
 from dp_polars._engines.polars.scan import PolarsSource, Scan, pass_over, workers
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
@@ -32,11 +33,11 @@ class WaitingRows:
     codes: dict[str, KnownCodes]
     frame: pl.DataFrame
 
-    def ranges(self, names: Sequence[str]) -> dict[str, Seen]:
-        """Return the ranges of those columns that are stored as integers."""
+    def ranges(self, names: Sequence[str]) -> Ranges:
+        """Return ways to find the ranges of those columns that are stored as integers."""
         schema = self.frame.schema
         found = [name for name in names if name not in self.codes and stored_as_integers(schema[name])]
-        return {name: range_of(self.frame, name) for name in found}
+        return {name: partial(range_of, self.frame, name) for name in found}
 
 
 def read_once(
@@ -51,7 +52,8 @@ def read_once(
     kept = [name for name in (*keys, *others) if name not in coded]
     if not all(_is_narrow(schema[name]) for name in kept):
         return None
-    if scan.height() * (8 * len(kept) + 4 * len(coded)) > MOST_BYTES:
+    height = scan.height()
+    if height * (8 * len(kept) + 4 * len(coded)) > MOST_BYTES:
         return None
     pieces: list[tuple[pl.DataFrame, dict[str, NDArray[np.int32]]]] = []
 
@@ -63,7 +65,7 @@ def read_once(
         pass_over(frame.select(*kept, *(one for codes in coded.values() for one in codes.columns)), add)
     except (HashCollisionError, TooManyValuesError):
         return None
-    scan.check(sum(kept_columns.height for kept_columns, _ in pieces))
+    scan.check(sum(kept_columns.height for kept_columns, _ in pieces), height)
     ordered = {name: codes.in_order() for name, codes in coded.items()}
     done: list[pl.DataFrame] = []
 
