@@ -16,7 +16,7 @@ import polars as pl
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.source import SparkSource
-from dp_polars._sql.catalog import Database
+from dp_polars._sql.catalog import Database, TableKey
 from dp_polars._sql.files import OpenedFile
 from dp_polars._sql.syntax_tree import fold
 from dp_polars.errors import StatementNotAllowed
@@ -59,21 +59,44 @@ class SparkDatabase(Database):
     def __init__(self, spark: Any) -> None:
         super().__init__(duckdb.connect())  # for tables that are registered, and for what is public
         self._spark = spark
+        self._looked_up: set[str] = set()
 
     def find(self, path: tuple[str, ...]) -> str | None:
-        """Return the name under which a table is registered. A table of Spark is registered when it is first named."""
+        """Return the name under which a table is registered. Tables of Spark are looked up in each statement.
+
+        A table that is dropped, or hidden by a temporary view, is another table from then on. What was declared about a
+        table whose columns change is forgotten.
+        """
         registered = super().find(path)
-        if registered is not None:
+        if registered is not None and registered not in self._looked_up:
             return registered
         found = self._look_up(path)
         if found is None:
             return None
         name, spelled, is_view = found
+        if ("frame", name) in self.public:  # its rows were read when it was declared
+            return name
         frame = self._spark.table(spelled)
         known = self.registered.get(name)
         if not isinstance(known, SparkTable) or known._origin.schema != frame.schema:
             self.registered[name] = spark_table(frame, is_view=is_view)
+            self._looked_up.add(name)
+            self.units.pop(("frame", name), None)
+            self.versions.pop(("frame", name), None)
         return name
+
+    def declare_public(self, keys: set[TableKey]) -> None:
+        """Declare tables public and read their rows, once.
+
+        Spark resolves the name of a view anew whenever it is read. If it were replaced later, its new rows might be
+        private, and a copy cannot show them.
+        """
+        super().declare_public(keys)
+        for kind, name, *_ in keys:
+            table = self.registered.get(str(name)) if kind == "frame" else None
+            if isinstance(table, SparkTable):
+                rows = table.public_rows()
+                self.registered[str(name)] = OpenedFile(_rows=rows.lazy(), _origin=rows)
 
     def _look_up(self, path: tuple[str, ...]) -> tuple[str, str, bool] | None:
         """Return the full name of a table, how Spark spells it, and whether it is a view; None if there is none."""
@@ -93,8 +116,8 @@ class SparkDatabase(Database):
             raise StatementNotAllowed(f"{'.'.join(path)} could mean two tables, whose names differ by case alone.")
         if not found:
             return None
-        parts = [found[0].name] if temporary else [spaces[0], found[0].name]
-        name = fold(".".join(parts if temporary else [here[0], *parts]))
+        parts = [found[0].name] if temporary else [here[0], spaces[0], found[0].name]
+        name = fold(f"{parts[0]} (temporary view)" if temporary else ".".join(parts))
         spelled = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
         return name, spelled, bool(temporary) or found[0].tableType == "VIEW"
 

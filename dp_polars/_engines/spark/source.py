@@ -36,14 +36,15 @@ class SparkFrame(Protocol):
         """The names and types of the columns."""
         ...
 
-    def toDF(self, *cols: str) -> Any:  # noqa: N802 - pyspark's name
-        """Return the frame with other names of columns."""
+    def selectExpr(self, *expr: str) -> Any:  # noqa: N802 - pyspark's name
+        """Return the frame with columns given as SQL."""
         ...
 
 
 # pyspark logs errors there, and they quote values.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
 _ROWS = "rows"
+_MOST_STEPS = 40  # Apache Spark fails at 200, and Sail's process dies
 
 FUNCTIONS = frozenset(
     {
@@ -85,7 +86,7 @@ class SparkSource:
                 types[field.name], read = found
                 self.reads[field.name] = read.replace("{}", f"c{place}")
         self._schema = pl.Schema(types)
-        self._width = len(names)
+        self._columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
 
     @property
     def schema(self) -> pl.Schema:
@@ -93,7 +94,12 @@ class SparkSource:
         return self._schema
 
     def check(self, rows: PrivateRows) -> None:
-        """Refuse rows with steps that Spark cannot compute exactly."""
+        """Refuse rows with steps that Spark cannot compute exactly, or with so many that its planner gives up."""
+        if len(rows.steps) > _MOST_STEPS:
+            raise InvalidParameterError(
+                f"Spark's planner can fail on plans of more than {_MOST_STEPS} steps, and these rows have more. "
+                "Compute several columns in one with_columns, or prepare the rows in Spark before dp.private."
+            )
         rows_text(rows)
         self._check_functions()
 
@@ -112,11 +118,23 @@ class SparkSource:
         for name, frame in public.items():  # pyspark cannot make an empty frame from Arrow
             text = text if frame.height else text.replace(f"{{{name}}}", _empty(frame))
         named = {name: session.createDataFrame(_arrow(frame)) for name, frame in public.items() if frame.height}
-        named[_ROWS] = self._frame.toDF(*(f"c{place}" for place in range(self._width)))
         with _silent():
+            named[_ROWS] = self._bound()
             table = session.sql(text.replace(CALL, self._schema_of_functions), **named).toArrow()
         found = pl.from_arrow(table)
         return found if isinstance(found, pl.DataFrame) else found.to_frame()
+
+    def _bound(self) -> Any:
+        """Return the frame with the names that texts use, bound to its columns by their names.
+
+        Spark resolves a table or view anew in each run. If somebody has replaced it, a column of another name or type
+        must not take the place of the one that was planned with: it could be the unit.
+        """
+        quoted = ("`" + name.replace("`", "``") + "`" for name, _ in self._columns)
+        frame = self._frame.selectExpr(*(f"{name} AS c{place}" for place, name in enumerate(quoted)))
+        if [field.dataType.simpleString() for field in frame.schema.fields] != [kind for _, kind in self._columns]:
+            raise ValueError("the columns have changed since the question was planned")
+        return frame
 
     def _check_functions(self) -> None:
         """Refuse a session with a function of its own that could take the place of one that our texts call."""

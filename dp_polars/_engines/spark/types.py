@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._expressions.types import kind_of
+from dp_polars._expressions.types import MOST_TEXT, kind_of
 
 BIGINT, DOUBLE, BOOLEAN, STRING, BINARY, WIDE = "BIGINT", "DOUBLE", "BOOLEAN", "STRING", "BINARY", "DECIMAL(38, 0)"
 
@@ -39,7 +39,11 @@ _PLAIN: dict[str, tuple[pl.DataType, str]] = {
     "float": (pl.Float32(), "CAST({} AS DOUBLE)"),
     "double": (pl.Float64(), "{}"),
     # Spark lets any bytes be a text, and Polars does not.
-    "string": (pl.String(), CALL + "make_valid_utf8({})"),
+    # A key comes to the driver as it is, so one person's long text could fill its memory.
+    "string": (
+        pl.String(),
+        f"CASE WHEN {CALL}char_length({{}}) <= {MOST_TEXT}L THEN {CALL}make_valid_utf8({{}}) END",
+    ),
     "binary": (pl.Binary(), "{}"),
     "date": (pl.Date(), "CAST(" + CALL + "unix_date({}) AS BIGINT)"),
     "timestamp": (pl.Datetime("us", "UTC"), CALL + "unix_micros({})"),

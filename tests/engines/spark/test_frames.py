@@ -306,3 +306,28 @@ def test_with_one_family_of_hashes_duckdb_and_spark_keep_the_very_same_groups(sp
         assert found.groups.equals(polars_engine.run_bounded(read.lazy(), request).groups.select(found.groups.columns))
     free = on_spark(spark, frame, BoundedRequest(units=1, keys=1, max_groups=3, domain=None, lanes=(lane,)))
     assert not free.groups.equals(found.groups)
+
+
+def test_a_view_that_is_replaced_never_makes_another_column_the_unit(spark):
+    """Spark resolves a view anew in each run, and its columns may then stand in another order."""
+    rows = spark.createDataFrame(pl.DataFrame({"user": [1] * 50, "amount": range(50)}).to_arrow())
+    rows.createOrReplaceTempView("turned")
+    ours = dp.private(spark.table("turned"), session())
+    assert ours.count_units(epsilon=10**5).item() == 1
+    rows.select("amount", "user").createOrReplaceTempView("turned")
+    assert ours.count_units(epsilon=10**5, fresh=True).item() == 1
+    rows.selectExpr("CAST(amount AS STRING) AS user", "amount").createOrReplaceTempView("turned")
+    with pytest.raises(dp.EngineError):
+        ours.count_units(epsilon=10**5, fresh=True)
+    spark.catalog.dropTempView("turned")
+
+
+def test_long_texts_and_long_plans_cannot_fail_after_the_charge(spark):
+    frame = spark.range(3).selectExpr("id AS user", "CASE WHEN id = 0 THEN repeat('a', 20000) ELSE 'x' END AS t")
+    found = dp.private(frame, session()).count("t", keys=["x", None], epsilon=10**5)
+    assert dict(found.iter_rows()) == {"x": 2, None: 1}
+    deep = dp.private(frame, session()).with_columns(v=pl.lit(1))
+    for _ in range(39):
+        deep = deep.with_columns(v=pl.col("v") + 1)
+    with pytest.raises(dp.InvalidParameterError, match="more than 40 steps"):
+        deep.with_columns(v=pl.col("v") + 1)

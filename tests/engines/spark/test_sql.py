@@ -84,3 +84,37 @@ def test_a_frame_can_be_registered_and_an_answer_is_found_again(spark, frame):
 def test_an_address_of_a_server_names_the_extra():
     with warnings.catch_warnings(), pytest.raises(InvalidParameterError, match="spark"):
         dp.connect("sc://cluster:15002", session())
+
+
+def test_a_public_view_that_is_replaced_shows_no_private_row(spark):
+    public, private = (
+        spark.createDataFrame(pl.DataFrame({"user": [number], "who": [who]}).to_arrow())
+        for number, who in ((9, "public"), (1, "private"))
+    )
+    public.createOrReplaceTempView("lookup")
+    con = dp.connect(spark, dp.Session(epsilon=1.0, unit="user")).public("lookup")
+    shown = "SELECT * FROM lookup"
+    assert con.sql(shown).fetchall() == [(9, "public")]
+    private.createOrReplaceTempView("lookup")
+    assert con.sql(shown).fetchall() == [(9, "public")]  # the rows that were declared
+    spark.catalog.dropTempView("lookup")
+    private.write.saveAsTable("lookup")
+    try:
+        with pytest.raises(dp.StatementNotAllowed):
+            con.sql(shown).fetchall()
+    finally:
+        spark.sql("DROP TABLE lookup")
+
+
+def test_the_unit_of_a_view_is_not_that_of_a_table_with_its_name(spark):
+    rows = spark.createDataFrame(pl.DataFrame({"customer": [1, 2], "x": [1, 1]}).to_arrow())
+    rows.createOrReplaceTempView("hidden")
+    con = dp.connect(spark, dp.Session(epsilon=1.0, unit="user")).private("hidden", unit={"user": "customer"})
+    assert con.preview("SELECT dp_count_units(epsilon := 0.1) FROM hidden")
+    spark.catalog.dropTempView("hidden")
+    rows.write.saveAsTable("hidden")
+    try:
+        with pytest.raises(dp.DPError):
+            con.preview("SELECT dp_count_units(epsilon := 0.1) FROM hidden")
+    finally:
+        spark.sql("DROP TABLE hidden")
