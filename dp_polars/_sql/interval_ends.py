@@ -58,9 +58,7 @@ def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> t
     If they are `wanted` and to be expanded, every private aggregate that is an item of its own gets both ends as items
     behind it, unless the SELECT names ends itself.
     """
-    folded = [(fold(name), item) for name, item in aliases_of(node).items()]
-    names = [name for name, _ in folded]
-    aliases = {name: item for name, item in folded if names.count(name) == 1}  # SQL ignores case
+    aliases = {fold(name): item for name, item in aliases_of(node).items()}
     found: dict[str, tuple[str, str]] = {}
     said: list[Any] = []
 

@@ -165,7 +165,6 @@ def test_a_doubtful_answer_has_no_interval():
         ("WITH a AS (SELECT dp_count(*) AS n FROM visits) SELECT n FROM a", {"confidence": 0.9}, "outermost SELECT"),
         ("WITH a AS (SELECT dp_count(*) AS n FROM visits) SELECT dp_low(n) FROM a", {}, "in the SELECT of its private"),
         ("SELECT user FROM visits WHERE dp_low(spent) > 1", {}, "private rows"),
-        ("SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(a) FROM visits", {}, "one private aggregate"),
     ],
 )
 def test_what_has_no_such_end_is_refused_at_no_cost(con, query, options, message):
