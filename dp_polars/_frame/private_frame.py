@@ -102,6 +102,7 @@ class PrivateFrame(
             )
         self._origin: object = frame
         if isinstance(frame, pl.DataFrame):
+            check_names(frame.columns)
             held = HeldFrame(frame)
             self._rows, self._origin = held_rows(held), held.state
         elif isinstance(frame, pl.LazyFrame):

@@ -35,8 +35,8 @@ class FrameState:
         columns = _columns(frame)
         return len(columns) == len(self._columns) and all(
             kept.name == column.name
-            and (_same_column(kept, column) or _seems_unchanged(kept, column, frame[column.name]))
-            for kept, column in zip(self._columns, columns, strict=True)
+            and (_same_column(kept, column) or _seems_unchanged(kept, column, frame.to_series(place)))
+            for place, (kept, column) in enumerate(zip(self._columns, columns, strict=True))
         )
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class HeldFrame:
 
 def _columns(frame: pl.DataFrame) -> list[pl.Series]:
     """Return the columns of a frame one by one. Then Polars writes most constants out once, not anew each time."""
-    return [frame[name] for name in frame.columns]
+    return [frame.to_series(place) for place in range(frame.width)]
 
 
 def _same_column(kept: pl.Series, column: pl.Series) -> bool:
@@ -155,6 +155,7 @@ def _seems_unchanged(kept: pl.Series, column: pl.Series, again: pl.Series) -> bo
 
 def _arrays(column: pl.Series) -> list[Any]:
     """Return the memory of a column as Arrow arrays; none if Arrow has no such type."""
+    column = column.alias("")  # Polars would read some names as patterns
     stored = column if column.dtype.is_decimal() else column.to_physical()
     try:
         return [chunk.to_arrow(compat_level=pl.CompatLevel.newest()) for chunk in stored.get_chunks()]
