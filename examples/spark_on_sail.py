@@ -16,7 +16,7 @@ os.environ.setdefault("RUST_LOG", "error")  # Sail would log its start
 logging.disable(logging.INFO)
 warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
 try:
-    from pysail.spark import SparkConnectServer
+    from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 except ImportError:
     print("This example needs Sail and the client of Spark: pip install pysail 'dp-polars[spark]'.")
@@ -24,7 +24,7 @@ except ImportError:
 
 server = SparkConnectServer(ip="127.0.0.1", port=0)
 server.start(background=True)
-host, port = server.listening_address
+host, port = server.listening_address or ("127.0.0.1", 0)
 spark = SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
 visits = spark.sql(
     "SELECT id % 5000 AS user_id, CASE WHEN id % 3 = 0 THEN 'north' ELSE 'south' END AS region, "
