@@ -69,10 +69,20 @@ class Origin:
     frame: object
     name: str | None
     data_version: str | None
+    others: tuple[Origin, ...] = ()
+    """Other frames whose rows the question reads too."""
 
     def key(self, fingerprint: bytes) -> bytes:
-        """Return the key under which a release is stored: the question and the source as it is now."""
-        return release_key(fingerprint, source_identity(self.frame, self.name, self.data_version))
+        """Return the key under which a release is stored: the question and its sources as they are now."""
+        return release_key(fingerprint, self._identity())
+
+    def _identity(self) -> bytes:
+        own = source_identity(self.frame, self.name, self.data_version)
+        if not self.others:
+            return own
+        return (
+            b"several:" + json.dumps([part.hex() for part in (own, *(one._identity() for one in self.others))]).encode()
+        )
 
 
 @dataclass(frozen=True)
