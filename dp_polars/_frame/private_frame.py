@@ -598,6 +598,8 @@ class PrivateFrame(
         self, other: PrivateFrame[Any], mine: list[str], theirs: list[str], how: JoinHow, suffix: str
     ) -> PrivateFrame[Frame]:
         """Join two private frames on their units, and perhaps on more columns."""
+        if not set(self._unit_columns()) <= set(mine):
+            refuse_private(other, f"a join by {', '.join(mine)}")
         other._known(theirs)
         taken = set(self._rows.schema)
         added = {name: name if name not in taken else name + suffix for name in other.columns if name not in theirs}
@@ -633,7 +635,11 @@ class PrivateFrame(
                 "Polars, and the rows of this frame are in Spark. Compute the step in Spark before dp.private: it is "
                 "safe as long as it only combines rows of the same unit."
             )
-        return unit_rows(step, *inputs)
+        rows = unit_rows(step, *inputs)
+        session = self._session or current_session()
+        if session is not None:  # otherwise the question will find out
+            with_units(rows, self._unit_of(session).columns)
+        return rows
 
     @property
     def preview(self) -> Preview:
