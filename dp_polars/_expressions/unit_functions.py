@@ -5,7 +5,7 @@ step, because they are a function of its rows before it. So a function may look 
 
 - it must not depend on the order in which rows are stored: `first` and `row_number` need columns to sort by, and ties
   are broken by the values of the other columns, so only equal rows tie;
-- it must not depend on how an engine splits the work: floats are added up in the order of their values;
+- it must not depend on how an engine splits the work: floats are added up exactly, as integers;
 - it must have a value, perhaps null, for every group: integers that no longer fit into 64 bits become null.
 """
 

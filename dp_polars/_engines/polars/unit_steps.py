@@ -1,13 +1,14 @@
 """Unit-wise steps, computed in memory: the rows of their inputs are read, combined and held until they are bounded.
 
 What one unit can change: every function below gives a group of rows a result that depends on the rows of that group
-alone, in whichever order they come. Where Polars does not promise that, it is not asked: floats are added up by NumPy
-in the order of their values, because Polars adds up parts that depend on where other rows end; values that depend on
-an order are taken from rows that are sorted by all their columns; integers are added up in 128 bits.
+alone, in whichever order they come. Where Polars does not promise that, it is not asked: floats are split into integers
+before they are added up, because Polars adds up parts that depend on where other rows end; values that depend on an
+order are taken from rows that are sorted by all their columns; integers are added up in 128 bits.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.polars.held_frame import HeldFrame
-from dp_polars._engines.polars.scan import held_rows, needed_columns, read_rows
+from dp_polars._engines.polars.program import RowCountError
+from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, read_rows
 from dp_polars._engines.polars.value_codes import one_form
 from dp_polars._engines.rows import OWN, PrivateRows
 from dp_polars._engines.unit_steps import (
@@ -30,6 +32,7 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
 
+_DIGIT = 32  # bits of a factor of a float: the sum of 2**31 factors still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
 _GROUP, _FIRST, _PLACE, _SIZE = (f"{OWN}{name}" for name in ("group", "first", "place", "size"))
 
@@ -87,15 +90,32 @@ def _read(rows: PrivateRows, names: set[str] | None) -> pl.DataFrame:
 
 def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[str, UnitValue]]) -> pl.DataFrame:
     """Return one row per group, with its keys and values."""
-    schema = frame.schema
-    parts = [_aggregate(one, schema).alias(name) for name, one in values]
-    groups = frame.group_by(keys).agg(parts)
-    done = [_finished(groups[name], one, schema) for name, one in values]
+    schema, rows = frame.schema, frame.lazy()
+    floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
+    sums = {name: ExactSums(frame[name], place) for place, name in enumerate(floats)}
+    for one in sums.values():
+        rows = one.split(rows)
+    parts = [_aggregate(one, schema).alias(name) for name, one in values if _added_floats(one, schema) is None]
+    pieces = [part for one in sums.values() for part in one.parts()]
+    groups = collect(rows.group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
+    if int(groups[_SIZE].sum()) != frame.height:
+        raise RowCountError
+    done = []
+    for name, value in values:
+        own = _added_floats(value, schema)
+        made = groups[name] if own is None else sums[own].finish(groups, mean=value.function == "mean").alias(name)
+        done.append(_narrowed(made, value.dtype) if value.function == "sum" else made.cast(value.dtype))
     return groups.select(keys).with_columns(done)
 
 
+def _added_floats(value: UnitValue, schema: pl.Schema) -> str | None:
+    """Return the column of floats that a function adds up, if it does."""
+    added = value.function in ("sum", "mean") and value.column is not None and schema[value.column].is_float()
+    return value.column if added else None
+
+
 def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
-    """Return the part of a function that Polars computes for a group, in any order of its rows."""
+    """Return a function of a group as an expression whose value does not depend on the order of the rows."""
     if value.function == "len":
         return pl.len().cast(pl.Int64)
     name = value.column or ""
@@ -107,8 +127,6 @@ def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
             return column.n_unique().cast(pl.Int64)
         case "n_values":
             return column.drop_nulls().n_unique().cast(pl.Int64)
-        case "sum" | "mean" if dtype.is_float():
-            return column.drop_nulls().sort()  # NumPy adds these up
         case "sum":
             return _whole(column, dtype).sum()
         case "mean":
@@ -140,18 +158,6 @@ def _without_nan(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return column.fill_nan(None) if dtype.is_float() else column
 
 
-def _finished(column: pl.Series, value: UnitValue, schema: pl.Schema) -> pl.Series:
-    """Return a column in the type of its function."""
-    if value.function in ("sum", "mean") and value.column is not None and schema[value.column].is_float():
-        lengths = column.list.len().cast(pl.Int64).to_numpy()
-        totals = sums_of_lists(column.list.explode(empty_as_null=False).cast(pl.Float64).to_numpy(), lengths)
-        if value.function == "sum":
-            return pl.Series(column.name, totals)
-        means = np.divide(totals, lengths, out=np.zeros_like(totals), where=lengths > 0)
-        return pl.Series(column.name, means).set(pl.Series(lengths == 0), None)
-    return _narrowed(column, value.dtype) if value.function in ("sum", "cum_sum") else column.cast(value.dtype)
-
-
 def _narrowed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return integers of 128 bits in the type of a sum. Those that do not fit are null."""
     if dtype.is_float():
@@ -177,18 +183,71 @@ def _as_decimal(column: pl.Series, dtype: pl.Decimal) -> pl.Series:
     return text.cast(dtype, strict=False).alias(column.name)
 
 
-def sums_of_lists(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sum of each list, where all lists stand one after the other. The sum of an empty list is 0.
+class ExactSums:
+    """Sums of floats that depend on which floats are added up, and not on their order.
 
-    NumPy adds up a list by itself, so its sum depends on its own values and their order only.
+    Every float is a sum of powers of 2**32, each times a whole number below 2**32. These factors are added up exactly,
+    for each power by itself. The powers are the same for all data; which of them are needed follows from the largest
+    and the smallest float of the column, and the factors of all others are 0.
     """
-    totals = np.zeros(len(lengths))
-    full = np.flatnonzero(lengths)
-    if len(full):
-        starts = np.cumsum(lengths) - lengths
+
+    def __init__(self, column: pl.Series, number: int) -> None:
+        self._name, self._prefix = column.name, f"{OWN}sum {number} "
+        sizes = column.cast(pl.Float64).abs()
+        finite = sizes.filter(sizes.is_finite() & (sizes > 0))
+        high, low = (math.frexp(float(size or 1.0))[1] for size in (finite.max(), finite.min()))  # type: ignore[arg-type]
+        self._powers = range((high - 1) // _DIGIT, (low - 53) // _DIGIT - 1, -1)
+
+    def split(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return rows with the factors of each float."""
+        value, rest = pl.col(self._name).cast(pl.Float64), f"{self._prefix}rest"
+        sign = pl.when(value < 0).then(pl.lit(-1, pl.Int64)).otherwise(pl.lit(1, pl.Int64))
+        rows = rows.with_columns(
+            pl.when(value.is_finite()).then(value.abs()).otherwise(0.0).alias(rest),
+            sign.alias(f"{self._prefix}sign"),
+        )
+        for power in self._powers:
+            factor, half = f"{self._prefix}{power}", _half(power)
+            rows = rows.with_columns((pl.col(rest) / half / half).floor().alias(factor))
+            rows = rows.with_columns((pl.col(rest) - pl.col(factor) * half * half).alias(rest))
+        return rows
+
+    def parts(self) -> list[pl.Expr]:
+        """Return what is added up in each group: the factors, and how many floats are there and not finite."""
+        value, sign = pl.col(self._name).cast(pl.Float64), pl.col(f"{self._prefix}sign")
+        factors = {
+            name: pl.col(name).cast(pl.Int64) * sign for power in self._powers for name in [f"{self._prefix}{power}"]
+        }
+        counts = {
+            "count": value.is_not_null(),
+            "nan": value.is_nan(),
+            "high": value == math.inf,
+            "low": value == -math.inf,
+        }
+        return [
+            *(one.sum().alias(name) for name, one in factors.items()),
+            *(one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()),
+        ]
+
+    def finish(self, groups: pl.DataFrame, *, mean: bool) -> pl.Series:
+        """Return the sum of each group, or the mean, which is null for no floats."""
+        total = np.zeros(groups.height)
         with np.errstate(invalid="ignore", over="ignore"):
-            totals[full] = np.add.reduceat(values, starts[full])
-    return totals + 0.0  # one form of zero
+            for power in reversed(self._powers):  # from the smallest on; the order is always the same
+                half = _half(power)
+                total += groups[f"{self._prefix}{power}"].to_numpy().astype(np.float64) * half * half
+        count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
+        total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
+        total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
+        if not mean:
+            return pl.Series(total)
+        means = np.divide(total, count, where=count > 0, out=np.zeros(len(total)))
+        return pl.Series(means).set(pl.Series(count == 0), None)
+
+
+def _half(power: int) -> float:
+    """Return the square root of a power of 2**32. The power itself may be beyond what a float holds."""
+    return float(2.0 ** (power * _DIGIT // 2))
 
 
 # ---------------------------------------------------------------------- windows
@@ -202,7 +261,10 @@ def _with_windows(
     plain = [(name, one) for name, one in values if not UNIT_FUNCTIONS[one.function].window]
     if plain:
         groups = _grouped(frame, partition, plain)
-        frame = frame.join(groups, on=partition, how="left", nulls_equal=True)
+        height = frame.height
+        frame = collect(frame.lazy().join(groups.lazy(), on=partition, how="left", nulls_equal=True))
+        if frame.height != height:
+            raise RowCountError
     orders = dict.fromkeys(one.order for _, one in values if UNIT_FUNCTIONS[one.function].window)
     for order in orders:
         ordered = _in_order(frame, partition, order, given)
@@ -322,10 +384,11 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
         *(pl.col(own).alias(key) for own, key in zip(theirs, keys, strict=True)),
         *(pl.col(own).alias(name) for own, name in taken.items()),
     )
-    return first.join(
-        right, left_on=mine, right_on=keys, how=step.how, nulls_equal=False,
+    joined = first.lazy().join(
+        right.lazy(), left_on=mine, right_on=keys, how=step.how, nulls_equal=False,
         coalesce=True if step.how == "left" else None,
     )  # fmt: skip
+    return collect(joined)
 
 
 def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -> tuple[pl.DataFrame, pl.DataFrame]:
