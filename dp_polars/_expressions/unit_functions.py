@@ -80,6 +80,11 @@ def _number(dtype: pl.DataType) -> pl.DataType | None:
     return pl.Float64() if dtype in (*_INTEGERS, pl.Boolean, pl.Float32, pl.Float64) else None
 
 
+def _running(dtype: pl.DataType) -> pl.DataType | None:
+    known = dtype in (*_INTEGERS, pl.Float32, pl.Float64, pl.Date) or isinstance(dtype, pl.Datetime | pl.Duration)
+    return dtype if known else None
+
+
 def _truth(dtype: pl.DataType) -> pl.DataType | None:
     return pl.Boolean() if dtype == pl.Boolean else None
 
@@ -104,8 +109,8 @@ UNIT_FUNCTIONS = {
     "shift": UnitFunction(_same, ordered=True, window=True),
     "cum_sum": UnitFunction(_sum, ordered=True, window=True),
     "cum_count": UnitFunction(_whole, ordered=True, window=True),
-    "cum_min": UnitFunction(_same, ordered=True, window=True),
-    "cum_max": UnitFunction(_same, ordered=True, window=True),
+    "cum_min": UnitFunction(_running, ordered=True, window=True),
+    "cum_max": UnitFunction(_running, ordered=True, window=True),
 }
 """All functions by name. `n_values` counts distinct values without null, `n_unique` counts null as one of them."""
 
