@@ -38,6 +38,7 @@ from dp_polars._expressions.check import CheckedExpression, check_expression, ch
 from dp_polars._expressions.panics import no_panics
 from dp_polars._expressions.unit_expressions import UnitExpressions
 from dp_polars._expressions.unit_functions import SortColumn
+from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
@@ -75,6 +76,7 @@ class PrivateFrame(
     ManyQueries[OnlineQueries, Synthesis],
     Responses[Frame],
     Profiling[TableProfile],
+    Behaviour[Frame],
     PublicNames,
     RowsStayPrivate,
     Generic[Frame],
@@ -518,11 +520,14 @@ class PrivateFrame(
         >>> import dp_polars as dp, polars as pl
         >>> visits = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)], "city": "a"})
         >>> private = dp.private(visits, dp.Session(epsilon=1.0, unit="user"))
-        >>> round(private.unique(["user", "city"]).count(epsilon=0.5).item(), -3)
+        >>> round(private.unique(["user", "city"]).count("city", keys=["a"], epsilon=0.5)["count"].item(), -3)
         3000
         """
         names = self.columns if subset is None else self._selected(subset)
         return self._after_unit_step(KeepFirst(tuple(names), (), 1), "unique")
+
+    def _itself(self) -> PrivateFrame[Frame]:
+        return self
 
     def _grouped_rows(self, keys: Sequence[ExpressionLike], expressions: Sequence[Any], named: dict[str, Any]) -> Any:
         """Return one row for each unit and each value of the other keys, with functions of their rows."""
