@@ -34,7 +34,7 @@ class Drawing(ABC):
 
     @abstractmethod
     def draw_key(self) -> bytes:
-        """Return what identifies the draw and its source as it is now."""
+        """Return a key for the draw and the present state of its source."""
 
     @abstractmethod
     def draw(self) -> Draw:
@@ -67,7 +67,7 @@ def release_once(
     cost, label
         The price, and the label of the release in the ledger.
     name
-        Returns what identifies the query and its source as it is now.
+        Returns a key for the query and the present state of its source.
     fresh
         Whether to make a new release even if one is stored.
     make
@@ -90,7 +90,7 @@ def release_once(
         note(session, make)
         draw, frame, plan = guarded(lambda: _made(make), signals)
         if name() != key:
-            reservation.fail(closes=False)  # that somebody wrote to the source is public
+            reservation.fail(closes=False)  # it is public that somebody wrote to the source
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
                 "writes to the source, or query a copy of it."

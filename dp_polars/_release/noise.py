@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 
 
 def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFrame:
-    """Return the key columns and a column for each noisy statistic. Of discovered groups, only some are shown.
+    """Return the key columns and a column for each noisy statistic. Discovered groups may be left out.
 
     `exact` must have been bounded as the plan says. Columns that the plan has no noise for are dropped here. A
     statistic with several numbers for each group (a basis, bins, quantiles) becomes a list or an array.
@@ -73,7 +73,7 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
             sums = []
             for name in measurement.statistic.columns or (measurement.name,):
                 vectors = exact_totals(exact, name, parents)
-                noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
+                noisy = [_noisy(vector, level, source) for vector, level in zip(vectors, levels, strict=True)]
                 sums.append(np.concatenate(agreeing(noisy, variances, parents, whole)[::-1]))
             columns.append(
                 pl.Series(measurement.name, np.stack(sums, axis=1) if measurement.statistic.columns else sums[0])

@@ -125,7 +125,7 @@ class NoisyNumbers:
     def _first(sums: list[Floats]) -> Floats:
         """Return the sum of all t, the places of the values in their bounds, from the sums of a basis."""
         degree = len(sums) - 1
-        total: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
+        total: Floats = np.sum([place / degree * numbers for place, numbers in enumerate(sums)], axis=0)
         return total
 
     # ------------------------------------------------------------------ choices and bins
@@ -169,7 +169,7 @@ def as_answer(numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
     if numbers.dtype.is_float():
         numbers = numbers.round().clip(-float(LIMIT), float(LIMIT)).cast(pl.Int128)
     if isinstance(dtype, pl.Decimal):
-        one = pl.Series([Decimal(1).scaleb(-dtype.scale)], dtype=pl.Decimal(38, dtype.scale))
-        return numbers.cast(pl.Decimal(38, 0)) * one
+        last_digit = pl.Series([Decimal(1).scaleb(-dtype.scale)], dtype=pl.Decimal(38, dtype.scale))
+        return numbers.cast(pl.Decimal(38, 0)) * last_digit
     storage: Any = pl.Int32 if dtype == pl.Date else pl.Int64
     return numbers.clip(-LIMIT, LIMIT).cast(pl.Int64).cast(storage).cast(dtype)

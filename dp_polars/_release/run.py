@@ -66,20 +66,20 @@ class QueryRun(Drawing):
     """Returns the key of the noisy numbers: equal for all presentations of them."""
 
     def draw_key(self) -> bytes:
-        """Return what identifies the noisy numbers and their source as it is now."""
+        """Return a key for the noisy numbers and the present state of their source."""
         return self.draw_name()
 
     def draw(self) -> Draw:
         """Return the noisy numbers of the groups that are shown, and the caps and bounds that were estimated."""
         exact, final = self.read()
-        estimates = tuple(Chosen(one.chosen, one.units) for one in final.estimated)
+        estimates = tuple(Chosen(estimate.chosen, estimate.units) for estimate in final.estimated)
         return Draw(noisy_aggregates(exact, final, SYSTEM_BITS), estimates)
 
     def show(self, draw: Draw) -> tuple[pl.DataFrame, Plan]:
         """Return the frame to release, and the plan with the estimated caps and bounds."""
         found = [
-            Found(estimate=estimate, chosen=own.values, units=own.units)
-            for estimate, own in zip(self.plan.estimates, draw.estimates, strict=True)
+            Found(estimate=estimate, chosen=stored.values, units=stored.units)
+            for estimate, stored in zip(self.plan.estimates, draw.estimates, strict=True)
         ]
         final = settled(self.plan, found) if found else self.plan
         return present(draw.numbers, final), final
