@@ -52,7 +52,7 @@ class Profiling(FrameMethods, Generic[Answer]):
     def profile(
         self, by: By = None, *, columns: Sequence[ExpressionLike] = (), **options: Unpack[ProfileOptions]
     ) -> Answer:
-        """Measure what one should know before choosing caps and bounds, in one release with a small spend.
+        """Measure what you need to know before you choose caps and bounds, in one release with a small spend.
 
         The profile tells how many units there are, how many rows a unit has, in how many groups of `by` it is, and how
         many rows it has in one of these groups; and for each of `columns`, how many values are missing, between which
@@ -114,10 +114,10 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         column, tree = _profiled(view, checked.name, checked.canonical, checked.tree)
         profiled.append(column)
         trees.append(tree)
-    if len({one.name for one in profiled}) < len(profiled):
+    if len({column.name for column in profiled}) < len(profiled):
         raise InvalidParameterError("columns= has two columns with the same name. Give one of them an alias.")
     sources = () if view.sources is None else view.sources()
-    found = [source_expression(view, one.tree) for one in key_columns]
+    found = [source_expression(view, column.tree) for column in key_columns]
     plan = profile_plan(
         view.terms,
         _spend(options, view),
@@ -128,7 +128,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         unchecked=view.unchecked,
         identity=sources[0] if len(sources) == 1 else None,
         source_unit=source_unit(view),
-        source_keys=None if None in found else tuple(one for one in found if one is not None),
+        source_keys=None if None in found else tuple(expression for expression in found if expression is not None),
     )
     made = unit_columns(view)
     made |= {f"key{i}": item.tree for i, item in enumerate(key_columns)}
