@@ -174,7 +174,8 @@ def online_opening(view: View, options: OpeningOptions, *, domain: Any, alpha: A
     parsed = _domain(view, domain, (WEIGHT,))
     if alpha is None:
         raise InvalidParameterError(
-            "How far off may an answer be before it is measured? Say alpha=0.05, a fraction of all rows."
+            "online_queries needs alpha=, the fraction of all rows that an answer may be off by before it is measured. "
+            "Say alpha=0.05."
         )
     probability_of(alpha, "alpha")
     plan = online_plan(

@@ -65,7 +65,7 @@ class OnlineQueries:
             raise InvalidParameterError("ask_many takes a list of conditions; for a single one use ask.")
         self._stream.refuse_copies()
         checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
-        return [self._stream.ask(*self._predicates.cells(one)) for one in checked]
+        return [self._stream.ask(*self._predicates.cells(condition)) for condition in checked]
 
     @no_panics
     def distribution(self) -> pl.DataFrame:

@@ -66,8 +66,8 @@ def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: B
 def whole_rows(probabilities: NDArray[np.float64], size: int, source: BitSource) -> NDArray[np.int64]:
     """Return whole numbers of rows that sum to `size`. Each is within 1 of its share, and equal to it on average.
 
-    The rows that are left after rounding down are drawn systematically, over the cells in random order. In their own
-    order, cells that repeat with the step of the draw would all get a row, or none of them would.
+    The rows that are left after rounding down are drawn systematically, over the cells in random order. In the order of
+    the domain, cells that repeat with the step of the draw would all get a row, or none of them would.
     """
     share = probabilities * size
     counts = np.floor(share)
@@ -103,9 +103,11 @@ class _Size:
     variance: float
 
     def learn(self, counts: Numbers, noise: Noise) -> None:
-        own = len(counts) * noise.deviation**2
-        self.number += (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + own)
-        self.variance *= own / (self.variance + own)
+        noise_variance = len(counts) * noise.deviation**2
+        self.number += (
+            (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + noise_variance)
+        )
+        self.variance *= noise_variance / (self.variance + noise_variance)
 
     @property
     def whole(self) -> int:
