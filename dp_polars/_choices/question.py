@@ -77,7 +77,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class BestChoice:
-    """The arguments of `select_best`: candidates with a score of their own, which is summed over rows."""
+    """The arguments of `select_best`: candidates with a score that the user defines, summed over rows."""
 
     candidates: Any
     score: ScoreOf
@@ -211,7 +211,7 @@ def _pairs(selection: Selection, keys: tuple[Key, ...]) -> pl.DataFrame | None:
 
 
 def _public_rows(rows: PrivateRows, selection: Selection, groups: int) -> PrivateRows:
-    """Leave out rows with other than the public candidates or groups, where only one of them is public.
+    """Leave out rows that match no public candidate or group, if only candidates or only groups are public.
 
     If both are public, the engine leaves these rows out itself. A discovered candidate is never null.
     """

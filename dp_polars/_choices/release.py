@@ -258,10 +258,13 @@ class CandidateScores:
                 sums = [steps(slot).sum().alias(f"sum{slot}") for slot in range(len(some))]
             for block in frame.iter_slices(_BLOCK):
                 slots = [some.slice(slot, 1).new_from_index(0, block.height) for slot in range(len(some))]
-                with_slots = block.with_columns(one.alias(slot_name(slot)) for slot, one in enumerate(slots))
-                scores = [one.cast(pl.Int8) if self.dtype == pl.Boolean else one for one in program.columns(with_slots)]
-                own = [one.alias(f"value{slot}") for slot, one in enumerate(scores)]
-                found = pl.DataFrame([block[_GROUP], block[_WEIGHT], *own]).lazy()
+                with_slots = block.with_columns(column.alias(slot_name(slot)) for slot, column in enumerate(slots))
+                scores = [
+                    column.cast(pl.Int8) if self.dtype == pl.Boolean else column
+                    for column in program.columns(with_slots)
+                ]
+                values = [column.alias(f"value{slot}") for slot, column in enumerate(scores)]
+                found = pl.DataFrame([block[_GROUP], block[_WEIGHT], *values]).lazy()
                 added = found.group_by(_GROUP).agg(sums) if groups > 1 else found.select(pl.lit(0).alias(_GROUP), *sums)
                 total = added.collect(engine="in-memory")
                 places = total[_GROUP].to_numpy()
