@@ -39,7 +39,7 @@ from dp_polars.theory import advanced
 
 Constants = Literal["lyu-su-li", "dwork-roth"]
 
-# The part of epsilon that pays for values with Lyu, Su and Li's constants. Values then err about as much as comparisons.
+# The part of epsilon that pays for values with Lyu, Su and Li's constants: values err about as much as comparisons.
 _VALUE_SHARE = Fraction(1, 3)
 _LARGEST_BATCH = 256  # how much noise is drawn ahead
 _LARGEST = Fraction(sys.float_info.max)

@@ -364,7 +364,7 @@ def test_the_same_choice_is_stored_and_a_fresh_one_pays():
 
 @pytest.mark.slow
 def test_other_choices_are_other_releases():
-    """Whatever changes the question changes its key, so that none finds the release of another."""
+    """Whatever changes the question changes its key, so no question finds the release of another."""
     with session(epsilon=100) as paying:
         asked = [
             lambda: ROWS.dp.noisy_max("kind", KINDS, epsilon=1),

@@ -95,7 +95,7 @@ def test_a_categorical_comes_back_as_text(rich):
 
 
 def test_all_categories_are_answered_null_too(session):
-    """That one of three or four categories is missing among 3000 answers at epsilon 1 has probability below 1e-100."""
+    """One of three or four categories is missing among 3000 answers at epsilon 1 with probability below 1e-100."""
     with session:
         assert set(PEOPLE.dp.randomized_response("flag", epsilon=1)["flag"]) == {True, False, None}
         assert set(PEOPLE.dp.randomized_response("flag", categories=[False, True], epsilon=1)["flag"]) == {True, False}
@@ -324,7 +324,7 @@ def test_the_standard_error_of_the_plan_is_that_of_the_estimate(session):
 
 
 def test_responses_of_a_frame_are_estimated_within_their_errors(session):
-    """Three frequencies are within 6 standard errors, up to a probability of 6e-9."""
+    """Three frequencies are within 6 standard errors, except with probability 6e-9."""
     with session:
         out = PEOPLE.dp.randomized_response("flag", epsilon=2)
     estimate = dp.estimate_frequencies(out, epsilon=2)

@@ -1,7 +1,7 @@
 """Deliberate faults, and the check that catches each.
 
-A fault changes one function or constant of the package, as a mistake would. The table is open: faults of another front
-end or engine are added with their own switches and checks.
+A fault changes one function or constant of the package, as a mistake would. Faults of another
+front end or engine can be added with their own switches and checks.
 """
 
 import hashlib

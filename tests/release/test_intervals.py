@@ -1,7 +1,7 @@
-"""Intervals cover the truth with their confidence: of every kind of answer, in small and large groups, shown or lucky.
+"""Intervals cover the truth with their confidence, for every kind of answer, in small, large, public and lucky groups.
 
-The exact tests enumerate the noise of a plan: each outcome becomes a group of a made-up noisy frame, so that one call
-gives all intervals, and the coverage is a sum of probabilities without any chance. The others release thousands of
+The exact tests enumerate the noise of a plan. Each outcome becomes a group of a made-up noisy frame, so one call gives
+all intervals, and the coverage is an exact sum of probabilities. The others release thousands of
 groups at once, and fail by chance less than once in 10**7 runs.
 """
 
@@ -30,7 +30,7 @@ def session(**words):
 def outcomes(plan, truth, least=1e-6):
     """Return a noisy frame with a row for each outcome of the noise around `truth`, and the probability of each.
 
-    Outcomes beyond a reach that all noises together leave with probability `least` are left out.
+    Outcomes beyond a reach that the noises exceed with probability `least` are left out.
     """
     noises = [(own, place) for own in plan.measurements for place in range(max(1, len(own.statistic.columns)))]
     axes, chances = [], []

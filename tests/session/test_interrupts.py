@@ -71,7 +71,7 @@ def traced(work, reach, event, watched):
 
 
 def moments(work, event="line", watched=WATCHED):
-    """Return the numbers of the moments of a run. Of those that differ only by rounds of a loop, return the first."""
+    """Return the numbers of the moments of a run. If some differ only by rounds of a loop, return the first of them."""
     found, last = {}, 0
 
     def reach(frame):
@@ -142,7 +142,7 @@ def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, a
 
 @pytest.mark.slow
 def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
-    """Interpreter steps are more moments than those at which CPython handles signals."""
+    """There are more interpreter steps than moments at which CPython handles signals."""
     session = dp.Session(epsilon=1.0, unit="user")
     watched = tuple(str(PACKAGE / name) for name in ("_session/exclusive_lock.py", "_release/charge.py"))
     for moment in moments(lambda: ask_once(session), "opcode", watched):
