@@ -44,8 +44,8 @@ class Options(TypedDict, total=False):
         The public keys: a list for one key; for several, a frame with a column for each, or a mapping with the values
         of each, `{"month": [1, 2], "carrier": ["AA", "UA"]}`, which stands for all combinations.
     max_groups, max_rows_per_group
-        The most groups that one unit counts in, and the most rows that it adds to one group. "auto" has them estimated
-        privately from a part of the spend.
+        The most groups that one unit counts in, and the most rows that it adds to one group. "auto" estimates them
+        privately with a part of the spend.
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence

@@ -404,7 +404,7 @@ class PrivateFrame(
             The names of the keys in the private and in the public frame, instead of `on`. The result has those of the
             private frame, as in Polars.
         suffix
-            Is added to the name of a public column that the private frame has too.
+            The text that is added to the name of a public column that the private frame has too.
 
         Examples
         --------
@@ -506,7 +506,7 @@ class PrivateFrame(
         return session
 
     def _unit_of(self, session: Session | None) -> TableUnit:
-        """Return who is protected in this table: the session's unit, or the unit that this table has of its own."""
+        """Return who is protected in this table: the session's unit, or this table's own unit."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
         return table_unit(agreed, self._unit, weaker=weaker, table_columns=self._rows.source_schema)
