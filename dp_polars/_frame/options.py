@@ -303,7 +303,7 @@ def spend_of(
     if not said:
         if session.defaults.queries is None:
             raise InvalidParameterError(
-                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
+                "This release needs a spend. Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
                 + (", within=50 (a wanted error)" if with_error else "")
                 + " or rho=; or open the session with queries=20 for equal shares.",
                 code="spend-missing",

@@ -144,7 +144,7 @@ def _spend_or_resample(
         return None, exact(resample, "resample")
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
-            "What may these responses cost? Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
+            "These responses need a spend. Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
             "or resample=0.5, the probability with which a response is a uniformly random category.",
             code="response-spend-missing",
         )

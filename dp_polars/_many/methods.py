@@ -253,8 +253,8 @@ def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
     cap, rule = adopted_cap(options, "max_rows_per_group", view, [])
     if not isinstance(cap, int):
         raise InvalidParameterError(
-            "How many rows may one unit count with, in the whole domain? Say max_rows_per_group=10 here or for the "
-            "session; the noise grows with it. It can't be estimated here.",
+            "Questions over a domain need a cap on the rows of one unit in the whole domain, because the noise grows "
+            "with it. Say max_rows_per_group=10 here or in the session. It can't be estimated here.",
             code="row-cap-missing",
         )
     return cap, rule

@@ -157,8 +157,8 @@ def stream_plan(
         max_rows, max_rows_rule = 1, "every row is a unit"
     elif max_rows is None and of == "rows":
         raise InvalidParameterError(
-            "How many rows may one unit count with? That decides the noise. Say max_rows_per_group=10 (here or in the "
-            "session), or count units instead of rows with of='units'.",
+            "A stream of rows needs a cap on the rows of one unit, because the noise depends on it. Say "
+            "max_rows_per_group=10 (here or in the session), or count units instead of rows with of='units'.",
             code="row-cap-missing",
         )
     epsilon, cost = pure_spend(terms, spend, "a stream")

@@ -89,8 +89,8 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [
-        ({"epsilon": 1}, {"max_rows_per_group": None}, "How many rows may one unit add to a group of this n_unique"),
-        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "How many groups of region"),
+        ({"epsilon": 1}, {"max_rows_per_group": None}, "This n_unique needs a cap on the rows"),
+        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "Grouping by region needs a cap on the groups"),
         ({"within": 5, "by": "region"}, {}, "needs public keys"),
         ({"epsilon": 5}, {"epsilon": 1}, "does not fit the session's budget"),
     ],

@@ -123,7 +123,7 @@ def test_mistakes_are_explained() -> None:
         dp.Dashboard(epsilon=1).on(VISITS)  # type: ignore[arg-type]
     with pytest.raises(dp.InvalidParameterError, match="up to 1"):
         dp.Dashboard(share=2)
-    with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
+    with pytest.raises(dp.InvalidParameterError, match="This release needs a spend"):
         dp.Dashboard().on(dp.private(VISITS, session())).count()
     board = dp.Dashboard(share=0.5)
     with pytest.raises(dp.InvalidParameterError, match="doesn't count the rows"):

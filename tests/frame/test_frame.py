@@ -297,7 +297,7 @@ def ask(call, **session):
         (lambda v: v.count("user", epsilon=0.1), {}, "reads the unit column"),
         (lambda v: v.count(pl.col("user") % 10, epsilon=0.1), {}, "reads the unit column"),
         (lambda v: v.count("value", epsilon=0.1), {}, "can't be a grouping key"),
-        (lambda v: v.count("region"), {}, "What may this release cost"),
+        (lambda v: v.count("region"), {}, "This release needs a spend"),
         (lambda v: v.count("region", epsilon=0.1, share=0.1), {}, "in one way"),
         (lambda v: v.count("region", epsilon=0.1), {"delta": None}, "no delta to discover them.*keys="),
         (lambda v: v.count("region", keys=["a", "a"], epsilon=0.1), {}, "lists a value twice"),

@@ -434,7 +434,7 @@ def test_steps_that_keep_all_rows_are_fine(rich):
 @pytest.mark.parametrize(
     ("column", "words", "message"),
     [
-        ("flag", {}, "What may these responses cost"),
+        ("flag", {}, "These responses need a spend"),
         ("flag", {"epsilon": 0}, "epsilon"),
         ("flag", {"epsilon": math.nan}, "epsilon"),
         ("flag", {"epsilon": 1, "share": 0.1}, "one way"),

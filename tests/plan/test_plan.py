@@ -225,8 +225,8 @@ def test_a_plan_is_made_of_the_question_and_the_terms_alone():
     ("asked", "terms", "text"),
     [
         (query("count", domain=None), terms_of(1), "no delta to discover"),
-        (query("count", max_groups=None), TERMS, "How many groups of k"),
-        (query("count", max_rows=None), TERMS, "How many rows"),
+        (query("count", max_groups=None), TERMS, "Grouping by k needs a cap on the groups"),
+        (query("count", max_rows=None), TERMS, "a cap on the rows"),
         (query("sum", max_rows=None), TERMS, "per='unit'"),
         (query("mean", domain=FOUR, spend=Spend(within=Fraction(5))), TERMS, "depends on how many rows"),
         (query("sum", spend=Spend(within=Fraction(5))), TERMS, "needs public keys"),

@@ -113,7 +113,7 @@ def test_every_cursor_sees_them_and_the_file_keeps_nothing(con, session, tmp_pat
     ("call", "message"),
     [
         ("dp_count('visits', by := 'user_id', epsilon := 1)", "StatementNotAllowed: Grouping by user_id"),
-        ("dp_count('visits')", "InvalidParameterError: What may this release cost"),
+        ("dp_count('visits')", "InvalidParameterError: This release needs a spend"),
         ("dp_count('hidden', epsilon := 1)", "Temporary tables"),
         ("dp_count('visits', \"where\" := 'qty > (SELECT max(qty) FROM visits)', epsilon := 1)", "subquery inside"),
         (

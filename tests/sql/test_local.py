@@ -312,7 +312,7 @@ def test_everything_around_them_is_refused(con, session, statement):
     ("statement", "message"),
     [
         ("SELECT dp_randomized_response(word, 1.0) FROM votes", "need categories"),
-        ("SELECT dp_randomized_response(yes) FROM votes", "What may these responses cost"),
+        ("SELECT dp_randomized_response(yes) FROM votes", "These responses need a spend"),
         ("SELECT dp_randomized_response() FROM votes", "needs a column"),
         ("SELECT dp_randomized_response(*) FROM votes", "needs a column"),
         ("SELECT dp_randomized_response(yes, user_id) FROM votes", "constant or a parameter"),
