@@ -278,7 +278,7 @@ class Dashboard(AsTable):
         def is_stored(entry: _PlannedQuestion, question: Question[BasePlan]) -> bool:
             if not isinstance(question, TableQuestion) or question.fresh:
                 return False
-            return question.stored(entry.frame._source().key) is not None
+            return question.stored(entry.frame._source().identity) is not None
 
         pairs = zip(self._entries, questions, strict=True)
         return [question for entry, question in pairs if not is_stored(entry, question)]

@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import polars as pl
@@ -20,14 +21,12 @@ from dp_polars._frame.options import AnyOptions
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
-from dp_polars._release.charge import stored_release
+from dp_polars._release.charge import Identity, stored_release
 from dp_polars._release.lazy import deferred
-from dp_polars._session.releases import Release, release_key
+from dp_polars._release.rehearsal import MakeRelease
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, Terms, table_terms
-
-Naming = Callable[[bytes], bytes]
-"""Returns the key under which a session stores something: its fingerprint, on the source as it is now."""
 
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
 AnyStoredPlan = TypeVar("AnyStoredPlan", bound=StoredPlan, covariant=True)
@@ -70,9 +69,10 @@ class Origin:
     name: str | None
     data_version: str | None
 
-    def key(self, fingerprint: bytes) -> bytes:
-        """Return the key under which a release is stored: the question and the source as it is now."""
-        return release_key(fingerprint, source_identity(self.frame, self.name, self.data_version))
+    @property
+    def identity(self) -> Identity:
+        """Returns what identifies the source as it is now."""
+        return partial(source_identity, self.frame, self.name, self.data_version)
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,22 @@ class TableQuestion(Question[AnyStoredPlan]):
         """The names and types of the released table, known before it exists."""
 
     @abstractmethod
-    def release(self, key: Naming) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the release that is stored for this question, or charge the price and make one."""
 
-    def stored(self, key: Naming) -> Release | None:
-        """Return the release that is stored for this question, or None. Charge nothing."""
-        return stored_release(self.session, key(self.plan.fingerprint()))
+    def _run(self) -> MakeRelease | None:
+        """Return the work that draws noisy numbers, if stored ones can be presented as this question asks for them."""
+        return None
+
+    def stored(self, identity: Identity) -> Release | None:
+        """Return a stored release of this question or of the same noisy numbers, as it is asked for now; or None."""
+        return stored_release(self.session, fingerprint=self.plan.fingerprint(), identity=identity, make=self._run())
 
     def answer(self, origin: Origin) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
 
         def table() -> pl.DataFrame:
-            return self.release(origin.key).frame
+            return self.release(origin.identity).frame
 
         return deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ from dp_polars._profile.ladders import ladder_of
 from dp_polars._profile.plan import DEFAULT_SHARE, ProfiledColumn, ProfilePlan, profile_plan
 from dp_polars._profile.profile import TableProfile
 from dp_polars._profile.release import run_profile
+from dp_polars._release.charge import Identity
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
@@ -37,13 +38,13 @@ class ProfileQuestion(Question[ProfilePlan]):
     engine: ExactAnswers | None = None
     """The engine that counts; None for the one that reads the source of the rows."""
 
-    def release(self, name: Callable[[], bytes]) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the stored release of this profile, or charge its price and make one."""
-        return run_profile(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
+        return run_profile(self.plan, self.rows, self.session, identity=identity, fresh=self.fresh, engine=self.engine)
 
     def answer(self, origin: Origin) -> TableProfile:
         """Return the profile. It is made at once, for a LazyFrame too."""
-        return TableProfile(self.release(lambda: origin.key(self.plan.fingerprint())))
+        return TableProfile(self.release(origin.identity))
 
 
 class Profiling(FrameMethods, Generic[Answer]):

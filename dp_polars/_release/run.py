@@ -19,7 +19,7 @@ from dp_polars._plan.plan import Plan, settled
 from dp_polars._plan.query import Query
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
-from dp_polars._release.charge import Drawing, release_once
+from dp_polars._release.charge import Drawing, Identity, release_once
 from dp_polars._release.empty import first_level_outside, warn_if_empty
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
@@ -31,12 +31,21 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 """A function that returns the exact bounded aggregates of rows: `Engine.aggregate`, or a stand-in for it."""
 
 
-def run_plan(make: QueryRun, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the release of a planned query: a stored one, or a new one that is charged."""
-    release = release_once(session, make.plan.cost, make.plan.label(), name=name, fresh=fresh, make=make)
-    if isinstance(release.plan, Plan):
+    plan = make.plan
+    release = release_once(
+        session,
+        plan.cost,
+        plan.label(),
+        fingerprint=plan.fingerprint(),
+        identity=identity,
+        fresh=fresh,
+        make=make,
+    )
+    if isinstance(release.plan, Plan) and release.plan.estimated:
         warn_of_estimates(release.plan)
-    warn_if_empty(release, make.plan)
+    warn_if_empty(release, plan)
     return release
 
 
@@ -62,12 +71,7 @@ class QueryRun(Drawing):
     plan: Plan
     rows: PrivateRows
     engine: ExactAnswers
-    draw_name: Callable[[], bytes]
-    """Returns the key of the noisy numbers: equal for all presentations of them."""
-
-    def draw_key(self) -> bytes:
-        """Return what identifies the noisy numbers and their source as it is now."""
-        return self.draw_name()
+    drawn: bytes
 
     def draw(self) -> Draw:
         """Return the noisy numbers of the groups that are shown, and the caps and bounds that were estimated."""

@@ -398,9 +398,9 @@ def groups_of_few_units_hidden_by_their_exact_number(patch: Patch) -> None:
 def charge_after_the_read(patch: Patch) -> None:
     honest = charging.release_once
 
-    def wrong(paying, cost, label, *, name, fresh, make):
+    def wrong(*given, make, **words):
         made = make()
-        return honest(paying, cost, label, name=name, fresh=fresh, make=lambda: made)
+        return honest(*given, make=lambda: made, **words)
 
     patch.setattr(run, "release_once", wrong)
 

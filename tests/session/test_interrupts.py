@@ -118,7 +118,9 @@ def check_nothing_is_left(session):
 
 
 def ask_once(session):
-    return release_once(session, PRICE, "q", name=lambda: b"q", fresh=True, make=lambda: (FRAME, None))
+    return release_once(
+        session, PRICE, "q", fingerprint=b"q", identity=lambda: b"", fresh=True, make=lambda: (FRAME, None)
+    )
 
 
 def open_and_ask(session):
@@ -189,7 +191,7 @@ def test_an_interrupt_while_rows_are_read_comes_at_once_and_a_second_one_waits(s
 
     session._ledger.fail = twice
     with pytest.raises(KeyboardInterrupt):
-        release_once(session, PRICE, "q", name=lambda: b"q", fresh=True, make=make)
+        release_once(session, PRICE, "q", fingerprint=b"q", identity=lambda: b"", fresh=True, make=make)
     assert not reached
     check_nothing_is_left(session)
     assert [one.state for one in session.releases] == ["failed"]
@@ -221,7 +223,8 @@ def test_an_alarm_waits_too_and_one_that_stops_a_question_closes_the_session(ses
                 session,
                 PRICE,
                 "q",
-                name=lambda: b"q",
+                fingerprint=b"q",
+                identity=lambda: b"",
                 fresh=True,
                 make=lambda: (signal.raise_signal(signal.SIGALRM), (FRAME, None))[1],
             )
