@@ -8,8 +8,7 @@
 - `check`: checks user expressions and runs them on hostile values before any private row is read;
 - `hostile`: made-up values on which functions usually fail;
 - `readable`: expressions as people write them, for labels and plans;
-- `messages`: why an expression is refused;
-- `panics`: panics of Polars as errors of this library.
+- `messages`: why an expression is refused.
 
 May import: `errors`; `check` alone also imports the list of engines. Never: anything that reads a private row, plans or
 charges. An operation that is not in the table cannot be expressed.

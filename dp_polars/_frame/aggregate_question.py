@@ -63,7 +63,7 @@ def question_of(
     A single aggregate, or one whose name is None, is named after its column.
     """
     named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
-    check_options(options, ", ".join(one.kind for one in named.values()))
+    check_options(options, ", ".join(one.aggregate.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.schema
     check_unit(unit, schema)
@@ -227,7 +227,7 @@ def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list
             raise InvalidParameterError(
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
-        constant = item.columns <= set(view.session.defaults.per_unit) and bool(item.columns)
+        constant = item.columns <= set(view.defaults.per_unit) and bool(item.columns)
         keys.append(Key(name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant))
     if len({key.name for key in keys}) < len(keys):
         raise InvalidParameterError("by= has two keys with the same name. Give one of them an alias.")

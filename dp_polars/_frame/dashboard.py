@@ -14,11 +14,10 @@ from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.text import budget_text
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._frame.question import Question, TableQuestion, View
+from dp_polars._frame.question import Question, TableQuestion, View, no_panics
 from dp_polars._numbers import Number, boundary, count_of, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.plan import Plan

@@ -6,17 +6,19 @@ methods in common and differ in one line: the frame returns the question's answe
 
 from __future__ import annotations
 
+import functools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import polars as pl
 
 from dp_polars._engines.registry import source_identity
-from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._expressions.tree import Apply, Column, Expression, canonical
 from dp_polars._frame.options import AnyOptions
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
@@ -26,10 +28,16 @@ from dp_polars._release.lazy import deferred
 from dp_polars._release.rehearsal import MakeRelease
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
-from dp_polars._session.terms import TableUnit, Terms, table_terms
+from dp_polars._session.suggestions import Suggestions
+from dp_polars._session.terms import Defaults, TableUnit, Terms, table_terms
+from dp_polars.errors import DPError
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
 AnyStoredPlan = TypeVar("AnyStoredPlan", bound=StoredPlan, covariant=True)
+
+_LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,48 @@ class View:
             said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
             object.__setattr__(self, "steps", (*self.steps, said))
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """The terms under which this table is asked."""
         return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """The contribution bounds and the number of queries that the session has for questions that name none."""
+        return self.session.defaults
+
+    @cached_property
+    def suggestions(self) -> list[Suggestions]:
+        """What the session adopted for the sources of this view, the latest first."""
+        adopted = self.session.adopted
+        if not adopted or self.sources is None:
+            return []
+        sources, unit = self.sources(), self.source_unit()
+        return [one for one in reversed(adopted) if one.source in sources and one.unit == unit]
+
+    def source_unit(self) -> tuple[str | None, ...]:
+        """Return the unit columns as expressions over the columns of the source."""
+        schema = self.rows.schema
+        return tuple(self.source_expression(Column(name, schema[name])) for name in self.unit)
+
+    def source_expression(self, tree: Expression) -> str | None:
+        """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
+        for step in reversed(self.rows.steps):
+            if isinstance(step, WithColumns):
+                tree = _substituted(tree, dict(step.columns))
+            elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
+                return None
+            if isinstance(tree, Apply) and tree.size > _LARGEST:
+                return None
+        return canonical(tree)
+
+
+def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
+    if isinstance(tree, Column):
+        return made.get(tree.name, tree)
+    if isinstance(tree, Apply):
+        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
+    return tree
 
 
 @dataclass(frozen=True)
@@ -119,6 +165,37 @@ class TableQuestion(Question[AnyStoredPlan]):
             return self.release(origin.identity).frame
 
         return deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
+
+
+def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Return a function that raises a `DPError` where Polars panics.
+
+    A Rust panic reaches Python as an exception that does not derive from `Exception`, so servers and notebooks do not
+    catch it and end. `_release.charge` guards everything that reads private rows; this is for what comes before and
+    after.
+
+    >>> @no_panics
+    ... def ask():
+    ...     raise pl.exceptions.PanicException("index out of bounds")
+    >>> ask()
+    Traceback (most recent call last):
+    ...
+    dp_polars.errors.DPError: Polars failed on this query before or after private rows were read. ...
+    """
+
+    @functools.wraps(function)
+    def called(*given: Given.args, **words: Given.kwargs) -> Result:
+        try:
+            return function(*given, **words)
+        except pl.exceptions.PanicException:
+            pass
+        # Raised outside the handler so that the message of Polars is not even the context.
+        raise DPError(
+            "Polars failed on this query before or after private rows were read. Its message is withheld. Look for an "
+            "unusual type or constant, and simplify the query. session.releases shows whether anything was charged."
+        )
+
+    return called
 
 
 class FrameMethods(ABC):

@@ -10,7 +10,6 @@ import polars as pl
 
 from dp_polars._expressions import Expression, apply
 from dp_polars._expressions.check import check_expression
-from dp_polars._frame.adopted import source_expression, source_unit
 from dp_polars._frame.aggregate_question import check_unit, keys_of, unit_columns
 from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
@@ -118,7 +117,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
     if len({one.name for one in profiled}) < len(profiled):
         raise InvalidParameterError("columns= has two columns with the same name. Give one of them an alias.")
     sources = () if view.sources is None else view.sources()
-    found = [source_expression(view, one.tree) for one in key_columns]
+    found = [view.source_expression(one.tree) for one in key_columns]
     plan = profile_plan(
         view.terms,
         _spend(options, view),
@@ -128,7 +127,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         steps=view.steps,
         unchecked=view.unchecked,
         identity=sources[0] if len(sources) == 1 else None,
-        source_unit=source_unit(view),
+        source_unit=view.source_unit(),
         source_keys=None if None in found else tuple(one for one in found if one is not None),
     )
     made = unit_columns(view)
@@ -139,7 +138,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
 
 def _spend(options: ProfileOptions, view: View) -> Spend:
     """Return the spend of a profile. In a session with `queries=n`, it is one of the n questions."""
-    queries = view.session.defaults.queries
+    queries = view.defaults.queries
     if any(options.get(name) is not None for name in ("epsilon", "share", "rho")) or (queries or 0) > 1:
         return spend_of(options, view.session)
     if queries == 1:
@@ -161,7 +160,7 @@ def _profiled(view: View, name: str, expression: str, tree: Expression) -> tuple
         dtype=dtype,
         ladder=ladder_of(dtype),
         distinct=comparable and dtype != pl.Boolean,
-        source=source_expression(view, tree),
+        source=view.source_expression(tree),
     )
     if isinstance(dtype, pl.Categorical):  # its codes depend on other rows
         return column, apply("cast", tree, to=pl.String())

@@ -81,7 +81,8 @@ def _without_ends(answer: pl.Series) -> pl.Series:
 def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
     """Return the answer of an aggregate and the ends of its interval, by column name."""
     one, query = compiled.aggregate, plan.query
-    found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
+    dtype = one.answer_type
+    found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), dtype)]
     if query.interval is not None and one.unfolds != "rows":
         limits = ConfidenceLimits(noisy, compiled, plan, query.interval)
         others = one.interval(limits)
@@ -90,9 +91,7 @@ def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan)
         low, high = one.ends(limits)
         if one.unfolds == "columns":
             return {one.name: _struct_with_ends(found[0], low, high)}
-        ends = [
-            as_answer(_outwards(end, one.answer_type, sign), one.answer_type) for sign, end in ((-1, low), (1, high))
-        ]
+        ends = [as_answer(_outwards(end, dtype, sign), dtype) for sign, end in ((-1, low), (1, high))]
         # The answer itself always lies in its interval, also where a clipped one is not among the likely values.
         both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
         found.append(both.select(pl.min_horizontal("answer", "low")).to_series())
