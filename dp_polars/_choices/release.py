@@ -51,16 +51,7 @@ Numbers = NDArray[np.int64]
 
 def run_choice(make: ChoiceRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the stored release of a choice on a source, or charge the plan's price and choose."""
-    plan = make.plan
-    return release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        fingerprint=plan.fingerprint(),
-        identity=identity,
-        fresh=fresh,
-        make=make,
-    )
+    return release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
 
 
 @dataclass(frozen=True, repr=False)

@@ -156,7 +156,7 @@ class TableQuestion(Question[AnyStoredPlan]):
 
     def stored(self, identity: Identity) -> Release | None:
         """Return a stored release of this question or of the same noisy numbers, as it is asked for now; or None."""
-        return stored_release(self.session, fingerprint=self.plan.fingerprint(), identity=identity, make=self._run())
+        return stored_release(self.session, self.plan, identity=identity, make=self._run())
 
     def answer(self, origin: Origin) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""

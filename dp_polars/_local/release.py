@@ -23,13 +23,7 @@ def run_responses(
 ) -> Release:
     """Return the stored responses of a source, or charge the plan's price and draw them."""
     return release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        fingerprint=plan.fingerprint(),
-        identity=identity,
-        fresh=fresh,
-        make=lambda: (responses_of(plan, rows, SYSTEM_BITS), plan),
+        session, plan, identity=identity, fresh=fresh, make=lambda: (responses_of(plan, rows, SYSTEM_BITS), plan)
     )
 
 

@@ -51,15 +51,7 @@ def run_synthesis(
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
 
-    return release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        fingerprint=plan.fingerprint(),
-        identity=identity,
-        fresh=fresh,
-        make=make,
-    )
+    return release_once(session, plan, identity=identity, fresh=fresh, make=make)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:

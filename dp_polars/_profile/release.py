@@ -39,15 +39,7 @@ def run_profile(
 ) -> Release:
     """Return the stored profile of a source, or charge the plan's price and make one."""
     make = ProfileRun(plan, rows, engine or engine_for(rows).aggregate)
-    release = release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        fingerprint=plan.fingerprint(),
-        identity=identity,
-        fresh=fresh,
-        make=make,
-    )
+    release = release_once(session, plan, identity=identity, fresh=fresh, make=make)
     if release.plan is None:  # another process made it; the same question has the same plan
         session.remember(release, plan)
     return release

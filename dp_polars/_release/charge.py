@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from dp_polars._plan.base import BasePlan
+from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._release.rehearsal import MakeRelease, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
@@ -51,26 +51,17 @@ class Drawing(ABC):
         return self.show(self.draw())
 
 
-def release_once(
-    session: Session,
-    cost: Cost,
-    label: str,
-    *,
-    fingerprint: bytes,
-    identity: Identity,
-    fresh: bool,
-    make: MakeRelease,
-) -> Release:
+def release_once(session: Session, plan: StoredPlan, *, identity: Identity, fresh: bool, make: MakeRelease) -> Release:
     """Return the stored release of a query, or charge its price and make a new release.
 
     Parameters
     ----------
     session
         The session that pays.
-    cost, label
-        The price, and the label of the release in the ledger.
-    fingerprint, identity
-        What identifies the query, and a function that returns what identifies its source as it is now.
+    plan
+        The plan of the query: its price, its label in the ledger, and what identifies the query.
+    identity
+        Returns what identifies the source as it is now.
     fresh
         Whether to make a new release even if one is stored.
     make
@@ -82,15 +73,15 @@ def release_once(
     Rows may be read more than once. If the source changes in between, nothing is released. The charge stays, whatever
     happens after it.
     """
-    source = identity()
-    key, draw_key = _keys(fingerprint, source, make)
+    label, source = plan.label(), identity()
+    key, draw_key = _keys(plan, source, make)
     if not fresh:
         stored = _stored(session, key, draw_key, make)
         if stored is not None:
             return stored
-    with Deferred() as signals, session.reserve(cost, label=label, key=key) as reservation:
+    with Deferred() as signals, session.reserve(plan.cost, label=label, key=key) as reservation:
         note(session, make)
-        draw, frame, plan = guarded(lambda: _made(make), signals)
+        draw, frame, made = guarded(lambda: _made(make), signals)
         if identity() != source:
             reservation.fail(closes=False)  # that somebody wrote to the source is public
             raise EngineError(
@@ -98,20 +89,20 @@ def release_once(
                 "writes to the source, or query a copy of it."
             )
         release = reservation._commit(frame, draw, draw_key)
-        session.remember(release, _priced(plan, reservation))
+        session.remember(release, _priced(made, reservation))
         return release
 
 
 def stored_release(
-    session: Session, *, fingerprint: bytes, identity: Identity, make: MakeRelease | None = None
+    session: Session, plan: StoredPlan, *, identity: Identity, make: MakeRelease | None = None
 ) -> Release | None:
     """Return the stored release of a query, presented as `make` asks for it, or None. Charge nothing."""
-    return _stored(session, *_keys(fingerprint, identity(), make), make)
+    return _stored(session, *_keys(plan, identity(), make), make)
 
 
-def _keys(fingerprint: bytes, source: bytes, make: MakeRelease | None) -> tuple[bytes, bytes]:
+def _keys(plan: StoredPlan, source: bytes, make: MakeRelease | None) -> tuple[bytes, bytes]:
     """Return the keys under which a session stores a release and its draw; the second is empty if no draw is kept."""
-    key = release_key(fingerprint, source)
+    key = release_key(plan.fingerprint(), source)
     return key, release_key(make.drawn, source) if isinstance(make, Drawing) else b""
 
 

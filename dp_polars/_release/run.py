@@ -33,19 +33,10 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 
 def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the release of a planned query: a stored one, or a new one that is charged."""
-    plan = make.plan
-    release = release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        fingerprint=plan.fingerprint(),
-        identity=identity,
-        fresh=fresh,
-        make=make,
-    )
+    release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
     if isinstance(release.plan, Plan) and release.plan.estimated:
         warn_of_estimates(release.plan)
-    warn_if_empty(release, plan)
+    warn_if_empty(release, make.plan)
     return release
 
 

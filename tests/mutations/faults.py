@@ -372,8 +372,8 @@ def delta_of_keys_not_charged(patch: Patch) -> None:
 def delta_of_keys_charged_twice(patch: Patch) -> None:
     honest = charging.release_once
 
-    def wrong(paying, cost, *given, **words):
-        return honest(paying, replace(cost, delta=2 * cost.delta), *given, **words)
+    def wrong(paying, own, **words):
+        return honest(paying, replace(own, cost=replace(own.cost, delta=2 * own.cost.delta)), **words)
 
     patch.setattr(run, "release_once", wrong)
 
