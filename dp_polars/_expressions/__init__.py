@@ -1,6 +1,6 @@
 """The expression language of private rows: a small typed tree that front ends parse into and engines compute.
 
-- `tree`: columns, constants and operations, each with its type; their canonical text;
+- `tree`: columns, constants and operations, each with its type; their canonical text; checked expressions;
 - `operations/`: the table of operations, the types that they accept, and why each never fails;
 - `constants`: public values, converted to the type of a column exactly or not at all;
 - `types`: kinds of types, and the limits of the language;

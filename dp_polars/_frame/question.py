@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
 from dp_polars._release.charge import Identity, stored_release
-from dp_polars._release.lazy import deferred
 from dp_polars._release.rehearsal import MakeRelease
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -164,7 +164,39 @@ class TableQuestion(Question[AnyStoredPlan]):
         def table() -> pl.DataFrame:
             return self.release(origin.identity).frame
 
-        return deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
+        return _deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
+
+
+def _deferred(release: Callable[[], pl.DataFrame], schema: dict[str, pl.DataType]) -> pl.LazyFrame:
+    """Return a lazy frame whose rows come from a single call of `release`, made when they are first needed.
+
+    A second collect, a self-join or `collect_all` sees the same rows. An error is kept too, because another attempt
+    after a charge must not charge again.
+    """
+    memo = _Once(release)
+    return pl.defer(memo, schema=schema)
+
+
+class _Once:
+    def __init__(self, release: Callable[[], pl.DataFrame]) -> None:
+        self._release: Callable[[], pl.DataFrame] | None = release
+        self._lock = threading.Lock()
+        self._result: pl.DataFrame | None = None
+        self._error: BaseException | None = None
+
+    def __call__(self) -> pl.DataFrame:
+        with self._lock:
+            if self._release is not None:
+                try:
+                    self._result = self._release()
+                except BaseException as error:
+                    self._error = error
+                    raise
+                finally:
+                    self._release = None
+        if self._result is None:
+            raise self._error or RuntimeError("the release returned no frame")
+        return self._result
 
 
 def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
