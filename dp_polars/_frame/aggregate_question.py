@@ -157,12 +157,12 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         checked = aggregate.prepared(plain, given)
         value = aggregate.value(checked, given, call)
         values.append(value if adopted is None else replace(value, bounds_rule=adopted[1]))
-        expressions[checked.canonical] = _plain(checked.tree)
+        expressions[checked.canonical] = plain_value(checked.tree)
     own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
     return aggregate.parse(call, own, tuple(values))
 
 
-def _plain(tree: Expression) -> Expression:
+def plain_value(tree: Expression) -> Expression:
     """Return a value column in a type that engines take. Categories become text: their codes depend on other rows."""
     if tree.dtype == pl.Categorical:
         return apply("cast", tree, to=pl.String())

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._expressions import Expression, apply
+from dp_polars._expressions import Expression
 from dp_polars._expressions.check import check_expression
-from dp_polars._frame.aggregate_question import check_unit, keys_of, unit_columns
+from dp_polars._frame.aggregate_question import check_unit, keys_of, plain_value, unit_columns
 from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._plan.query import Spend
@@ -162,6 +162,4 @@ def _profiled(view: View, name: str, expression: str, tree: Expression) -> tuple
         distinct=comparable and dtype != pl.Boolean,
         source=view.source_expression(tree),
     )
-    if isinstance(dtype, pl.Categorical):  # its codes depend on other rows
-        return column, apply("cast", tree, to=pl.String())
-    return column, apply("cast", tree, to=pl.Int8()) if dtype == pl.Boolean else tree
+    return column, plain_value(tree)
