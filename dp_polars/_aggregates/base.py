@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dp_polars._aggregates.needs import Need
 from dp_polars._aggregates.values import Bounds, Value, auto_bounds, is_number, stored_bounds
-from dp_polars._expressions.check import CheckedExpression
+from dp_polars._expressions.tree import CheckedExpression
 from dp_polars._numbers import Number, positive
 from dp_polars.errors import InvalidParameterError
 

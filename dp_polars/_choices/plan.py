@@ -305,7 +305,7 @@ def _deltas(
 ) -> tuple[Fraction, CandidateLimit | None]:
     """Return the delta for telling units apart by a hash, and the limit on discovered candidates, which has its own."""
     delta = delta_for(query, terms, cost)
-    unit_delta = Fraction(0) if selection.kind == "select_best" else unit_delta_for(query, terms, delta, 1)
+    unit_delta = Fraction(0) if selection.kind == "select_best" else unit_delta_for(query, terms, cost, 1)
     if query.domain is not None:
         return unit_delta, None
     times, sides = terms.group_size, 2 if terms.adjacency == "replace" else 1

@@ -15,6 +15,7 @@ from dp_polars._numbers import Number, confidence_of, count_of, delta_of, epsilo
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
 from dp_polars._session.session import Session, check_text
+from dp_polars._session.terms import Defaults
 from dp_polars.errors import InvalidParameterError
 
 ExpressionLike = pl.Expr | str
@@ -341,11 +342,11 @@ def fresh_of(options: Mapping[str, Any]) -> bool:
     return is_set(options, "fresh")
 
 
-def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:
+def cap_of(options: AnyOptions, name: str, defaults: Defaults) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call or the session."""
     given, rule = options.get(name), f"{name} in the call"
     if given is None:
-        given, rule = getattr(session.defaults, name), f"{name} of the session"
+        given, rule = getattr(defaults, name), f"{name} of the session"
     if given is None or given == "auto":
         return given, f"estimated: {rule}"
     return count_of(given, name), rule  # type: ignore[arg-type]

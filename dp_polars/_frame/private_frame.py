@@ -21,11 +21,10 @@ from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
 from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.question import Origin, Question, View
+from dp_polars._frame.question import Origin, Question, View, no_panics
 from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries

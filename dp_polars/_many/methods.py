@@ -162,9 +162,7 @@ class SynthesisQuestion(Question[SynthesisPlan]):
     def answer(self, origin: Origin) -> Synthesis:
         """Return the stored synthesis, or charge its price and make one."""
         plan = self.plan
-        release = run_synthesis(
-            plan, self.rows, self.session, name=lambda: origin.key(plan.fingerprint()), fresh=self.fresh
-        )
+        release = run_synthesis(plan, self.rows, self.session, identity=origin.identity, fresh=self.fresh)
         return Synthesis(plan.domain, release)
 
 

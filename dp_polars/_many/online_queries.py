@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import polars as pl
 
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike
+from dp_polars._frame.question import no_panics
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_release import OnlineAnswer, OnlineStream
 from dp_polars._many.predicates import Predicates

@@ -6,7 +6,7 @@ of what was chosen. Everything else is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ from dp_polars._many.domain import Domain
 from dp_polars._many.histogram import bounded_histogram
 from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error
 from dp_polars._plan.spend import Noise
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Identity, release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 
 
 def run_synthesis(
-    plan: SynthesisPlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
+    plan: SynthesisPlan, rows: PrivateRows, session: Session, *, identity: Identity, fresh: bool
 ) -> Release:
     """Return the stored synthesis of a source, or charge the plan's price and make one."""
 
@@ -51,7 +51,7 @@ def run_synthesis(
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
 
-    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, plan, identity=identity, fresh=fresh, make=make)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:

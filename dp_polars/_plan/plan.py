@@ -400,7 +400,7 @@ def _drafted(
         for measurement in measurements
     ):
         return _drafted(query, terms, bounds, allowance, passes, way=way, measure=measure, form="split")
-    unit_delta = unit_delta_for(query, terms, delta_for(query, terms, cost), passes)
+    unit_delta = unit_delta_for(query, terms, cost, passes)
     discovery = None
     if way is not None:
         delta = _delta_for_keys(query, terms, cost, passes)
@@ -432,8 +432,7 @@ def _ordered(query: Query) -> Query:
 
 def _delta_for_keys(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:
     """Return the delta that discovering keys may use: that of the query, less what telling units apart takes."""
-    delta = delta_for(query, terms, cost)
-    return delta - unit_delta_for(query, terms, delta, passes)
+    return delta_for(query, terms, cost) - unit_delta_for(query, terms, cost, passes)
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
@@ -445,13 +444,13 @@ def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
     return terms.native_delta * Fraction(min(1.0, float(share)) * (1 - 1e-12))
 
 
-def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
+def unit_delta_for(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:
     """Return the delta that hashing the units costs in this many passes, or 0 if units are compared exactly."""
     if query.integer_unit:
         return Fraction(0)
     changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
     price = passes * changed * _HASH_DELTA
-    return price if price <= delta * _HASH_PART else Fraction(0)
+    return price if price <= delta_for(query, terms, cost) * _HASH_PART else Fraction(0)
 
 
 def _check_spend(query: Query) -> None:

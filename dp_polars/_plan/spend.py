@@ -157,13 +157,13 @@ def allot(
     for option in [allowance] if allowance is not None else allowances_of(terms, spend):
         parts = split(option, wanted, spend.mechanism) if measure in (None, option.measure) else None
         if parts is not None:
-            found.append((parts, _price(parts, option) if allowance is None else option.cost))
+            found.append((parts, option))
     if not found:
         raise no_option(terms, spend)
-    best = _least_noise(found, wanted, terms, tolerance=1.1 if spend.share is None else 1.0)
-    for share in best[0]:
+    granted, whole = _least_noise(found, wanted, terms, tolerance=1.1 if spend.share is None else 1.0)
+    for share in granted:
         _check_scale(share.noise)
-    return best
+    return granted, _price(granted, whole) if allowance is None else whole.cost
 
 
 def split(
@@ -197,18 +197,18 @@ def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
 
 
 def _least_noise(
-    found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms, tolerance: float
-) -> tuple[list[Granted], Cost]:
+    found: list[tuple[list[Granted], Allowance]], wanted: Sequence[Wanted], terms: Terms, tolerance: float
+) -> tuple[list[Granted], Allowance]:
     """Return the option with the least noise, or one with nearly as little noise that is clearly cheaper.
 
     `tolerance` says how much more noise counts as nearly as little. It is 1 for a share of the budget, which is meant
     to be used up.
     """
 
-    def size(option: tuple[list[Granted], Cost]) -> float:
+    def size(option: tuple[list[Granted], Allowance]) -> float:
         return noise_size(option[0], wanted)
 
-    return best_value(found, size, lambda option: share_of(terms, option[1]), tolerance)
+    return best_value(found, size, lambda option: share_of(terms, _price(*option)), tolerance)
 
 
 def best_value(

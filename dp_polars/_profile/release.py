@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Exact, 
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._profile.ladders import COUNTS
 from dp_polars._profile.plan import COUNTED, Part, ProfilePlan
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Identity, release_once
 from dp_polars._release.run import ExactAnswers
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.releases import Release
@@ -34,13 +33,13 @@ def run_profile(
     rows: PrivateRows,
     session: Session,
     *,
-    name: Callable[[], bytes],
+    identity: Identity,
     fresh: bool,
     engine: ExactAnswers | None = None,
 ) -> Release:
     """Return the stored profile of a source, or charge the plan's price and make one."""
     make = ProfileRun(plan, rows, engine or engine_for(rows).aggregate)
-    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    release = release_once(session, plan, identity=identity, fresh=fresh, make=make)
     if release.plan is None:  # another process made it; the same question has the same plan
         session.remember(release, plan)
     return release

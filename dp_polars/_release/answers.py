@@ -83,7 +83,8 @@ def _without_ends(answer: pl.Series) -> pl.Series:
 def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
     """Return the answer of an aggregate and the ends of its interval, by column name."""
     aggregate, query = compiled.aggregate, plan.query
-    found = [as_answer(aggregate.estimate(NoisyNumbers(noisy, compiled, plan)), aggregate.answer_type)]
+    dtype = aggregate.answer_type
+    found = [as_answer(aggregate.estimate(NoisyNumbers(noisy, compiled, plan)), dtype)]
     if query.interval is not None and aggregate.unfolds != "rows":
         limits = ConfidenceLimits(noisy, compiled, plan, query.interval)
         others = aggregate.interval(limits)
@@ -92,10 +93,7 @@ def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan)
         low, high = aggregate.ends(limits)
         if aggregate.unfolds == "columns":
             return {aggregate.name: _struct_with_ends(found[0], low, high)}
-        ends = [
-            as_answer(_outwards(end, aggregate.answer_type, sign), aggregate.answer_type)
-            for sign, end in ((-1, low), (1, high))
-        ]
+        ends = [as_answer(_outwards(end, dtype, sign), dtype) for sign, end in ((-1, low), (1, high))]
         # The answer always lies in its interval, even if it was clipped and is not among the likely values.
         both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
         found.append(both.select(pl.min_horizontal("answer", "low")).to_series())

@@ -80,12 +80,12 @@ class ConfidenceLimits:
         if self._decider is not None:
             low, high = self._limits_of_decider(1 - self.confidence)
             return (
-                in_units(pl.Series(low), measurement, dtype, rounding=-1),
-                in_units(pl.Series(high), measurement, dtype, rounding=1),
+                in_units(pl.Series(low), measurement.grid, dtype, rounding=-1),
+                in_units(pl.Series(high), measurement.grid, dtype, rounding=1),
             )
         error = measurement.error(self.confidence)
         return tuple(  # type: ignore[return-value]
-            in_units(steps, measurement, dtype, sign * error, rounding=sign) for sign in (-1, 1)
+            in_units(steps, measurement.grid, dtype, sign * error, rounding=sign) for sign in (-1, 1)
         )
 
     def count(self) -> Ends:
@@ -235,12 +235,12 @@ class ConfidenceLimits:
         ).select(pl.min_horizontal(chosen, low).alias("low"), pl.max_horizontal(chosen, high).alias("high"))
         (value,) = self.compiled.aggregate.values
         if value.integers and measurement.grid.exponent <= 0:
-            return tuple(in_units(steps[end], measurement, value.answer_type) for end in ("low", "high"))  # type: ignore[return-value]
+            return tuple(in_units(steps[end], measurement.grid, value.answer_type) for end in ("low", "high"))  # type: ignore[return-value]
         whole, kind = value.integers, pl.Int128 if value.integers else pl.Float64
         lower, upper = (floor(value.lower), ceil(value.upper)) if whole else (float(value.lower), float(value.upper))
         found = []
         for end, sign in (("low", -1), ("high", 1)):
-            moved = in_units(steps[end], measurement, kind(), sign).to_frame("end")
+            moved = in_units(steps[end], measurement.grid, kind(), sign).to_frame("end")
             within = moved.select(pl.col("end").clip(pl.lit(lower, dtype=kind), pl.lit(upper, dtype=kind)))
             found.append(as_answer(within.to_series(), value.answer_type))
         return found[0], found[1]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dp_polars._aggregates.base import Shape
 from dp_polars._engines.request import Exact
 from dp_polars._plan.plan import Measurement, Plan
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release.quantiles import choose_values
 from dp_polars._release.rollup import agreeing, exact_totals, level_measurements, tree_of
 from dp_polars._sampling import BitSource, discrete_gaussian, discrete_laplace
@@ -30,7 +31,7 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     if plan.query.rollup:
         return _noisy_with_totals(exact, plan, keys, source)
     noisy = [
-        pl.Series(measurement.name, _noisy(_vector(exact, measurement), measurement, source))
+        pl.Series(measurement.statistic.name, _noisy(_vector(exact, measurement.statistic), measurement, source))
         for measurement in plan.measurements
         if measurement.noise
     ]
@@ -98,16 +99,16 @@ def _choices(plan: Plan) -> list[tuple[Measurement, str]]:
     return [(measurement, cells[measurement.name]) for measurement in plan.measurements if measurement.noise is None]
 
 
-def _vector(exact: Exact, measurement: Measurement) -> Numbers:
+def _vector(exact: Exact, statistic: Statistic) -> Numbers:
     """Return the exact numbers of a statistic: one per group, or one per group and bin, or per group and basis sum."""
-    if measurement.statistic.source == "sum":
-        return exact.groups[measurement.name].to_numpy()
-    if measurement.statistic.source == "basis":
-        return exact.groups.select(measurement.statistic.columns).to_numpy()
-    cells, groups = exact.cells[measurement.name], exact.groups.height
-    if measurement.statistic.source == "distinct":
+    if statistic.source == "sum":
+        return exact.groups[statistic.name].to_numpy()
+    if statistic.source == "basis":
+        return exact.groups.select(statistic.columns).to_numpy()
+    cells, groups = exact.cells[statistic.name], exact.groups.height
+    if statistic.source == "distinct":
         return np.bincount(cells["group"].to_numpy(), minlength=groups).astype(np.int64)
-    table = np.zeros((groups, measurement.statistic.bins), np.int64)
+    table = np.zeros((groups, statistic.bins), np.int64)
     table[cells["group"].to_numpy(), cells["value"].to_numpy()] = cells["count"].to_numpy()
     return table
 

@@ -17,7 +17,7 @@ import polars as pl
 from dp_polars._engines.duckdb.rows import TableColumn
 from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.analysis import SqlQuery, analyse
@@ -190,11 +190,8 @@ class _LocalPlanner:
         return analysis.aggregations[0].queries[0]
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
-        def key(fingerprint: bytes) -> bytes:
-            return release_key(fingerprint, self.context.catalog.private_source(query.sources))
-
         try:
-            return planned.release(key)
+            return planned.release(lambda: self.context.catalog.private_source(query.sources))
         finally:
             self.context.catalog.close()
 

@@ -25,7 +25,7 @@ from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.query import SQL_STEP
 from dp_polars._session.cost import NOTHING
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
@@ -55,19 +55,19 @@ class PlannedQuery:
         """The plan."""
         return self.question.plan
 
-    def key(self, fingerprint: bytes) -> bytes:
-        """Return the key under which the session stores something: its fingerprint and the present private tables."""
-        return release_key(fingerprint, self.catalog.private_source(self.query.sources))
+    def identity(self) -> bytes:
+        """Return what identifies the private tables as they are now."""
+        return self.catalog.private_source(self.query.sources)
 
     def is_new(self) -> bool:
         """Return whether the answers have to be paid for."""
-        return self.question.fresh or self.question.stored(self.key) is None
+        return self.question.fresh or self.question.stored(self.identity) is None
 
     def release(self) -> Release:
         """Charge the session and release the answers, or return the stored release of the same query."""
         if self.present_source() != self.source:  # a plan made for some columns must not be used on others
             raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
-        return replace(self.question, engine=self.bounded_aggregates).release(self.key)
+        return replace(self.question, engine=self.bounded_aggregates).release(self.identity)
 
     def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""

@@ -21,7 +21,7 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import ProfileQuestion, profile_question
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._profile.profile import TableProfile
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
@@ -60,14 +60,14 @@ class SummaryStatement:
         try:
             if self.catalog.state(self.sources) != self.state:  # a plan for some columns must not be used on others
                 raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
-            release = replace(self.question, engine=self._counts).release(self._key)
+            release = replace(self.question, engine=self._counts).release(self._identity)
         finally:
             self.catalog.close()
         self.releases.append(release)
         return TableProfile(release).table.to_arrow()
 
-    def _key(self) -> bytes:
-        return release_key(self.question.plan.fingerprint(), self.catalog.source(self.sources))
+    def _identity(self) -> bytes:
+        return self.catalog.source(self.sources)
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())

@@ -134,7 +134,7 @@ def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):
         plan = door.plan(kind, "x", **words)
         exactly = run_bounded(frame.lazy().select(unit0="who", value0="x"), request_of(plan))
         noiseless = pl.DataFrame(
-            [pl.Series(measurement.name, _vector(exactly, measurement)) for measurement in plan.measurements]
+            [pl.Series(measurement.name, _vector(exactly, measurement.statistic)) for measurement in plan.measurements]
         )
         found = float(present(noiseless, plan).item())
         slack = 0.5 if kind == "sum" and not frame.schema["x"].is_float() else 0

@@ -484,7 +484,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released_and_the_charge_s
     plan, rows = asked(PEOPLE, session, "flag", epsilon=1)
     names = iter([b"before", b"after"])
     with pytest.raises(dp.EngineError, match="changed while it was read"):
-        run_responses(plan, rows, session, name=lambda: next(names), fresh=False)
+        run_responses(plan, rows, session, identity=lambda: next(names), fresh=False)
     assert session.spent.epsilon == 1
     assert session.releases[0].state == "failed"
 

@@ -128,7 +128,7 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
 
 def named_vector(table, measurement, grouped):
     """Return the exact numbers of a measurement by group and place."""
-    numbers = _vector(table, measurement)
+    numbers = _vector(table, measurement.statistic)
     numbers = numbers if numbers.ndim == 2 else numbers[:, None]
     keys = table.groups["key0"].to_list() if grouped else [None]
     return {(key, place): n for key, row in zip(keys, numbers.tolist(), strict=True) for place, n in enumerate(row)}
@@ -188,7 +188,7 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
         tables = [run_bounded(frame.lazy(), request_of(plan)) for frame in frames]
         assert tables[0].groups["key0"].equals(tables[1].groups["key0"])
         for measurement in plan.measurements:
-            vectors = [_vector(table, measurement).reshape(groups, -1) for table in tables]
+            vectors = [_vector(table, measurement.statistic).reshape(groups, -1) for table in tables]
             moved = np.abs(vectors[0] - vectors[1])
             assert moved.sum(axis=1).max() <= measurement.sensitivity.l1
             assert (moved**2).sum(axis=1).max() <= measurement.sensitivity.l2_squared

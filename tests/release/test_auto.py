@@ -166,7 +166,7 @@ def test_a_preview_says_what_is_unknown_and_the_price_of_it_all():
 def mean_error(exact, plan, truth, seed):
     """Return the mean error of a count or sum over groups and 40 draws of its noise."""
     (measurement,) = plan.measurements
-    vector, step = _vector(exact, measurement), float(measurement.grid.step)
+    vector, step = _vector(exact, measurement.statistic), float(measurement.grid.step)
     source = SeededBits(seed)
     errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(40)]
     return float(np.mean(errors))
@@ -266,7 +266,7 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
         frame = pl.DataFrame({"unit0": range(n), places[values["x"].name]: [1.0] * n, places["y"]: [90.0] * n})
         frames.append(run_bounded(frame.lazy(), request_of(after)))
     for measurement in after.measurements:
-        moved = _vector(frames[0], measurement) - _vector(frames[1], measurement)
+        moved = _vector(frames[0], measurement.statistic) - _vector(frames[1], measurement.statistic)
         assert np.abs(moved).sum() == measurement.sensitivity.l1 - measurement.statistic.slack
 
 
