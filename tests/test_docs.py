@@ -1,4 +1,4 @@
-"""The documentation is true: what it points at exists, and its first page prints what it shows."""
+"""The documentation is true: what it points to exists, and its first page prints what it shows."""
 
 import ast
 import contextlib
@@ -44,7 +44,7 @@ def names_in(path):
 
 
 def missing_pointers(text):
-    """Return the pointers to tests that are not there; of a parametrised test the case is left off."""
+    """Return the pointers to tests that don't exist. The case of a parametrised test is ignored."""
     return [
         f"{path}::{name}" if name else path
         for path, name in POINTER.findall(text)
@@ -122,7 +122,7 @@ def test_every_name_of_the_api_in_a_docstring_exists(page):
 
 
 def test_guarantees_and_literature_name_their_tests():
-    """Each bullet of a guarantee (limits and the model of trust aside) and each row of a table has a pointer."""
+    """Each bullet of a guarantee (except limits and the trust model) and each row of a table has a pointer."""
     bullets = re.findall(r"^(?:- |\| ).*?(?=^- |^\| |^#|\Z)", (ROOT / "docs/guarantees.md").read_text(), re.M | re.S)
     assert sum("`tests/" in one for one in bullets) >= 50
     for line in (ROOT / "docs/literature.md").read_text().splitlines():

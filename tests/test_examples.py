@@ -14,7 +14,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def run_example(name, folder):
-    """Run an example in a process of its own; return what it prints. It must not fail, nor warn on standard error."""
+    """Run an example in a separate process and return what it prints. It must neither fail nor warn."""
     command = [sys.executable, str(EXAMPLES / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -42,7 +42,7 @@ def test_counting_with_a_budget_releases_twice_and_is_refused_once(tmp_path):
 
 @pytest.mark.slow
 def test_the_flights_are_counted_near_the_truth(tmp_path):
-    """Scale 3000 for airports, 5 for fleets: each true number is within 30 scales but for a chance below 1e-11."""
+    """With scale 3000 for airports and 5 for fleets, the noise exceeds 30 scales with probability below 1e-11."""
     printed = run_example("flights.py", tmp_path)
     rows = [line.strip("│").split("┆") for line in printed.splitlines() if line.startswith("│")]
     shown = {cells[0].strip(): (float(cells[1]), float(cells[-1])) for cells in rows if cells[-1].strip().isdigit()}
@@ -55,7 +55,7 @@ def test_the_flights_are_counted_near_the_truth(tmp_path):
 
 @pytest.mark.slow
 def test_the_winners_of_private_votes(tmp_path):
-    """Blue leads by 220 at a rate of 0.1; of 200 films one that is 215 behind is chosen with a chance below 1e-7."""
+    """Blue leads by 220 at a rate of 0.1; one of 200 films that is 215 behind is chosen with probability below 1e-7."""
     printed = run_example("private_voting.py", tmp_path)
     assert "Both men voted red" in printed
     assert "noisy max:    blue" in printed
@@ -66,7 +66,7 @@ def test_the_winners_of_private_votes(tmp_path):
 
 @pytest.mark.slow
 def test_the_price_of_an_auction_earns_nearly_the_most(tmp_path):
-    """Of 100 prices one that earns 210 less than the best is chosen with a chance below 1e-7, at a rate of 0.1."""
+    """At a rate of 0.1, one of 100 prices that earns 210 less than the best is chosen with probability below 1e-7."""
     printed = run_example("auction_price.py", tmp_path)
     assert "1.00: 4.00\n  1.01: 1.01\n  3.01: 3.01\n  3.02: 0.00" in printed
     chosen, best = (float(earned) for earned in re.findall(r"price +[\d.]+: earns ([\d.]+)", printed))
@@ -75,7 +75,7 @@ def test_the_price_of_an_auction_earns_nearly_the_most(tmp_path):
 
 @pytest.mark.slow
 def test_the_error_laws_show_that_noise_on_queries_grows_with_them(tmp_path):
-    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, of Gaussian ones below 1,000."""
+    """The largest of 1,000 Laplace noises of scale 1,000 is above 2,000, and that of Gaussian noises is below 1,000."""
     printed = run_example("error_laws.py", tmp_path)
     rows = [[cell.strip() for cell in line.strip("│").split("┆")] for line in printed.splitlines() if "┆" in line]
     shown = {name: [int(cell) for cell in cells] for name, *cells in rows if name != "k ="}
@@ -87,7 +87,7 @@ def test_the_error_laws_show_that_noise_on_queries_grows_with_them(tmp_path):
 
 @pytest.mark.slow
 def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
-    """Busy days lie 600 above the threshold and others 500 below: 25 noise scales and more, wrong but for 1e-8."""
+    """Busy days lie 600 above the threshold and others 500 below, at least 25 noise scales (false alarm 1e-8)."""
     printed = run_example("watching_a_stream.py", tmp_path)
     lines = dict(line.split(": ") for line in printed.splitlines() if line.count(": ") == 1)
     busy = {month: found for month, found in lines.items() if found.endswith(month)}
@@ -99,7 +99,7 @@ def test_a_watched_stream_finds_the_busy_days_and_no_others(tmp_path):
 
 @pytest.mark.slow
 def test_a_notebook_of_another_tool_asks_through_the_connection():
-    """jupysql holds the connection, opens cursors of its own and knows nothing of privacy."""
+    """jupysql holds the connection, opens its own cursors and knows nothing about privacy."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     notebook = nbformat.read(ROOT / "examples" / "sql_in_a_notebook.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute()
@@ -119,7 +119,7 @@ def test_a_notebook_of_another_tool_asks_through_the_connection():
 
 @pytest.mark.slow
 def test_the_averaging_attack_works_without_a_session_and_not_with_one(tmp_path):
-    """The average of 100 answers of scale 10 is off by more than 9 with a chance below 1e-8 (six deviations: 8.5)."""
+    """The average of 100 answers of scale 10 is off by more than 9 (six deviations) with probability below 1e-8."""
     printed = run_example("averaging_attack.py", tmp_path)
     assert float(printed.split("the average of 100: ")[1].split("off by ")[1].split("\n")[0]) < 9
     assert "100 answers, 1 different, epsilon 0.1 spent" in printed
@@ -129,7 +129,7 @@ def test_the_averaging_attack_works_without_a_session_and_not_with_one(tmp_path)
 
 @pytest.mark.slow
 def test_the_cells_of_a_notebook_run_twice_cost_once(tmp_path):
-    """All cells, and all of them again in the same kernel; then the whole notebook in a new one."""
+    """All cells run, and run again in the same kernel; then the whole notebook runs in a new one."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     notebook = nbformat.read(ROOT / "examples" / "exploring_flights.ipynb", as_version=4)
     once = len(notebook.cells)
@@ -171,7 +171,7 @@ def test_choosing_shows_errors_before_anything_is_spent(tmp_path):
 
 @pytest.mark.slow
 def test_an_audit_keeps_what_is_right_and_refutes_what_is_claimed_too_low(tmp_path):
-    """The claim of 0.8 lies twenty deviations below the bound. Right claims are not looked at: 1 % is refuted."""
+    """The claim of 0.8 lies twenty deviations below the bound. True claims are not tested: chance refutes 1 %."""
     printed = run_example("auditing.py", tmp_path)
     assert "\nviolation: at least epsilon" in printed
     assert "can refute a guarantee, but never prove it" in printed

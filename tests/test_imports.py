@@ -4,7 +4,7 @@ Lower packages never import the ones above them, and imports stand at the top of
 
 `MAY_IMPORT` is the map of the layers, from the bottom to the top; ARCHITECTURE.md explains it. `EXCEPTIONS` and
 `INSIDE_FUNCTIONS` list what breaks the rules today. They may only shrink: an entry that is no longer needed fails
-`test_every_exception_is_still_needed`, so that it is removed.
+`test_every_exception_is_still_needed`, so it gets removed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def is_in(module: str, packages: set[str]) -> bool:
 
 
 def breaks_the_table(module: str, imported: str) -> bool:
-    """Tell whether an import at the top of a file goes up, exceptions not considered."""
+    """Tell whether an import at the top of a file goes up the layers, apart from exceptions."""
     package = package_of(module)
     if package == package_of(imported):
         return False

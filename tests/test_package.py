@@ -36,7 +36,7 @@ def test_the_required_four_are_the_only_requirements():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_draws_randomness_but_from_the_system(path):
-    """numpy's generators and Python's `random` are for tests; `secrets` names files, `uniform` reads the system's."""
+    """numpy's generators and Python's `random` are for tests. `secrets` names files, `uniform` reads system bits."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):

@@ -1,6 +1,6 @@
 """Aggregates: what can be computed for each group of a private frame.
 
-- `base`: the base class, the registry, and the noisy numbers that an answer is made of.
+- `base`: the base class, the registry, and the noisy numbers that answers are computed from.
 - `needs`: what an aggregate may need to know about a group. The compiler in `_plan` turns needs into sums and noise.
 - `values`: the columns that an aggregate reads, with their types and bounds.
 - `moment_ranges`: the intervals of variances, correlations and regressions.

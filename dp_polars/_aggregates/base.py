@@ -1,4 +1,4 @@
-"""The base class of all aggregates, their registry, and the noisy numbers that an answer is made of.
+"""The base class of all aggregates, their registry, and the noisy numbers that answers are computed from.
 
 An aggregate is one class. It declares its names in Python and SQL, the values that it reads, how a unit's extra rows
 are treated, what it needs to know about a group (`needs`), and how noisy numbers become an answer (`estimate`). It
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dp_polars._aggregates.needs import Need
 from dp_polars._aggregates.values import Bounds, Value, auto_bounds, is_number, stored_bounds
-from dp_polars._expressions.check import CheckedExpression
+from dp_polars._expressions.tree import CheckedExpression
 from dp_polars._numbers import Number, positive
 from dp_polars.errors import InvalidParameterError
 
@@ -129,7 +129,7 @@ class Limits(Protocol):
         ...
 
     def rank_error(self) -> pl.Series:
-        """Return the number of rows that the rank of the only chosen value is off at most."""
+        """Return the largest number of rows that the rank of the only chosen value may be off by."""
         ...
 
     def ranks(self, quantile: Fraction) -> Ends:
@@ -205,9 +205,9 @@ class AggregateCall:
 
     def _misplaced(self) -> InvalidParameterError:
         return InvalidParameterError(
-            f"{self!r} is a private aggregate: Polars can't compute it, and it is no part of an expression. On a plain "
-            f"frame, .dp is missing: write df.dp.group_by('region').agg(answer={self!r}, epsilon=0.1). To calculate "
-            "with an answer, release it first.",
+            f"{self!r} is a private aggregate: Polars can't compute it, and it can't be part of an expression. On a "
+            f"plain frame, .dp is missing: write df.dp.group_by('region').agg(answer={self!r}, epsilon=0.1). To "
+            "calculate with an answer, release it first.",
             code="not-private",
         )
 

@@ -19,7 +19,7 @@ from dp_polars._aggregates.base import (
 )
 from dp_polars._aggregates.needs import Distinct, Need, Rows, Units
 from dp_polars._aggregates.values import Bounds, Value
-from dp_polars._expressions.check import CheckedExpression
+from dp_polars._expressions.tree import CheckedExpression
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 

@@ -1,7 +1,7 @@
 """How many units lose something to caps and bounds, which `cut=True` adds to an answer.
 
 How much a unit loses has no bound: it may have any number of rows beyond a cap, and values however far beyond the
-bounds. So units are counted that lose something at all. What one unit can change: it adds at most 1 to each of the
+bounds. So this counts the units that lose anything at all. What one unit can change: it adds at most 1 to each of the
 groups that it counts in, as to `count_units`.
 """
 

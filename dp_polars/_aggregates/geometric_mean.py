@@ -13,7 +13,7 @@ from dp_polars._aggregates.base import AggregateCall, Ends, ExpressionLike, Limi
 from dp_polars._aggregates.moments import Mean
 from dp_polars._aggregates.values import Bounds, Value, stored_bounds
 from dp_polars._expressions import Constant, apply
-from dp_polars._expressions.check import CheckedExpression
+from dp_polars._expressions.tree import CheckedExpression
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 

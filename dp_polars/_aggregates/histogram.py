@@ -16,7 +16,7 @@ import polars as pl
 from dp_polars._aggregates.base import Aggregate, AggregateCall, ExpressionLike, Noisy, RowRule, aggregate_function
 from dp_polars._aggregates.needs import BinCounts, Need
 from dp_polars._aggregates.values import Bounds, Value, stored_number
-from dp_polars._expressions.check import CheckedExpression
+from dp_polars._expressions.tree import CheckedExpression
 from dp_polars._numbers import Number, count_of
 from dp_polars.errors import InvalidParameterError
 

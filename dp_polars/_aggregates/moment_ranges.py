@@ -71,7 +71,7 @@ def regression_range(sums: SumRanges, values: tuple[Value, ...], centres: tuple[
 
 
 def _rows(limits: FloatRange, ddof: int) -> FloatRange:
-    """Return the limits of the rows, of which there are more than `ddof` in a group that has a variance."""
+    """Return the limits of the number of rows. A group that has a variance has more than `ddof` rows."""
     low = np.maximum(limits[0], max(1, ddof + 1))
     return low, np.maximum(limits[1], low)
 

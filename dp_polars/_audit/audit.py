@@ -28,13 +28,13 @@ from dp_polars.theory import zcdp_to_epsilon
 AuditedQuestion = Callable[[pl.DataFrame], Any]
 
 RUNS, REPEATS, WHOLE = 1_000_000, 2_000, 1_000
-"""Default number of answers if only noise is redrawn, if a release is repeated after its charge, if all is repeated."""
+"""Default numbers of answers: if only noise is redrawn, if a release is repeated, and if everything is repeated."""
 
 _FEWEST = 100
 _COUNT = "\0count"  # a column name that no frame has
-_MOST_NUMBERS = 20_000_000  # that are kept for one input
+_MOST_NUMBERS = 20_000_000  # how many numbers are kept for one input
 _LIMITS = 2  # a lower limit of the event's probability on one input, an upper limit on the other
-_DELTA = 1e-6  # at which a rho is shown as an epsilon if the session has no delta
+_DELTA = 1e-6  # the delta at which a rho is shown as an epsilon if the session has none
 
 
 def audit(
@@ -242,7 +242,7 @@ def _price(probe: Rehearsal) -> Cost:
 
 
 def _is_gaussian(plan: Any) -> bool:
-    """Whether what is released is numbers with Gaussian noise and nothing else."""
+    """Return whether a plan releases numbers with Gaussian noise and nothing else."""
     if not isinstance(plan, Plan) or plan.discovery is not None or plan.estimated:
         return False
     return bool(plan.measurements) and all(

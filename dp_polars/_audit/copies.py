@@ -1,6 +1,6 @@
 """Many releases of one query at once: its exact aggregates are stacked and go through the library's own noise path.
 
-Each copy is a set of groups of its own, so all copies pass through `noisy_aggregates` or `choose_rows` as the groups of
+Each copy is a separate set of groups, so all copies pass through `noisy_aggregates` or `choose_rows` as the groups of
 one large release would. There is no second implementation of any mechanism here.
 """
 
@@ -26,12 +26,12 @@ _AT_ONCE = 1 << 20  # rows of stacked groups and cells at a time
 
 
 def can_be_copied(make: object) -> bool:
-    """Whether the noise of many releases can be drawn at once; not of totals, which are made to agree."""
+    """Return whether the noise of many releases can be drawn at once. Totals can't, because they are made to agree."""
     return isinstance(make, ChoiceRun) or (isinstance(make, QueryRun) and not make.plan.query.rollup)
 
 
 def draws_at_random(make: QueryRun | ChoiceRun) -> bool:
-    """Whether what is read differs from one read to the next: a cap that chooses among rows, or an estimate.
+    """Return whether one read differs from the next, because a cap chooses among rows or something is estimated.
 
     Sums are scaled down where a cap on rows applies, which is not random. This looks at rows of made-up data only.
     """

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _PRECISE = 1e-15  # relative precision of the limits
 _BOLD = 0.9  # the largest share of the capital that a bet may lose
-_MOST_MU = 1e6  # of a Gaussian that protects nothing
+_MOST_MU = 1e6  # the mu of a Gaussian that protects nothing
 _NORMAL = NormalDist()
 
 

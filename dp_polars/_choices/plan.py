@@ -73,9 +73,9 @@ class Selection:
     largest
         Whether high scores are wanted.
     candidates, candidates_rule
-        The public candidates, a frame with one column, and where they came from. None: they are discovered.
+        The public candidates, a frame with one column, and where they came from; None if they are discovered.
     groups
-        The public keys of the groups in which candidates are chosen. None: they are discovered, or there is one group.
+        The public keys of the groups in which candidates are chosen; None if they are discovered or there is one group.
     """
 
     kind: Literal["noisy_max", "noisy_min", "top_k", "select_best"]
@@ -117,17 +117,17 @@ class ChoicePlan(StoredPlan):
     bounds, cap
         How many groups one unit counts in, and with how many rows for each candidate.
     lanes, columns, score
-        What the engine computes, from which values, and the scores among it.
+        What the engine computes, from which values, and which of its results are the scores.
     epsilon, prices
         The epsilon of each choice, and the price of all of them as multiples of epsilon and epsilon**2.
     rate
         The weight of a candidate is exp(rate * score).
     flips
-        Whether permute-and-flip is used, and not the exponential mechanism.
+        Whether permute-and-flip is used instead of the exponential mechanism.
     moves
         The most steps by which adding or removing one unit moves a score.
     limit
-        How candidates or groups are discovered. None: they are public.
+        How candidates or groups are discovered; None if they are public.
     unit_delta
         What telling units apart by a hash costs; 0 if they are told apart exactly.
 
@@ -184,14 +184,19 @@ class ChoicePlan(StoredPlan):
         public = [selection.candidates, selection.groups]
         drawn = {
             **written.parts(self, _NOT_DRAWN),
-            "selection": [selection.kind, selection.k, selection.largest, *(written(_unnamed(one)) for one in public)],
+            "selection": [
+                selection.kind,
+                selection.k,
+                selection.largest,
+                *(written(_unnamed(frame)) for frame in public),
+            ],
             "max_groups": [self.bounds.max_groups, self.bounds.enforce_groups],
             "hashed": self.unit_delta > 0,
         }
         return joined_fingerprint(self.query, self.terms, rows, written, drawn)
 
     def expected_regret(self, confidence: float = 0.95) -> float | None:
-        """Return how far a chosen score lies below the best one at most, with this confidence; None if unknown.
+        """Return the most that a chosen score lies below the best one, with this confidence; None if unknown.
 
         Candidates weigh exp(rate * score), so those that are worse than the best by (ln n + ln 1/miss) / rate weigh
         less than `miss` in all. Permute-and-flip is never worse (McKenna and Sheldon 2020).
@@ -300,7 +305,7 @@ def _deltas(
 ) -> tuple[Fraction, CandidateLimit | None]:
     """Return the delta for telling units apart by a hash, and the limit on discovered candidates, which has its own."""
     delta = delta_for(query, terms, cost)
-    unit_delta = Fraction(0) if selection.kind == "select_best" else unit_delta_for(query, terms, delta, 1)
+    unit_delta = Fraction(0) if selection.kind == "select_best" else unit_delta_for(query, terms, cost, 1)
     if query.domain is not None:
         return unit_delta, None
     times, sides = terms.group_size, 2 if terms.adjacency == "replace" else 1
@@ -308,13 +313,13 @@ def _deltas(
     if selection.candidates is not None:
         most = selection.candidates.height  # only groups are discovered, so no candidate has to be left out
     apart = min(most, times * sides) if not query.unit else most
-    own = delta - unit_delta
+    key_delta = delta - unit_delta
     groups = times * sides * bounds.max_groups
-    steps = math.log(groups * selection.k * apart / float(own)) / float(rate) * (1 + 1e-9)
+    steps = math.log(groups * selection.k * apart / float(key_delta)) / float(rate) * (1 + 1e-9)
     gap = times * sides * moves + math.ceil(steps)
     if gap > MAX_SCALE:
         raise InvalidParameterError("The scores would not fit 64-bit numbers: use tighter bounds or a larger spend.")
-    return unit_delta, CandidateLimit(most=most, gap=gap, delta=own)
+    return unit_delta, CandidateLimit(most=most, gap=gap, delta=key_delta)
 
 
 def _check(query: Query, selection: Selection, terms: Terms) -> None:

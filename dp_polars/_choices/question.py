@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import polars as pl
@@ -43,11 +42,11 @@ from dp_polars._frame.options import (
     labelled,
     spend_of,
 )
-from dp_polars._frame.question import Naming, TableQuestion, View
+from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import Cap, Key, Query
-from dp_polars._release.charge import stored_release
+from dp_polars._release.charge import Identity
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
@@ -77,7 +76,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class BestChoice:
-    """The arguments of `select_best`: candidates with a score of their own, which is summed over rows."""
+    """The arguments of `select_best`: candidates with a score that the user defines, summed over rows."""
 
     candidates: Any
     score: ScoreOf
@@ -96,20 +95,15 @@ class ChoiceQuestion(TableQuestion[ChoicePlan]):
         """The names and types of the released table, known before it exists."""
         return choice_schema(self.plan)
 
-    def release(self, key: Naming) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the stored release of this choice, or charge its price and choose."""
-        name = partial(key, self.plan.fingerprint())
-        return run_choice(self._run(key), self.session, name=name, fresh=self.fresh)
+        return run_choice(self._run(), self.session, identity=identity, fresh=self.fresh)
 
-    def stored(self, key: Naming) -> Release | None:
-        """Return a stored release of this choice, as it is asked for now, or None."""
-        return stored_release(self.session, key(self.plan.fingerprint()), self._run(key))
-
-    def _run(self, key: Naming) -> ChoiceRun:
+    def _run(self) -> ChoiceRun:
         drawn = self.plan.fingerprint()
         if self.plan.selection.kind != "select_best":  # whose scores are not columns of the rows
             drawn = self.plan.draw_fingerprint(normal_form(self.rows, public_digest))
-        return ChoiceRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, partial(key, drawn))
+        return ChoiceRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, drawn)
 
 
 # ---------------------------------------------------------------- noisy_max, noisy_min, top_k
@@ -211,7 +205,7 @@ def _pairs(selection: Selection, keys: tuple[Key, ...]) -> pl.DataFrame | None:
 
 
 def _public_rows(rows: PrivateRows, selection: Selection, groups: int) -> PrivateRows:
-    """Leave out rows with other than the public candidates or groups, where only one of them is public.
+    """Leave out rows that match no public candidate or group, if only candidates or only groups are public.
 
     If both are public, the engine leaves these rows out itself. A discovered candidate is never null.
     """

@@ -26,7 +26,7 @@ from dp_polars._engines.request import LIMIT, BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
-from dp_polars._release.charge import Drawing, release_once
+from dp_polars._release.charge import Drawing, Identity, release_once
 from dp_polars._release.run import ExactAnswers, bounded_request
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.releases import Draw, Release
@@ -49,9 +49,9 @@ _GROUP, _WEIGHT = f"{OWN}group", f"{OWN}weight"
 Numbers = NDArray[np.int64]
 
 
-def run_choice(make: ChoiceRun, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+def run_choice(make: ChoiceRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the stored release of a choice on a source, or charge the plan's price and choose."""
-    return release_once(session, make.plan.cost, make.plan.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,12 +61,7 @@ class ChoiceRun(Drawing):
     plan: ChoicePlan
     rows: PrivateRows
     engine: ExactAnswers
-    draw_name: Callable[[], bytes]
-    """Returns the key of the chosen candidates: equal for all presentations of them."""
-
-    def draw_key(self) -> bytes:
-        """Return what identifies the choice and its source as it is now."""
-        return self.draw_name()
+    drawn: bytes
 
     def draw(self) -> Draw:
         """Return the keys of the chosen candidates."""
@@ -258,10 +253,13 @@ class CandidateScores:
                 sums = [steps(slot).sum().alias(f"sum{slot}") for slot in range(len(some))]
             for block in frame.iter_slices(_BLOCK):
                 slots = [some.slice(slot, 1).new_from_index(0, block.height) for slot in range(len(some))]
-                with_slots = block.with_columns(one.alias(slot_name(slot)) for slot, one in enumerate(slots))
-                scores = [one.cast(pl.Int8) if self.dtype == pl.Boolean else one for one in program.columns(with_slots)]
-                own = [one.alias(f"value{slot}") for slot, one in enumerate(scores)]
-                found = pl.DataFrame([block[_GROUP], block[_WEIGHT], *own]).lazy()
+                with_slots = block.with_columns(column.alias(slot_name(slot)) for slot, column in enumerate(slots))
+                scores = [
+                    column.cast(pl.Int8) if self.dtype == pl.Boolean else column
+                    for column in program.columns(with_slots)
+                ]
+                values = [column.alias(f"value{slot}") for slot, column in enumerate(scores)]
+                found = pl.DataFrame([block[_GROUP], block[_WEIGHT], *values]).lazy()
                 added = found.group_by(_GROUP).agg(sums) if groups > 1 else found.select(pl.lit(0).alias(_GROUP), *sums)
                 total = added.collect(engine="in-memory")
                 places = total[_GROUP].to_numpy()

@@ -19,13 +19,13 @@ Files are Parquet (.parquet, .pq), CSV (.csv, .tsv, also with .gz or .zst), Arro
 (.duckdb, .ddb, .db). A file becomes a table with the file's name, without the extension. A DuckDB file brings its own
 tables. A folder, or a pattern in quotes ('visits/*.parquet'), becomes one table of all its files, named after the
 folder or after what the names of the files begin with. All rows are private unless --public says otherwise. CSV and
-Arrow files are read into memory. Which files there are, and the fact that a file has changed, count as public.
+Arrow files are read into memory. The list of files, and the fact that a file has changed, count as public.
 
 The header of a CSV file decides whether its fields are separated by commas, semicolons, tabs or vertical bars.
 
 The lines of a private CSV file must not decide column types unnoticed. Give --type for the columns that are not text,
 or give --infer-types once. Inferred types are recorded in the --ledger as facts that you declare to be public. They
-then stay the same whatever the lines become, and neither option is needed again. Public CSV files need no types."""
+then stay the same even if the lines change, and neither option is needed again. Public CSV files need no types."""
 
 
 _MOST_DIGITS = 200

@@ -89,14 +89,14 @@ def facts(rows: FactRows) -> str:
 
 def columns(name: str, names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     """Return a named table with a header. The cells are HTML already, made by `cell` and `lines`."""
-    header = "".join(f'<th scope="col" class="dp-polars-line">{escape(one)}</th>' for one in names)
+    header = "".join(f'<th scope="col" class="dp-polars-line">{escape(name)}</th>' for name in names)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
     table = f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
     return scrolling(table, name)
 
 
 def scrolling(block: str, name: str) -> str:
-    """Return a block that scrolls, also by keyboard, if it is too wide."""
+    """Return a block that scrolls, by keyboard as well, if it is too wide."""
     return f'<div class="dp-polars-scroll" role="region" aria-label="{escape(name)}" tabindex="0">{block}</div>'
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dp_polars._session.session import Session
 
 _CELLS = 20  # characters of a bar in a terminal
-_MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # that are listed
+_MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # how many are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _EITHER = "releases are accepted while epsilon or rho is within its limit, and the smaller share counts"
 _STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
@@ -64,7 +64,7 @@ def meters_of(session: Session) -> list[Meter]:
 
 
 def scarce_keys(session: Session) -> str:
-    """Return what is left of the delta for keys if that is a smaller part than that of the budget, else nothing."""
+    """Return what is left of the delta for keys, if this part is smaller than that of the budget, or else nothing."""
     limit = float(session.terms.native_delta)
     left = session.remaining
     if not limit or left.delta / limit >= left.share - 1e-9:
@@ -100,10 +100,11 @@ def session_text(session: Session, *, accounts: bool = False) -> str:
     )
     if accounts:
         shown = meters_of(session)
-        width = max(len(one.name) for one in shown)
+        width = max(len(account.name) for account in shown)
         said.append(f"  accounts{f' ({_EITHER})' if terms.measure == 'approximate' else ''}:")
         said += [
-            f"    {one.name:<{width}}  {bar_text(one.share)} {percent(one.share):>6}  {one.text()}" for one in shown
+            f"    {account.name:<{width}}  {bar_text(account.share)} {percent(account.share):>6}  {account.text()}"
+            for account in shown
         ]
     if releases:
         said.append(f"  {_last_words(releases, _LAST['text'])}:")
@@ -114,16 +115,16 @@ def session_text(session: Session, *, accounts: bool = False) -> str:
 def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
     """Return lines on what closed a session and why it was reopened, or none if it was never closed."""
     said = []
-    standing = [one for one in closings if one.reopened_at is None]
+    standing = [closing for closing in closings if closing.reopened_at is None]
     if standing:
-        charges = ", ".join(f"{one.charge} ({one.cause})" for one in standing[:_MOST_CLOSINGS])
+        charges = ", ".join(f"{closing.charge} ({closing.cause})" for closing in standing[:_MOST_CLOSINGS])
         more = ", ..." if len(standing) > _MOST_CLOSINGS else ""
         said.append(
             f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: only stored releases can be read"
         )
         said.append('the data owner can reopen it with session.reopen(reason="...")')
     if reopenings:
-        acts = {(one.reopened_at, one.reason) for one in closings if one.reopened_at and one.reason}
+        acts = {(closing.reopened_at, closing.reason) for closing in closings if closing.reopened_at and closing.reason}
         last = sorted(acts)[-_MOST_REOPENINGS:]
         texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
         said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
@@ -133,7 +134,7 @@ def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
     """Return lines on what the data owner declared to be public."""
     return [
-        f"declared public by the data owner on {moment(one.recorded_at)}: {one_line(str(one), 400)}" for one in facts
+        f"declared public by the data owner on {moment(fact.recorded_at)}: {one_line(str(fact), 400)}" for fact in facts
     ]
 
 
@@ -173,7 +174,7 @@ def session_html(session: Session) -> str:
     scarce = scarce_keys(session)
     left = f"{percent(used)} used, {percent(session.remaining.share)} left{f' ({scarce})' if scarce else ''}"
     bars = [meter_html("budget", used, left)]
-    accounts = meters_html(meter_html(one.name, one.share, one.text()) for one in meters_of(session))
+    accounts = meters_html(meter_html(account.name, account.share, account.text()) for account in meters_of(session))
     if terms.measure == "approximate":
         accounts += f'<div class="dp-polars-quiet">{_EITHER[0].upper()}{_EITHER[1:]}.</div>'
     shut = [
@@ -197,13 +198,13 @@ def _releases_html(releases: Sequence[Release]) -> str:
     words = _last_words(releases, _LAST["html"])
     cells = [
         (
-            lines(str(one.id)),
-            cell(one.label),
-            lines(percent(one.part)),
-            lines(one.state, bad=one.state != "committed"),
-            lines(moment(one.reserved_at).removesuffix(" UTC")),
+            lines(str(release.id)),
+            cell(release.label),
+            lines(percent(release.part)),
+            lines(release.state, bad=release.state != "committed"),
+            lines(moment(release.reserved_at).removesuffix(" UTC")),
         )
-        for one in last
+        for release in last
     ]
     table = columns("releases", ("no.", "release", "budget used", "state", "charged (UTC)"), cells)
     return f'<div class="dp-polars-quiet">{words[0].upper()}{words[1:]}</div>{table}'

@@ -72,8 +72,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return [_plain(item) for item in value]
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def _plain_type(dtype: pl.DataType) -> pl.DataType:

@@ -7,6 +7,8 @@ outside the public keys and be dropped.
 
 from __future__ import annotations
 
+import polars as pl
+
 from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
 from dp_polars._engines.unit_steps import GroupRows, UnitRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
@@ -34,9 +36,23 @@ def _never_null(tree: Expression, rows: PrivateRows, place: int) -> bool:
             return all(_never_null(part, rows, place) for part in (*parts[1::2], otherwise))
         case Apply(operation="coalesce"):
             return any(_never_null(part, rows, place) for part in tree.arguments)
+        case Apply(operation="cast", dtype=pl.Enum()):
+            found = _constants(tree.arguments[0])
+            return found is not None and all(value in tree.dtype.categories for value in found)
         case Apply() if tree.operation in _IF_ARGUMENTS:
             return all(_never_null(part, rows, place) for part in tree.arguments)
     return tree.operation in _NEVER
+
+
+def _constants(tree: Expression) -> list[object] | None:
+    """Return the values that an expression can have if it chooses between constants; otherwise None."""
+    if isinstance(tree, Constant):
+        return [tree.value]
+    if not isinstance(tree, Apply) or tree.operation != "case":
+        return None
+    *parts, otherwise = tree.arguments
+    found = [_constants(part) for part in (*parts[1::2], otherwise)]
+    return None if None in found else [value for values in found for value in values or ()]
 
 
 def _column(name: str, rows: PrivateRows, place: int) -> bool:

@@ -1,6 +1,6 @@
 """The expression language of private rows: a small typed tree that front ends parse into and engines compute.
 
-- `tree`: columns, constants and operations, each with its type; their canonical text;
+- `tree`: columns, constants and operations, each with its type; their canonical text; checked expressions;
 - `operations/`: the table of operations, the types that they accept, and why each never fails;
 - `constants`: public values, converted to the type of a column exactly or not at all;
 - `types`: kinds of types, and the limits of the language;
@@ -8,8 +8,7 @@
 - `check`: checks user expressions and runs them on hostile values before any private row is read;
 - `hostile`: made-up values on which functions usually fail;
 - `readable`: expressions as people write them, for labels and plans;
-- `messages`: why an expression is refused;
-- `panics`: panics of Polars as errors of this library.
+- `messages`: why an expression is refused.
 
 May import: `errors`; `check` alone also imports the list of engines. Never: anything that reads a private row, plans or
 charges. An operation that is not in the table cannot be expressed.

@@ -8,10 +8,9 @@ before any private row is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -19,7 +18,7 @@ import polars as pl
 from dp_polars._engines.registry import ENGINES
 from dp_polars._expressions.from_polars import parse
 from dp_polars._expressions.hostile import hostile_frame
-from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, walk
+from dp_polars._expressions.tree import Apply, CheckedExpression, Column, Constant, Expression, walk
 from dp_polars._expressions.types import MOST_WRITTEN
 from dp_polars.errors import ExpressionNotAllowed
 
@@ -27,37 +26,6 @@ __all__ = ["CheckedExpression", "ExpressionNotAllowed", "PythonLiteral", "check_
 
 PythonLiteral = bool | int | float | Decimal | date | datetime | time | timedelta | list[Any] | None
 """Python values that are constants. A str is not one of them, because it names a column."""
-
-
-@dataclass(frozen=True)
-class CheckedExpression:
-    """An expression that may run on private rows.
-
-    Attributes
-    ----------
-    tree
-        The tree of the expression.
-    name
-        The name of its output column.
-    """
-
-    tree: Expression
-    name: str
-
-    @cached_property
-    def canonical(self) -> str:
-        """The tree as text. It is the same in every process."""
-        return canonical(self.tree)
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that the expression reads."""
-        return self.tree.columns
-
-    @property
-    def dtype(self) -> pl.DataType:
-        """The type of the expression's values."""
-        return self.tree.dtype
 
 
 def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, what: str) -> CheckedExpression:

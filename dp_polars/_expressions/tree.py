@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -157,3 +158,34 @@ def written_type(dtype: pl.DataType) -> str:
         case pl.Struct():
             return "Struct" + json.dumps([[one.name, written_type(one.dtype)] for one in dtype.fields])  # type: ignore[arg-type]
     return str(dtype)
+
+
+@dataclass(frozen=True)
+class CheckedExpression:
+    """An expression that may run on private rows.
+
+    Attributes
+    ----------
+    tree
+        The tree of the expression.
+    name
+        The name of its output column.
+    """
+
+    tree: Expression
+    name: str
+
+    @cached_property
+    def canonical(self) -> str:
+        """The tree as text. It is the same in every process."""
+        return canonical(self.tree)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the expression reads."""
+        return self.tree.columns
+
+    @property
+    def dtype(self) -> pl.DataType:
+        """The type of the expression's values."""
+        return self.tree.dtype

@@ -11,17 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from dp_polars._engines.rows import Lookup, WithColumns
 from dp_polars._engines.unit_steps import unique_columns
-from dp_polars._expressions.tree import Apply, Column, Expression, canonical
+from dp_polars._expressions.tree import Column, Expression
 from dp_polars._frame.options import AnyOptions, cap_of
 from dp_polars._frame.question import View
 from dp_polars._plan.query import Cap
 from dp_polars._session.suggestions import Suggestions
 
 CapName = Literal["max_groups", "max_rows_per_group"]
-
-_LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
 def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
@@ -30,13 +27,13 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
     derived = _derived_cap(view, name, keys)
     if derived is not None:
         return derived
-    suggestions = _suggestions(view) if options.get(name) is None else []
+    suggestions = view.suggestions if options.get(name) is None else []
     wanted = _source_keys(view, keys) if suggestions else None
     for suggestion in suggestions:
         cap = suggestion.max_groups if name == "max_groups" else suggestion.max_rows_per_group
         if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
             return cap, f"{name} {suggestion.rule}"
-    return cap_of(options, name, view.session)
+    return cap_of(options, name, view.defaults)
 
 
 def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple[Cap, str] | None:
@@ -58,7 +55,7 @@ def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple
 
 def _source_keys(view: View, keys: Iterable[Expression]) -> list[str] | None:
     """Return keys as sorted expressions over the columns of the source; None if one of them has no such form."""
-    found = [source_expression(view, key) for key in keys]
+    found = [view.source_expression(key) for key in keys]
     return None if None in found else sorted(one for one in found if one is not None)
 
 
@@ -67,7 +64,7 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
 
     `values` are the values of the query by their expressions, and so are the bins in the result.
     """
-    suggestions = _suggestions(view)
+    suggestions = view.suggestions
     if not suggestions:
         return None
     wanted = _source_keys(view, keys)
@@ -76,7 +73,7 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     ]
     outside = {}
     for expression, tree in values.items():
-        source = source_expression(view, tree) or ""
+        source = view.source_expression(tree) or ""
         own = next((suggestion.outside[source] for suggestion in suggestions if source in suggestion.outside), None)
         if own is not None:
             outside[expression] = own
@@ -85,44 +82,8 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
 
 def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] | None:
     """Return the adopted bounds of an expression and where they came from, or None."""
-    suggestions = _suggestions(view)
-    expression = source_expression(view, tree) if suggestions else None
-    for suggestion in suggestions:
+    expression = view.source_expression(tree) if view.suggestions else None
+    for suggestion in view.suggestions:
         if expression is not None and expression in suggestion.bounds:
             return suggestion.bounds[expression], suggestion.rule
     return None
-
-
-def _suggestions(view: View) -> list[Suggestions]:
-    """Return what the session adopted for the sources of a view, the latest first."""
-    adopted = view.session.adopted
-    if not adopted or view.sources is None:
-        return []
-    sources, unit = view.sources(), source_unit(view)
-    return [one for one in reversed(adopted) if one.source in sources and one.unit == unit]
-
-
-def source_unit(view: View) -> tuple[str | None, ...]:
-    """Return the unit columns as expressions over the columns of the source."""
-    schema = view.rows.schema
-    return tuple(source_expression(view, Column(name, schema[name])) for name in view.unit)
-
-
-def source_expression(view: View, tree: Expression) -> str | None:
-    """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
-    for step in reversed(view.rows.steps):
-        if isinstance(step, WithColumns):
-            tree = _substituted(tree, dict(step.columns))
-        elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
-            return None
-        if isinstance(tree, Apply) and tree.size > _LARGEST:
-            return None
-    return canonical(tree)
-
-
-def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
-    if isinstance(tree, Column):
-        return made.get(tree.name, tree)
-    if isinstance(tree, Apply):
-        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
-    return tree

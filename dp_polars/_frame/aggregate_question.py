@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
 
 import polars as pl
@@ -21,14 +20,14 @@ from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
 from dp_polars._frame.cut import with_cut
 from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, is_set, labelled, spend_of
-from dp_polars._frame.question import Naming, TableQuestion, View
+from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
 from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
-from dp_polars._release.charge import stored_release
+from dp_polars._release.charge import Identity
 from dp_polars._release.expected_error import plan_within, with_group_size
 from dp_polars._release.run import ExactAnswers, QueryRun, run_plan
 from dp_polars._session.releases import Release
@@ -48,18 +47,13 @@ class AggregateQuestion(TableQuestion[Plan]):
         """The names and types of the released table, known before it exists."""
         return result_schema(self.plan)
 
-    def release(self, key: Naming) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the stored release of this question, or charge its price and make one."""
-        name = partial(key, self.plan.fingerprint())
-        return run_plan(self._run(key), self.session, name=name, fresh=self.fresh)
+        return run_plan(self._run(), self.session, identity=identity, fresh=self.fresh)
 
-    def stored(self, key: Naming) -> Release | None:
-        """Return a stored release of this question or of the same noisy numbers, as it is asked for now; or None."""
-        return stored_release(self.session, key(self.plan.fingerprint()), self._run(key))
-
-    def _run(self, key: Naming) -> QueryRun:
+    def _run(self) -> QueryRun:
         drawn = draw_fingerprint(self.plan, normal_form(self.rows, public_digest))
-        return QueryRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, partial(key, drawn))
+        return QueryRun(self.plan, self.rows, self.engine or engine_for(self.rows).aggregate, drawn)
 
 
 def question_of(
@@ -70,7 +64,7 @@ def question_of(
     A single aggregate, or one whose name is None, is named after its column.
     """
     named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
-    check_options(options, ", ".join(one.kind for one in named.values()))
+    check_options(options, ", ".join(one.aggregate.kind for one in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.schema
     check_unit(unit, schema)
@@ -164,12 +158,12 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         checked = aggregate.prepared(plain, given)
         value = aggregate.value(checked, given, call)
         values.append(value if adopted is None else replace(value, bounds_rule=adopted[1]))
-        expressions[checked.canonical] = _plain(checked.tree)
+        expressions[checked.canonical] = plain_value(checked.tree)
     own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
     return aggregate.parse(call, own, tuple(values))
 
 
-def _plain(tree: Expression) -> Expression:
+def plain_value(tree: Expression) -> Expression:
     """Return a value column in a type that engines take. Categories become text: their codes depend on other rows."""
     if tree.dtype == pl.Categorical:
         return apply("cast", tree, to=pl.String())
@@ -244,7 +238,7 @@ def keys_of(
             raise InvalidParameterError(
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
-        constant = of_unit or (item.columns <= set(view.session.defaults.per_unit) and bool(item.columns))
+        constant = of_unit or (item.columns <= set(view.defaults.per_unit) and bool(item.columns))
         nullable = not is_never_null(item.tree, view.rows)
         keys.append(
             Key(

@@ -118,10 +118,10 @@ class Behaviour(ABC, Generic[Frame]):
                 met = met & (at - pl.col(marks[0]) <= _span(within, "within"))
             frame = frame.with_columns(at.filter(met).min().over(unit).alias(mark))
         reached = frame.group_by(*unit).agg(**{mark: pl.col(mark).min() for mark in marks})
-        kind = pl.Enum(list(steps))
-        furthest = pl.lit(next(iter(steps)), dtype=kind)
+        furthest: pl.Expr = pl.lit(next(iter(steps)))
         for mark, step in zip(marks[1:], [*steps][1:], strict=True):
-            furthest = pl.when(pl.col(mark).is_not_null()).then(pl.lit(step, dtype=kind)).otherwise(furthest)
+            furthest = pl.when(pl.col(mark).is_not_null()).then(pl.lit(step)).otherwise(furthest)
+        furthest = furthest.cast(pl.Enum(list(steps)))
         return reached.filter(pl.col(marks[0]).is_not_null()).select(*unit, furthest.alias(name))
 
     def retention(self, time: str, period: str = "1mo", periods: int = 12) -> PrivateFrame[Frame]:

@@ -14,11 +14,10 @@ from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.text import budget_text
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._frame.question import Question, TableQuestion, View
+from dp_polars._frame.question import Question, TableQuestion, View, no_panics
 from dp_polars._numbers import Number, boundary, count_of, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.plan import Plan
@@ -278,7 +277,7 @@ class Dashboard(AsTable):
         def is_stored(entry: _PlannedQuestion, question: Question[BasePlan]) -> bool:
             if not isinstance(question, TableQuestion) or question.fresh:
                 return False
-            return question.stored(entry.frame._source().key) is not None
+            return question.stored(entry.frame._source().identity) is not None
 
         pairs = zip(self._entries, questions, strict=True)
         return [question for entry, question in pairs if not is_stored(entry, question)]

@@ -15,6 +15,7 @@ from dp_polars._numbers import Number, confidence_of, count_of, delta_of, epsilo
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap, Key, MechanismChoice, Spend
 from dp_polars._session.session import Session, check_text
+from dp_polars._session.terms import Defaults
 from dp_polars.errors import InvalidParameterError
 
 ExpressionLike = pl.Expr | str
@@ -44,8 +45,8 @@ class Options(TypedDict, total=False):
         The public keys: a list for one key; for several, a frame with a column for each, or a mapping with the values
         of each, `{"month": [1, 2], "carrier": ["AA", "UA"]}`, which stands for all combinations.
     max_groups, max_rows_per_group
-        The most groups that one unit counts in, and the most rows that it adds to one group. "auto" has them estimated
-        privately from a part of the spend.
+        The most groups that one unit counts in, and the most rows that it adds to one group. "auto" estimates them
+        privately with a part of the spend.
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence
@@ -303,7 +304,7 @@ def spend_of(
     if not said:
         if session.defaults.queries is None:
             raise InvalidParameterError(
-                "What may this release cost? Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
+                "This release needs a spend. Say epsilon=0.1 (its own guarantee), share=0.05 (a part of the session)"
                 + (", within=50 (a wanted error)" if with_error else "")
                 + " or rho=; or open the session with queries=20 for equal shares.",
                 code="spend-missing",
@@ -341,11 +342,11 @@ def fresh_of(options: Mapping[str, Any]) -> bool:
     return is_set(options, "fresh")
 
 
-def cap_of(options: AnyOptions, name: str, session: Session) -> tuple[Cap | None, str]:
+def cap_of(options: AnyOptions, name: str, defaults: Defaults) -> tuple[Cap | None, str]:
     """Return a cap and where it came from: the call or the session."""
     given, rule = options.get(name), f"{name} in the call"
     if given is None:
-        given, rule = getattr(session.defaults, name), f"{name} of the session"
+        given, rule = getattr(defaults, name), f"{name} of the session"
     if given is None or given == "auto":
         return given, f"estimated: {rule}"
     return count_of(given, name), rule  # type: ignore[arg-type]

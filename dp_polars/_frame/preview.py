@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dp_polars._choices.methods import Choices
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._display.completion import PublicNames
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions, RowsStayPrivate
-from dp_polars._frame.question import Question, View
+from dp_polars._frame.question import Question, View, no_panics
 from dp_polars._local.methods import Responses
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.methods import ManyQueries

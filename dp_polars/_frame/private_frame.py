@@ -35,14 +35,13 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
-from dp_polars._expressions.panics import no_panics
 from dp_polars._expressions.unit_expressions import UnitExpressions
 from dp_polars._expressions.unit_functions import SortColumn
 from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.question import Origin, Question, View
+from dp_polars._frame.question import Origin, Question, View, no_panics
 from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
@@ -428,7 +427,7 @@ class PrivateFrame(
             The names of the keys in the private and in the public frame, instead of `on`. The result has those of the
             private frame, as in Polars.
         suffix
-            Is added to the name of a public column that the private frame has too.
+            The text that is added to the name of a public column that the private frame has too.
 
         Examples
         --------
@@ -721,7 +720,7 @@ class PrivateFrame(
         return session
 
     def _unit_of(self, session: Session | None) -> TableUnit:
-        """Return who is protected in this table: the session's unit, or the unit that this table has of its own."""
+        """Return who is protected in this table: the session's unit, or this table's own unit."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
         return table_unit(agreed, self._unit, weaker=weaker, table_columns=self._table_columns)

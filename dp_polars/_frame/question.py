@@ -6,31 +6,38 @@ methods in common and differ in one line: the frame returns the question's answe
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import polars as pl
 
 from dp_polars._engines.registry import source_identity
-from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._expressions.tree import Apply, Column, Expression, canonical
 from dp_polars._frame.options import AnyOptions
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
-from dp_polars._release.charge import stored_release
-from dp_polars._release.lazy import deferred
-from dp_polars._session.releases import Release, release_key
+from dp_polars._release.charge import Identity, stored_release
+from dp_polars._release.rehearsal import MakeRelease
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
-from dp_polars._session.terms import TableUnit, Terms, table_terms
+from dp_polars._session.suggestions import Suggestions
+from dp_polars._session.terms import Defaults, TableUnit, Terms, table_terms
+from dp_polars.errors import DPError
 
-Naming = Callable[[bytes], bytes]
-"""Returns the key under which a session stores something: its fingerprint, on the source as it is now."""
-
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
 AnyStoredPlan = TypeVar("AnyStoredPlan", bound=StoredPlan, covariant=True)
+
+_LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,48 @@ class View:
             said = json.dumps([UNIT_STEP, [self.table.relation, self.table.note]])
             object.__setattr__(self, "steps", (*self.steps, said))
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """The terms under which this table is asked."""
         return self.session.terms if self.table is None else table_terms(self.session.terms, self.table)
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """The contribution bounds and the number of queries that the session has for questions that name none."""
+        return self.session.defaults
+
+    @cached_property
+    def suggestions(self) -> list[Suggestions]:
+        """What the session adopted for the sources of this view, the latest first."""
+        adopted = self.session.adopted
+        if not adopted or self.sources is None:
+            return []
+        sources, unit = self.sources(), self.source_unit()
+        return [one for one in reversed(adopted) if one.source in sources and one.unit == unit]
+
+    def source_unit(self) -> tuple[str | None, ...]:
+        """Return the unit columns as expressions over the columns of the source."""
+        schema = self.rows.schema
+        return tuple(self.source_expression(Column(name, schema[name])) for name in self.unit)
+
+    def source_expression(self, tree: Expression) -> str | None:
+        """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
+        for step in reversed(self.rows.steps):
+            if isinstance(step, WithColumns):
+                tree = _substituted(tree, dict(step.columns))
+            elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
+                return None
+            if isinstance(tree, Apply) and tree.size > _LARGEST:
+                return None
+        return canonical(tree)
+
+
+def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
+    if isinstance(tree, Column):
+        return made.get(tree.name, tree)
+    if isinstance(tree, Apply):
+        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
+    return tree
 
 
 @dataclass(frozen=True)
@@ -72,17 +117,16 @@ class Origin:
     others: tuple[Origin, ...] = ()
     """Other frames whose rows the question reads too."""
 
-    def key(self, fingerprint: bytes) -> bytes:
-        """Return the key under which a release is stored: the question and its sources as they are now."""
-        return release_key(fingerprint, self._identity())
+    @property
+    def identity(self) -> Identity:
+        """Returns what identifies the sources as they are now."""
+        alone = partial(source_identity, self.frame, self.name, self.data_version)
+        return partial(_joined_identity, (alone, *(other.identity for other in self.others))) if self.others else alone
 
-    def _identity(self) -> bytes:
-        own = source_identity(self.frame, self.name, self.data_version)
-        if not self.others:
-            return own
-        return (
-            b"several:" + json.dumps([part.hex() for part in (own, *(one._identity() for one in self.others))]).encode()
-        )
+
+def _joined_identity(identities: Sequence[Identity]) -> bytes:
+    """Return what identifies several sources together, in their order."""
+    return b"several:" + json.dumps([identity().hex() for identity in identities]).encode()
 
 
 @dataclass(frozen=True)
@@ -111,20 +155,87 @@ class TableQuestion(Question[AnyStoredPlan]):
         """The names and types of the released table, known before it exists."""
 
     @abstractmethod
-    def release(self, key: Naming) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the release that is stored for this question, or charge the price and make one."""
 
-    def stored(self, key: Naming) -> Release | None:
-        """Return the release that is stored for this question, or None. Charge nothing."""
-        return stored_release(self.session, key(self.plan.fingerprint()))
+    def _run(self) -> MakeRelease | None:
+        """Return the work that draws noisy numbers, if stored ones can be presented as this question asks for them."""
+        return None
+
+    def stored(self, identity: Identity) -> Release | None:
+        """Return a stored release of this question or of the same noisy numbers, as it is asked for now; or None."""
+        return stored_release(self.session, self.plan, identity=identity, make=self._run())
 
     def answer(self, origin: Origin) -> pl.DataFrame | pl.LazyFrame:
         """Return the released table. For a LazyFrame it is lazy, and the release happens at the first collect."""
 
         def table() -> pl.DataFrame:
-            return self.release(origin.key).frame
+            return self.release(origin.identity).frame
 
-        return deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
+        return _deferred(table, self.schema) if isinstance(origin.frame, pl.LazyFrame) else table()
+
+
+def _deferred(release: Callable[[], pl.DataFrame], schema: dict[str, pl.DataType]) -> pl.LazyFrame:
+    """Return a lazy frame whose rows come from a single call of `release`, made when they are first needed.
+
+    A second collect, a self-join or `collect_all` sees the same rows. An error is kept too, because another attempt
+    after a charge must not charge again.
+    """
+    memo = _Once(release)
+    return pl.defer(memo, schema=schema)
+
+
+class _Once:
+    def __init__(self, release: Callable[[], pl.DataFrame]) -> None:
+        self._release: Callable[[], pl.DataFrame] | None = release
+        self._lock = threading.Lock()
+        self._result: pl.DataFrame | None = None
+        self._error: BaseException | None = None
+
+    def __call__(self) -> pl.DataFrame:
+        with self._lock:
+            if self._release is not None:
+                try:
+                    self._result = self._release()
+                except BaseException as error:
+                    self._error = error
+                    raise
+                finally:
+                    self._release = None
+        if self._result is None:
+            raise self._error or RuntimeError("the release returned no frame")
+        return self._result
+
+
+def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Return a function that raises a `DPError` where Polars panics.
+
+    A Rust panic reaches Python as an exception that does not derive from `Exception`, so servers and notebooks do not
+    catch it and end. `_release.charge` guards everything that reads private rows; this is for what comes before and
+    after.
+
+    >>> @no_panics
+    ... def ask():
+    ...     raise pl.exceptions.PanicException("index out of bounds")
+    >>> ask()
+    Traceback (most recent call last):
+    ...
+    dp_polars.errors.DPError: Polars failed on this query before or after private rows were read. ...
+    """
+
+    @functools.wraps(function)
+    def called(*given: Given.args, **words: Given.kwargs) -> Result:
+        try:
+            return function(*given, **words)
+        except pl.exceptions.PanicException:
+            pass
+        # Raised outside the handler so that the message of Polars is not even the context.
+        raise DPError(
+            "Polars failed on this query before or after private rows were read. Its message is withheld. Look for an "
+            "unusual type or constant, and simplify the query. session.releases shows whether anything was charged."
+        )
+
+    return called
 
 
 class FrameMethods(ABC):

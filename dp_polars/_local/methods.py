@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 import polars as pl
@@ -14,11 +13,12 @@ from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.aggregate_question import check_unit, unit_columns
 from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, labelled, spend_of
-from dp_polars._frame.question import FrameMethods, Naming, TableQuestion, View
+from dp_polars._frame.question import FrameMethods, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
 from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Spend
+from dp_polars._release.charge import Identity
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars.errors import InvalidDataError, InvalidParameterError
@@ -36,10 +36,9 @@ class ResponseQuestion(TableQuestion[ResponsePlan]):
         """The one column of the answer."""
         return self.plan.schema
 
-    def release(self, key: Naming) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the stored responses, or charge their price and draw them."""
-        name = partial(key, self.plan.fingerprint())
-        return run_responses(self.plan, self.rows, self.session, name=name, fresh=self.fresh)
+        return run_responses(self.plan, self.rows, self.session, identity=identity, fresh=self.fresh)
 
 
 class Responses(FrameMethods, Generic[Answer]):
@@ -144,7 +143,7 @@ def _spend_or_resample(
         return None, exact(resample, "resample")
     if not said and session.defaults.queries is None:
         raise InvalidParameterError(
-            "What may these responses cost? Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
+            "These responses need a spend. Say epsilon=1.0 (for each response), share=0.1 (of the session) or rho=, "
             "or resample=0.5, the probability with which a response is a uniformly random category.",
             code="response-spend-missing",
         )

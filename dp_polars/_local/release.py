@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Identity, release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -20,16 +19,11 @@ from dp_polars.mechanisms.randomized_response import codes_of
 
 
 def run_responses(
-    plan: ResponsePlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
+    plan: ResponsePlan, rows: PrivateRows, session: Session, *, identity: Identity, fresh: bool
 ) -> Release:
     """Return the stored responses of a source, or charge the plan's price and draw them."""
     return release_once(
-        session,
-        plan.cost,
-        plan.label(),
-        name=name,
-        fresh=fresh,
-        make=lambda: (responses_of(plan, rows, SYSTEM_BITS), plan),
+        session, plan, identity=identity, fresh=fresh, make=lambda: (responses_of(plan, rows, SYSTEM_BITS), plan)
     )
 
 

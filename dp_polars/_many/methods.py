@@ -162,9 +162,7 @@ class SynthesisQuestion(Question[SynthesisPlan]):
     def answer(self, origin: Origin) -> Synthesis:
         """Return the stored synthesis, or charge its price and make one."""
         plan = self.plan
-        release = run_synthesis(
-            plan, self.rows, self.session, name=lambda: origin.key(plan.fingerprint()), fresh=self.fresh
-        )
+        release = run_synthesis(plan, self.rows, self.session, identity=origin.identity, fresh=self.fresh)
         return Synthesis(plan.domain, release)
 
 
@@ -174,7 +172,8 @@ def online_opening(view: View, options: OpeningOptions, *, domain: Any, alpha: A
     parsed = _domain(view, domain, (WEIGHT,))
     if alpha is None:
         raise InvalidParameterError(
-            "How far off may an answer be before it is measured? Say alpha=0.05, a fraction of all rows."
+            "online_queries needs alpha=, the fraction of all rows that an answer may be off by before it is measured. "
+            "Say alpha=0.05."
         )
     probability_of(alpha, "alpha")
     plan = online_plan(
@@ -252,8 +251,8 @@ def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
     cap, rule = adopted_cap(options, "max_rows_per_group", view, [])
     if not isinstance(cap, int):
         raise InvalidParameterError(
-            "How many rows may one unit count with, in the whole domain? Say max_rows_per_group=10 here or for the "
-            "session; the noise grows with it. It can't be estimated here.",
+            "Questions over a domain need a cap on the rows of one unit in the whole domain, because the noise grows "
+            "with it. Say max_rows_per_group=10 here or in the session. It can't be estimated here.",
             code="row-cap-missing",
         )
     return cap, rule

@@ -102,7 +102,7 @@ class OnlinePlan(FramePlan):
         )
 
     def margin(self, questions: int, confidence: float = 0.95) -> float:
-        """Return by how many rows beyond alpha * n an answer may be off; it holds for so many questions together."""
+        """Return by how many rows beyond alpha * n an answer may be off, for this many questions together."""
         each = 1 - (1 - confidence) / 2
         compared = sparse_error(
             answers=questions,
@@ -127,7 +127,7 @@ class OnlinePlan(FramePlan):
         return [
             ("rows per unit", f"{self.max_rows} ({self.max_rows_rule})"),
             ("domain", f"{self.domain.size:,} cells"),
-            ("updates", f"at most {self.max_updates:,}; afterwards answers are not checked any more"),
+            ("updates", f"at most {self.max_updates:,}; after that, answers are no longer checked"),
             ("sensitivity", f"{reach} for every count"),
             ("noise on the number of rows", f"discrete Laplace, scale {float(self.size_scale):.6g}"),
             (

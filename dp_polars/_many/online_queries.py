@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import polars as pl
 
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.options import ExpressionLike
+from dp_polars._frame.question import no_panics
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_release import OnlineAnswer, OnlineStream
 from dp_polars._many.predicates import Predicates
@@ -65,7 +65,7 @@ class OnlineQueries:
             raise InvalidParameterError("ask_many takes a list of conditions; for a single one use ask.")
         self._stream.refuse_copies()
         checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
-        return [self._stream.ask(*self._predicates.cells(one)) for one in checked]
+        return [self._stream.ask(*self._predicates.cells(condition)) for condition in checked]
 
     @no_panics
     def distribution(self) -> pl.DataFrame:

@@ -150,12 +150,12 @@ class OnlineStream:
         left, moved = min(left, _PASSES * len(self._measured)), True
         while moved and left > 0:
             moved = False
-            for own, wanted in self._measured[-left:]:
+            for measured, wanted in self._measured[-left:]:
                 left -= 1
-                mask = own.mask
-                gap = wanted - self._hypothesis.share(own.axes, mask)
+                mask = measured.mask
+                gap = wanted - self._hypothesis.share(measured.axes, mask)
                 if abs(gap) > noise:
-                    self._hypothesis.learn(own.axes, mask, gap)
+                    self._hypothesis.learn(measured.axes, mask, gap)
                     moved = True
 
     def _answer(self, count: int, *, free: bool, checked: bool) -> OnlineAnswer:

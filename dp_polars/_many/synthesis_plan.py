@@ -126,7 +126,7 @@ class SynthesisPlan(FramePlan, StoredPlan):
     @property
     def elements(self) -> int:
         """The number of rows of a small database: ln|Q| / alpha**2 (Blum, Ligett, Roth 2008)."""
-        counts = len(self.workload) if self.queries is not None else sum(one.cells for one in self.workload)
+        counts = len(self.workload) if self.queries is not None else sum(partition.cells for partition in self.workload)
         return max(1, math.ceil(math.log(max(counts, 2)) / float(self.alpha or 1) ** 2))
 
     def wanted(self, rounds: int) -> list[Wanted]:
@@ -162,7 +162,7 @@ class SynthesisPlan(FramePlan, StoredPlan):
         """Return as many rounds as a noisy number of rows allows before noise drowns the measurements."""
         if self.rounds is not None:
             return self.rounds
-        cells = sum(one.cells for one in self.workload) / len(self.workload)
+        cells = sum(partition.cells for partition in self.workload) / len(self.workload)
         low, high = min(_LEAST_ROUNDS, self.most_rounds), self.most_rounds
         while low < high:
             middle = (low + high + 1) // 2
@@ -175,12 +175,12 @@ class SynthesisPlan(FramePlan, StoredPlan):
         rounds = self.rounds_for(size)
         granted = self.granted(rounds)[1:]
         if rounds >= len(self.workload):
-            return Schedule(start=(), choice=None, rounds=tuple(_noise(one) for one in granted))
+            return Schedule(start=(), choice=None, rounds=tuple(_noise(part) for part in granted))
         begin = len(self.start)
         return Schedule(
-            start=tuple(_noise(one) for one in granted[:begin]),
+            start=tuple(_noise(part) for part in granted[:begin]),
             choice=granted[begin].epsilon,
-            rounds=tuple(_noise(one) for one in granted[begin + 1 :]),
+            rounds=tuple(_noise(part) for part in granted[begin + 1 :]),
         )
 
     def fingerprint(self) -> bytes:
@@ -278,7 +278,7 @@ def synthesis_plan(
                 plan.granted(plan.most_rounds)  # the number of rounds is not known yet, so the largest must work too
         except InvalidParameterError:
             continue
-        size = sum(float(own.weight) * math.log(one.size) for one, own in zip(granted, wanted, strict=True))
+        size = sum(float(wish.weight) * math.log(bought.size) for bought, wish in zip(granted, wanted, strict=True))
         if best is None or size < best[0]:
             best = size, plan
     if best is None:
@@ -291,13 +291,13 @@ def synthesis_plan(
 def _price(plan: SynthesisPlan) -> Cost:
     """Return the price of all parts together, whatever the number of rounds turns out to be.
 
-    In epsilon the parts sum to the whole. What they sum to in rho may be far less than a pure release with that epsilon
-    costs. The number of rounds follows from the noisy number of rows, so the most expensive number counts.
+    In epsilon, the parts sum to the whole. In rho, their sum may be far less than the price of a pure release with that
+    epsilon. The number of rounds follows from the noisy number of rows, so the most expensive number counts.
     """
     if plan.allowance.measure != "pure" or plan.terms.measure == "pure":
         return plan.allowance.cost
     possible = [plan.rounds] if plan.rounds is not None else range(1, plan.most_rounds + 1)
-    sums = [sum((one.cost for one in plan.granted(rounds)), NOTHING) for rounds in possible]
+    sums = [sum((part.cost for part in plan.granted(rounds)), NOTHING) for rounds in possible]
     return Cost(epsilon=plan.allowance.amount, rho=max(total.rho for total in sums))
 
 
@@ -316,8 +316,8 @@ def _check_candidates(plan: SynthesisPlan) -> None:
     elements, size = plan.elements, plan.domain.size
     if elements >= MAX_CANDIDATES:
         raise InvalidParameterError(
-            f"This alpha needs databases of {elements:,} rows, of which there are more than {MAX_CANDIDATES:,}: use a "
-            "larger alpha, or method='mwem'."
+            f"This alpha needs databases of {elements:,} rows, and there are more than {MAX_CANDIDATES:,} of them: use "
+            "a larger alpha, or method='mwem'."
         )
     digits = (math.lgamma(size + elements) - math.lgamma(elements + 1) - math.lgamma(size)) / math.log(10)
     if digits > 9 or candidates(plan) > MAX_CANDIDATES:

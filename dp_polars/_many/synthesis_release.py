@@ -6,7 +6,7 @@ of what was chosen. Everything else is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ from dp_polars._many.domain import Domain
 from dp_polars._many.histogram import bounded_histogram
 from dp_polars._many.synthesis_plan import SynthesisPlan, mean_error
 from dp_polars._plan.spend import Noise
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Identity, release_once
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 
 
 def run_synthesis(
-    plan: SynthesisPlan, rows: PrivateRows, session: Session, *, name: Callable[[], bytes], fresh: bool
+    plan: SynthesisPlan, rows: PrivateRows, session: Session, *, identity: Identity, fresh: bool
 ) -> Release:
     """Return the stored synthesis of a source, or charge the plan's price and make one."""
 
@@ -51,7 +51,7 @@ def run_synthesis(
         size, weights = synthetic_weights(histogram, plan, SYSTEM_BITS)
         return _released(plan.domain, size, weights.ravel(), SYSTEM_BITS), plan
 
-    return release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    return release_once(session, plan, identity=identity, fresh=fresh, make=make)
 
 
 def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: BitSource) -> pl.DataFrame:
@@ -66,8 +66,8 @@ def _released(domain: Domain, size: int, weights: NDArray[np.float64], source: B
 def whole_rows(probabilities: NDArray[np.float64], size: int, source: BitSource) -> NDArray[np.int64]:
     """Return whole numbers of rows that sum to `size`. Each is within 1 of its share, and equal to it on average.
 
-    The rows that are left after rounding down are drawn systematically, over the cells in random order. In their own
-    order, cells that repeat with the step of the draw would all get a row, or none of them would.
+    The rows that are left after rounding down are drawn systematically, over the cells in random order. In the order of
+    the domain, cells that repeat with the step of the draw would all get a row, or none of them would.
     """
     share = probabilities * size
     counts = np.floor(share)
@@ -103,9 +103,11 @@ class _Size:
     variance: float
 
     def learn(self, counts: Numbers, noise: Noise) -> None:
-        own = len(counts) * noise.deviation**2
-        self.number += (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + own)
-        self.variance *= own / (self.variance + own)
+        noise_variance = len(counts) * noise.deviation**2
+        self.number += (
+            (float(counts.sum(dtype=np.float64)) - self.number) * self.variance / (self.variance + noise_variance)
+        )
+        self.variance *= noise_variance / (self.variance + noise_variance)
 
     @property
     def whole(self) -> int:

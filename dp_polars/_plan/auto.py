@@ -153,14 +153,14 @@ class Found:
         return self.units >= self.estimate.needed_units
 
 
-def depends_on(one: Aggregate, found: Found) -> bool:
+def depends_on(aggregate: Aggregate, found: Found) -> bool:
     """Tell whether an answer of a settled query depends on the cap or the bounds that were found."""
     estimated = found.estimate.value
     if estimated is None:
-        return found.estimate.what == "max_groups" or one.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL)
+        return found.estimate.what == "max_groups" or aggregate.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL)
     lower, upper = found.chosen
     same = (estimated.expression, readable(lower, upper))
-    return any((value.expression, value.bounds) == same for value in one.values)
+    return any((value.expression, value.bounds) == same for value in aggregate.values)
 
 
 def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
@@ -191,14 +191,14 @@ def estimates_of(query: Query, allowance: Allowance, terms: Terms) -> tuple[Esti
 def _estimate(
     query: Query, what: What, value: Value | None, allowance: Allowance, part: Fraction, terms: Terms
 ) -> Estimate:
-    counting, choosing = (allowance.amount * part * own for own in (_COUNT, 1 - _COUNT))
+    counting, choosing = (allowance.amount * part * fraction for fraction in (_COUNT, 1 - _COUNT))
     if allowance.measure == "concentrated":
         # A choice of the exponential mechanism costs epsilon**2 / 8, and Laplace noise at most epsilon**2 / 2.
         counting, choosing = (
-            rounded_down(math.sqrt(times * own) * (1 - 1e-12)) for times, own in ((2, counting), (8, choosing))
+            rounded_down(math.sqrt(times * rho) * (1 - 1e-12)) for times, rho in ((2, counting), (8, choosing))
         )
     asked = [aggregate for aggregate in query.aggregates if not aggregate.hidden]
-    shapes = {one.shape for one in asked if value is None or _reads(one, value)}
+    shapes = {aggregate.shape for aggregate in asked if value is None or _reads(aggregate, value)}
     sums = value is not None and shapes == {Shape.LINEAR}
     candidates = _caps(query, what) if value is None else ladder_of(value)
     return Estimate(
@@ -217,8 +217,8 @@ def _estimate(
     )
 
 
-def _reads(one: Aggregate, value: Value) -> bool:
-    return any(own.auto and own.expression == value.expression for own in one.values)
+def _reads(aggregate: Aggregate, value: Value) -> bool:
+    return any(known.auto and known.expression == value.expression for known in aggregate.values)
 
 
 def _caps(query: Query, what: What) -> tuple[Fraction, ...]:
@@ -272,7 +272,7 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
         # Raising the bound by 1 saves 1 in each row beyond it. A unit has between one such row and as many as the caps
         # allow; this takes the geometric mean.
         each = [math.sqrt(max_groups * max_rows) if pure else math.sqrt(max_rows)]
-    return [max(1, math.ceil(noise * one)) * (_RATIO if estimate.ratio else 1) for one in each]
+    return [max(1, math.ceil(noise * saved)) * (_RATIO if estimate.ratio else 1) for saved in each]
 
 
 def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: int, noisy: int) -> list[int]:
@@ -286,7 +286,7 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     100 for the rows of ratios).
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all
-    units, of which a fraction may lie beyond at no loss (up to +12 for the groups of ratios, +2 for their rows and +1
+    units, a fraction of which may lie beyond at no loss (up to +12 for the groups of ratios, +2 for their rows and +1
     otherwise: `Estimate.free`).
     """
     rows_of_ratios = estimate.ratio and estimate.what == "max_rows_per_group"
@@ -298,8 +298,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     sizes = [math.log2(1 + float(candidate)) for candidate in estimate.candidates]
     # The target may fall as the size grows, so the price adds up step by step.
     for place in sorted(range(len(sizes)), key=sizes.__getitem__):
-        own = 0.0 if estimate.ratio else min(0.75 * wanted[place], most)
-        price += max(own, least) * (sizes[place] - before)
+        step = 0.0 if estimate.ratio else min(0.75 * wanted[place], most)
+        price += max(step, least) * (sizes[place] - before)
         before, prices[place] = sizes[place], price
     return [
         -max(0, UNIT * number - min(UNIT * target, free)) - round(UNIT * prices[place])
@@ -310,20 +310,21 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
 def settled_query(query: Query, found: Sequence[Found]) -> Query:
     """Return a query with the estimated caps and bounds in place."""
     bounds: dict[str, tuple[Fraction, Fraction]] = {}
-    for one in found:
-        share = f"estimated with {float(one.estimate.part):.0%} of the spend"
-        if one.estimate.what == "max_groups":
-            query = replace(query, max_groups=int(one.chosen[0]), max_groups_rule=share)
-        elif one.estimate.what == "max_rows_per_group":
-            query = replace(query, max_rows=int(one.chosen[0]), max_rows_rule=share)
-        elif one.estimate.value is not None:
-            lower, upper = one.chosen
-            bounds[one.estimate.value.expression] = readable(lower, upper)
+    for estimated in found:
+        share = f"estimated with {float(estimated.estimate.part):.0%} of the spend"
+        if estimated.estimate.what == "max_groups":
+            query = replace(query, max_groups=int(estimated.chosen[0]), max_groups_rule=share)
+        elif estimated.estimate.what == "max_rows_per_group":
+            query = replace(query, max_rows=int(estimated.chosen[0]), max_rows_rule=share)
+        elif estimated.estimate.value is not None:
+            lower, upper = estimated.chosen
+            bounds[estimated.estimate.value.expression] = readable(lower, upper)
 
-    def with_bounds(one: Aggregate) -> Aggregate:
+    def with_bounds(aggregate: Aggregate) -> Aggregate:
         values = tuple(
-            replace(value, bounds=bounds[value.expression], auto=False) if value.auto else value for value in one.values
+            replace(value, bounds=bounds[value.expression], auto=False) if value.auto else value
+            for value in aggregate.values
         )
-        return replace(one, values=values)
+        return replace(aggregate, values=values)
 
     return replace(query, aggregates=tuple(with_bounds(aggregate) for aggregate in query.aggregates))

@@ -105,8 +105,8 @@ def _all_pairs(smallest: int, scale: Fraction, *, whole: bool, sums: bool) -> _P
         lower, upper = lower[through], upper[through]
     width = numbers[upper] - numbers[lower]
     least = float(min(sizes))
-    one = max(least, float(scale))
-    above_one = np.log2(1 + width / one)
+    step = max(least, float(scale))
+    above_one = np.log2(1 + width / step)
     return _Pairs(candidates, lower, upper, above_one, np.log2(1 + width / least) - above_one)
 
 

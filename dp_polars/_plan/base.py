@@ -59,7 +59,7 @@ class BasePlan(AsTable):
     cost
         The price that is charged before any row is read.
     given_label
-        The label that the user gave the question, or None. It is no part of what identifies a question.
+        The label that the user gave the question, or None. It does not identify the question.
     spent
         What the session had spent before. It decides which part of the budget the price is.
     """
@@ -203,9 +203,9 @@ def filters_of(steps: Sequence[str]) -> list[str]:
         if step.startswith("["):
             kind, detail, *_ = json.loads(step)
             inside = detail if isinstance(detail, list) and kind not in ("filter", UNIT_STEP) else [[kind, detail]]
-            for own in inside:  # a step of SQL holds several
-                if isinstance(own, list) and own[:1] == ["filter"] and isinstance(own[1], list):
-                    found += [readable(condition) for condition in own[1]]
+            for part in inside:  # a step of SQL holds several
+                if isinstance(part, list) and part[:1] == ["filter"] and isinstance(part[1], list):
+                    found += [readable(condition) for condition in part[1]]
     return found
 
 

@@ -70,9 +70,9 @@ class Writer:
                 content = np.ascontiguousarray(part)
                 return ["array", str(part.dtype), list(part.shape), hashlib.sha256(content.tobytes()).hexdigest()]
             case tuple() | list():
-                return [self(one) for one in part]
+                return [self(item) for item in part]
             case dict():
-                return ["table", sorted([[str(name), self(one)] for name, one in part.items()])]
+                return ["table", sorted([[str(name), self(item)] for name, item in part.items()])]
             case Value():
                 place = self._places.get(part.expression, part.expression)
                 return ["value", place, self.parts(part, frozenset({"name", "expression"}))]
@@ -85,4 +85,4 @@ class Writer:
 
     def parts(self, part: Any, without: frozenset[str]) -> dict[str, Any]:
         """Return the fields of a dataclass, except those that do not matter."""
-        return {one.name: self(getattr(part, one.name)) for one in fields(part) if one.name not in without}
+        return {field.name: self(getattr(part, field.name)) for field in fields(part) if field.name not in without}

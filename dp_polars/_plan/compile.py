@@ -54,11 +54,10 @@ def compile_query(
     order = sorted(range(len(query.aggregates)), key=lambda i: not query.aggregates[i].values)
     compiled: dict[int, CompiledAggregate] = {}
     for i in order:
-        one = query.aggregates[i]
-        cap = row_cap_of(query, one)
-        compiled[i] = CompiledAggregate(
-            aggregate=one, cap=cap, statistics=_compiled(compiler, one, cap, rest * one.weight / whole)
-        )
+        aggregate = query.aggregates[i]
+        cap = row_cap_of(query, aggregate)
+        statistics = _compiled(compiler, aggregate, cap, rest * aggregate.weight / whole)
+        compiled[i] = CompiledAggregate(aggregate=aggregate, cap=cap, statistics=statistics)
     counts = tuple(
         statistic.name
         for statistic in compiler.statistics.values()
@@ -102,17 +101,17 @@ def _units_of_groups(compiler: Compiler) -> tuple[int, GroupSum]:
 
 def _units(compiler: Compiler, counted: str) -> str:
     """Ask for the number of units in each group, over the same rows that the statistic `counted` counts."""
-    own = {*compiler.statistics[counted].columns, counted}
+    names = {*compiler.statistics[counted].columns, counted}
     for lane, known in enumerate(compiler.lanes):
-        for one in known.sums:
-            if one.name in own:
-                return compiler.sum(lane, GroupSum(name="", of="units", everyone=one.everyone))
+        for group_sum in known.sums:
+            if group_sum.name in names:
+                return compiler.sum(lane, GroupSum(name="", of="units", everyone=group_sum.everyone))
     raise ValueError("no lane has the sums of this count")
 
 
-def _compiled(compiler: Compiler, one: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
+def _compiled(compiler: Compiler, aggregate: Aggregate, cap: RowCap, weight: Fraction) -> dict[str, str]:
     """Compile one aggregate and return the names of its statistics by their role."""
-    needs = one.needs()
+    needs = aggregate.needs()
     value = _value_on_basis(compiler, needs)
     if value is not None:
         return _basis(compiler, value, cap, weight)
@@ -155,9 +154,9 @@ def _value_on_basis(compiler: Compiler, needs: Sequence[Need]) -> Value | None:
         return None
     if all(isinstance(need, Rows | Power) for need in needs):
         values = {need.values for need in needs if isinstance(need, Rows | Power)}
-        if len(values) != 1 or len(own := values.pop()) != 1:
+        if len(values) != 1 or len(only := values.pop()) != 1:
             return None
-        return _with_basis(compiler, own[0]) if own[0].bounds is None else own[0]
+        return _with_basis(compiler, only[0]) if only[0].bounds is None else only[0]
     if len(needs) == 1 and isinstance(needs[0], Total) and degree_of(compiler, needs[0].value):
         return needs[0].value
     return None
@@ -181,8 +180,8 @@ def _units_over(compiler: Compiler, cap: RowCap, weight: Fraction) -> str:
     """Count the units with more rows in a group than the cap. A unit adds at most 1 to each of its groups."""
     once = replace(cap, max_rows=1)
     shared = _is_shared(compiler)
-    own = GroupSum(name="", of="over", max_rows=cap.enforced, everyone=shared)
-    name = compiler.sum(_lane_of_all_rows(compiler), own)
+    units_over = GroupSum(name="", of="over", max_rows=cap.enforced, everyone=shared)
+    name = compiler.sum(_lane_of_all_rows(compiler), units_over)
     return compiler.noisy(noisy_sum(compiler, name, "units over the cap", weight, COUNTS, once, 0, 1))
 
 
@@ -222,11 +221,13 @@ def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> d
             "rows": _rows(compiler, (value,), cap, half),
         }
     shift = int(grid.offset / grid.step)
-    own = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
-    scaling = _scaling(compiler, cap, max(grid.largest, own.largest), grid.exponent)
+    from_zero = replace(grid, offset=Fraction(0), low=grid.low + shift, high=grid.high + shift)
+    scaling = _scaling(compiler, cap, max(grid.largest, from_zero.largest), grid.exponent)
     name = compiler.sum(lane, _capped(GroupSum(name="", of="x", shift=shift), cap, scaling))
-    own = scaling.of(own)
-    return {"total": compiler.noisy(noisy_sum(compiler, name, "sum", weight, own, cap, own.low, own.high))}
+    from_zero = scaling.of(from_zero)
+    return {
+        "total": compiler.noisy(noisy_sum(compiler, name, "sum", weight, from_zero, cap, from_zero.low, from_zero.high))
+    }
 
 
 def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -> Scaling:
@@ -238,8 +239,8 @@ def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -
     return scaling_of(largest, cap.enforced, groups=changed, exponent=exponent)
 
 
-def _capped(one: GroupSum, cap: RowCap, scaling: Scaling) -> GroupSum:
-    return replace(one, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
+def _capped(group_sum: GroupSum, cap: RowCap, scaling: Scaling) -> GroupSum:
+    return replace(group_sum, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
 
 
 def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> str:
@@ -340,9 +341,9 @@ def _choices(compiler: Compiler, need: Quantiles, cap: RowCap, weight: Fraction)
     alone = len(targets) == 1 and targets[0] not in (0, 1)
     replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
     pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
-    own = f"{name}_{'_'.join(str(target) for target in targets)}"
+    statistic_name = f"{name}_{'_'.join(str(target) for target in targets)}"
     statistic = Statistic(
-        name=own,
+        name=statistic_name,
         source="choice",
         what="values",
         weight=weight,
@@ -360,9 +361,9 @@ def _ends(compiler: Compiler, need: QuantileEnds, cap: RowCap, weight: Fraction)
     replacement = max(1 / max(target, 1 - target) for target in need.targets)
     pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
     choices = 2 * len(need.targets)
-    own = f"{name}_ends_{'_'.join(str(target) for target in need.targets)}_{need.confidence!r}"
+    statistic_name = f"{name}_ends_{'_'.join(str(target) for target in need.targets)}_{need.confidence!r}"
     statistic = Statistic(
-        name=own,
+        name=statistic_name,
         source="choice",
         what="ends",
         weight=weight,
@@ -420,14 +421,16 @@ class Compiler:
             self.grids.append(grids)
         return self.places[key]
 
-    def sum(self, lane: int, one: GroupSum) -> str:
+    def sum(self, lane: int, group_sum: GroupSum) -> str:
         """Add a sum to a lane and return its name."""
-        named = replace(one, name=_name(one, lane), max_rows=None if one.of == "units" else one.max_rows)
+        named = replace(
+            group_sum, name=_name(group_sum, lane), max_rows=None if group_sum.of == "units" else group_sum.max_rows
+        )
         known = self.lanes[lane]
         if named not in known.sums:
             if named.name in {other.name for other in known.sums}:
                 raise ValueError("two different sums have the same name")
-            everyone = known.everyone or one.everyone
+            everyone = known.everyone or group_sum.everyone
             self.lanes[lane] = replace(known, sums=(*known.sums, named), everyone=everyone)
         return named.name
 
@@ -441,12 +444,12 @@ class Compiler:
         return statistic.name
 
 
-def _name(one: GroupSum, lane: int) -> str:
-    base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(one.of, one.of)
-    if one.of == "basis":
-        return f"basis{lane}_{one.degree}_{one.place}"
-    kind = "all_" if one.everyone else ""
-    shifted = "_from_0" if one.of == "x" and one.shift else ""
+def _name(group_sum: GroupSum, lane: int) -> str:
+    base = {"rows": "rows", "units": "units", "x": "total", "y": "total_y"}.get(group_sum.of, group_sum.of)
+    if group_sum.of == "basis":
+        return f"basis{lane}_{group_sum.degree}_{group_sum.place}"
+    kind = "all_" if group_sum.everyone else ""
+    shifted = "_from_0" if group_sum.of == "x" and group_sum.shift else ""
     return f"{kind}{base}{shifted}{lane or ''}"
 
 
@@ -457,7 +460,7 @@ def shares_rows(lane: Lane) -> bool:
 
 def clips_rows(lane: Lane) -> bool:
     """Tell whether the values of a lane are clipped row by row instead of in total."""
-    return not any(one.clip for one in lane.sums)
+    return not any(group_sum.clip for group_sum in lane.sums)
 
 
 def lane_of_expression(compiler: Compiler, value: Value) -> int:

@@ -63,10 +63,10 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
         return given, query.max_groups_rule, True
     names = ", ".join(key.name for key in query.keys)
     raise InvalidParameterError(
-        f"How many groups of {names} may one unit count in? The noise depends on it. Say max_groups=3 (here or in the "
-        "session), or max_groups='auto' to estimate it with a part of the spend. You can also give the public keys "
-        "(keys=[...], or an Enum or Boolean column), or declare that the columns are constant for each unit with "
-        "per_unit=[...] in the session.",
+        f"Grouping by {names} needs a cap on the groups that one unit counts in, because the noise depends on it. Say "
+        "max_groups=3 (here or in the session), or max_groups='auto' to estimate it with a part of the spend. You can "
+        "also give the public keys (keys=[...], or an Enum or Boolean column), or declare that the columns are "
+        "constant for each unit with per_unit=[...] in the session.",
         code="group-cap-missing",
     )
 
@@ -84,9 +84,9 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     if query.max_rows is not None:
         return RowCap(max_rows=query.max_rows, rule=query.max_rows_rule, enforce=True)
     raise InvalidParameterError(
-        f"How many rows may one unit add to a group of this {aggregate.kind}? The noise depends on it. Say "
-        "max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a part of "
-        "the spend. You can also count units instead of rows (count_units, or score='units' for a choice)"
+        f"This {aggregate.kind} needs a cap on the rows that one unit adds to a group, because the noise depends on "
+        "it. Say max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a "
+        "part of the spend. You can also count units instead of rows (count_units, or score='units' for a choice)"
         + (", or clip each unit's total with per='unit'." if "per" in aggregate.options else "."),
         code="row-cap-missing",
     )

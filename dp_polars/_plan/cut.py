@@ -1,4 +1,4 @@
-"""What caps and bounds cut off: measured with `cut=True`, told by an adopted profile, or unknown."""
+"""What caps and bounds cut off: measured with `cut=True`, known from an adopted profile, or unknown."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ _MOST_NAMES = 3  # answers that the row on weights names
 
 
 def cut_text(plan: Plan) -> str | None:
-    """Return in one line what caps and bounds cut off, or how to learn it; None if no cap and no bound can bind.
+    """Return one line on what caps and bounds cut off, or how to learn it; None if no cap and no bound can bind.
 
     It depends on the plan, which is public, and on the noisy counts of an adopted profile.
     """
     if plan.estimates:
         return None
-    shown = [one for one in plan.compiled if not one.aggregate.hidden]
-    measured = {one.aggregate.kind for one in plan.compiled if one.aggregate.hidden}
+    shown = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
+    measured = {compiled.aggregate.kind for compiled in plan.compiled if compiled.aggregate.hidden}
     rules = (RowRule.ONCE, RowRule.CLIP_TOTAL)
-    caps = [one.cap.max_rows for one in shown if one.cap.enforce and one.aggregate.row_rule not in rules]
+    caps = [
+        compiled.cap.max_rows for compiled in shown if compiled.cap.enforce and compiled.aggregate.row_rule not in rules
+    ]
     values = {
         value.expression: value
-        for one in shown
-        for value in one.aggregate.values
-        if value.bounds is not None and one.aggregate.row_rule is not RowRule.CLIP_TOTAL
+        for compiled in shown
+        for value in compiled.aggregate.values
+        if value.bounds is not None and compiled.aggregate.row_rule is not RowRule.CLIP_TOTAL
     }
     known, unknown = list[str](), list[str]()
     profile = plan.profile
@@ -67,17 +69,17 @@ def cut_text(plan: Plan) -> str | None:
                 unknown.append("bounds")
     if unknown:
         known.append(f"unknown for {_listed(unknown)}: {_ways(plan, unknown, counted=bool(measured))}")
-    if any(one.aggregate.row_rule is RowRule.CLIP_TOTAL for one in shown):
+    if any(compiled.aggregate.row_rule is RowRule.CLIP_TOTAL for compiled in shown):
         known.append("unknown for the bounds of each unit's total, which nothing counts")
     return "; ".join(known) or None
 
 
 def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
-    """Return how to learn what is cut off. `cut=True` counts rows beyond a cap and values outside bounds alone."""
+    """Return how to learn what is cut off. `cut=True` counts only rows beyond a cap and values outside bounds."""
     in_sql = any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
     profile = "SUMMARIZE the table" if in_sql else "adopt a profile (df.dp.profile)"
     countable = {"max_rows_per_group": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
-    found = [] if counted else [f"dp_{countable[one]}()" for one in unknown if one in countable]
+    found = [] if counted else [f"dp_{countable[name]}()" for name in unknown if name in countable]
     if not found:
         return profile
     count = f"select {' and '.join(found)}" if in_sql else "say cut=True"
@@ -92,7 +94,7 @@ def _listed(names: list[str]) -> str:
 
 
 def weights_text(plan: Plan) -> str | None:
-    """Return in one line that a cap on rows weighs the rows of heavy units less in a mean; None if none can.
+    """Return one line that says that a cap lowers the weight of heavy units in a mean, or None if no cap can.
 
     A count or a sum loses what is beyond the cap. A mean loses nothing, but it moves as far as units with many rows
     differ from the others, and no interval shows that, because intervals are about the noise.
@@ -100,15 +102,15 @@ def weights_text(plan: Plan) -> str | None:
     if plan.estimates:
         return None
     weighed = [
-        one
-        for one in plan.compiled
-        if one.cap.enforce and not one.aggregate.hidden and one.aggregate.shape is not Shape.LINEAR
+        compiled
+        for compiled in plan.compiled
+        if compiled.cap.enforce and not compiled.aggregate.hidden and compiled.aggregate.shape is not Shape.LINEAR
     ]
     if not weighed:
         return None
-    titles = list(dict.fromkeys(one.aggregate.title() for one in weighed))
+    titles = list(dict.fromkeys(compiled.aggregate.title() for compiled in weighed))
     what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
-    most = max(one.cap.max_rows for one in weighed)
+    most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
     return (
         f"a unit with more than {rows} in a group counts as {rows} in {what}; no interval shows how far this moves it"

@@ -37,16 +37,16 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
     rows.append(("groups per unit", groups))
     later = unknown.get("max_rows_per_group")
-    caps = _different(_cap(one) for one in asked) if later is None else [later]
+    caps = _different(_cap(compiled) for compiled in asked) if later is None else [later]
     rows += [("rows per unit and group", text) for text in caps]
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
     rows += plan.unreliable_rows()
     several = len(plan.measurements) > 1 and len(plan.compiled) > 1
     for measurement in plan.measurements:
-        own = "" if query.rollup or is_released(plan, measurement.name) else ", not released"
-        with_share = several or bool(own) or (measurement.noise is None and len(plan.measurements) > 1)
-        rows += [(name + own, text) for name, text in _measurement_rows(measurement, with_share)]
+        note = "" if query.rollup or is_released(plan, measurement.name) else ", not released"
+        with_share = several or bool(note) or (measurement.noise is None and len(plan.measurements) > 1)
+        rows += [(name + note, text) for name, text in _measurement_rows(measurement, with_share)]
     if query.keys and query.domain is None:
         rows += [("keys", keys_text(plan)), *needed_rows(plan)]
     elif query.keys:
@@ -127,27 +127,31 @@ def rounded_up(number: int) -> int:
 def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
     """Return the estimates that had too few units, each with the reason. All of this is public or released."""
     found = []
-    for one in plan.estimated:
-        if one.reliable:
+    for estimated in plan.estimated:
+        if estimated.reliable:
             continue
-        value = one.estimate.value
-        name = one.estimate.what if value is None else f"bounds of {value.name}"
+        value = estimated.estimate.value
+        name = estimated.estimate.what if value is None else f"bounds of {value.name}"
         other = "" if value is None else " with a value other than 0"
-        needs = rounded_up(one.estimate.needed_units)
-        why = f"estimated from about {one.units:,} units{other}, but this spend needs about {needs:,}"
-        whose = [own.aggregate.name for own in plan.compiled if depends_on(own.aggregate, one)]
+        needs = rounded_up(estimated.estimate.needed_units)
+        why = f"estimated from about {estimated.units:,} units{other}, but this spend needs about {needs:,}"
+        whose = [compiled.aggregate.name for compiled in plan.compiled if depends_on(compiled.aggregate, estimated)]
         found.append((name, f"{why}, so the error of {', '.join(whose)} is unknown"))
     return found
 
 
 def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
     """Return the bounds of each value of an aggregate, in words."""
-    one = compiled.aggregate
+    aggregate = compiled.aggregate
     later = {
         estimate.value.expression: unknown_text(estimate) for estimate in plan.estimates if estimate.value is not None
     }
-    found = {own.estimate.value.expression: own.estimate.part for own in plan.estimated if own.estimate.value}
-    per = "unit's total" if one.row_rule is RowRule.CLIP_TOTAL else "row"
+    found = {
+        estimated.estimate.value.expression: estimated.estimate.part
+        for estimated in plan.estimated
+        if estimated.estimate.value
+    }
+    per = "unit's total" if aggregate.row_rule is RowRule.CLIP_TOTAL else "row"
     return [
         (
             later[value.expression]
@@ -156,8 +160,8 @@ def bounds_texts(compiled: CompiledAggregate, plan: Plan) -> list[str]:
             + (f", estimated ({float(found[value.expression]):.0%} of the spend)" if value.expression in found else "")
             + (f", {value.bounds_rule}" if value.bounds_rule else "")
         )
-        + (f", of {value.name}" if len(one.values) > 1 else "")
-        for value in one.values
+        + (f", of {value.name}" if len(aggregate.values) > 1 else "")
+        for value in aggregate.values
         if value.bounds is not None
     ]
 

@@ -95,13 +95,18 @@ def best_ways(
     if query.spend.within is not None:  # the whole spend is for the error that is wanted
         return [Candidate(way=Way(by="released", counted=name)) for name in compilation.counts]
     found = [
-        one for own in allowances for one in _candidates(query, terms, bounds, own, compilation, delta[own.measure])
+        candidate
+        for allowance in allowances
+        for candidate in _candidates(query, terms, bounds, allowance, compilation, delta[allowance.measure])
     ]
     if not found:
         return []
     tolerance = 1.1 if query.spend.share is None else 1.0
-    best = best_value(found, lambda one: one.loss, lambda one: one.price, tolerance)
-    return [best, *sorted((one for one in found if one is not best), key=lambda one: one.loss)]
+    best = best_value(found, lambda candidate: candidate.loss, lambda candidate: candidate.price, tolerance)
+    return [
+        best,
+        *sorted((candidate for candidate in found if candidate is not best), key=lambda candidate: candidate.loss),
+    ]
 
 
 def _candidates(
@@ -113,33 +118,33 @@ def _candidates(
     delta: Fraction,
 ) -> Iterator[Candidate]:
     mechanism = query.spend.mechanism
-    wanted = [wanted_noise(one) for one in compilation.statistics]
+    wanted = [wanted_noise(statistic) for statistic in compilation.statistics]
     granted = split(allowance, wanted, mechanism)
     if granted is None:
         return
     noise = noise_size(granted, wanted)
     form: Form = "basis"
     if any(
-        one.source == "basis" and own.noise is not None and own.noise.mechanism == "gaussian"
-        for one, own in zip(compilation.statistics, granted, strict=True)
+        statistic.source == "basis" and part.noise is not None and part.noise.mechanism == "gaussian"
+        for statistic, part in zip(compilation.statistics, granted, strict=True)
     ):
         form = "split"
         compilation = compile_query(query, bounds, terms, form)
-        granted = split(allowance, [wanted_noise(one) for one in compilation.statistics], mechanism)
+        granted = split(allowance, [wanted_noise(statistic) for statistic in compilation.statistics], mechanism)
         if granted is None:
             return
     candidate = partial(Candidate, measure=allowance.measure, form=form, price=share_of(terms, allowance.cost))
-    noises = dict(zip((one.name for one in compilation.statistics), granted, strict=True))
+    noises = dict(zip((statistic.name for statistic in compilation.statistics), granted, strict=True))
     counts = _counts(compilation)
     for statistic in counts:
-        own = noises[statistic.name].noise
-        if own is not None:
-            least = _threshold_of(query, terms, bounds, statistic, own, delta) / statistic.whole
+        count_noise = noises[statistic.name].noise
+        if count_noise is not None:
+            least = _threshold_of(query, terms, bounds, statistic, count_noise, delta) / statistic.whole
             way = Way(by="released", counted=statistic.name)
             yield candidate(way=way, loss=noise * math.sqrt(least / math.sqrt(statistic.max_rows)))
     if any(count.most == 1 and count.weight == 1 for count in counts):
         return  # a share of the spend buys a noisier count of units than this one
-    released = sum((one.weight for one in compilation.statistics if one.what == "units"), Fraction(0))
+    released = sum((statistic.weight for statistic in compilation.statistics if statistic.what == "units"), Fraction(0))
     units = sensitivity_of(bounds, terms, ONCE.max_rows, 0, 1)
     for share in _SHARES:
         rest = float(1 - share)
@@ -158,19 +163,26 @@ def _candidates(
 
 
 def wanted_noise(statistic: Statistic) -> Wanted:
-    """Return what a statistic wants of the spend."""
+    """Return what a statistic wants from the spend."""
     return Wanted(weight=statistic.weight, sensitivity=statistic.sensitivity, prices=statistic.prices)
 
 
 def _counts(compilation: Compilation) -> list[Statistic]:
-    """Return the statistics that count rows or units, in an order that the order of the aggregates does not change."""
+    """Return the statistics that count rows or units, in an order that does not depend on that of the aggregates."""
 
     def identity(statistic: Statistic) -> list[str]:
-        users = [one.aggregate for one in compilation.compiled if statistic.name in one.statistics.values()]
-        return sorted(f"{len(one.values)} {one.kind} {[(value.expression, value.bounds) for value in one.values]}"
-                      for one in users)  # fmt: skip
+        users = [
+            compiled.aggregate for compiled in compilation.compiled if statistic.name in compiled.statistics.values()
+        ]
+        return sorted(
+            f"{len(aggregate.values)} {aggregate.kind} "
+            f"{[(value.expression, value.bounds) for value in aggregate.values]}"
+            for aggregate in users
+        )
 
-    return sorted((one for one in compilation.statistics if one.name in compilation.counts), key=identity)
+    return sorted(
+        (statistic for statistic in compilation.statistics if statistic.name in compilation.counts), key=identity
+    )
 
 
 def discovery_by_count(
@@ -214,8 +226,8 @@ def _needed_by(rule: PartitionRule, query: Query) -> int:
 
 def _rule(terms: Terms, bounds: ContributionBounds, epsilon: Fraction, delta: Fraction) -> PartitionRule | None:
     """Return the rule that needs the fewest units, or None if the spend is too small for any."""
-    own = _for_one_unit(epsilon, delta, terms.group_size)
-    return None if own is None else _rule_for_one_unit(*own, bounds.max_groups, terms.adjacency)
+    guarantee = _for_one_unit(epsilon, delta, terms.group_size)
+    return None if guarantee is None else _rule_for_one_unit(*guarantee, bounds.max_groups, terms.adjacency)
 
 
 @lru_cache(maxsize=64)  # plans of similar queries compare the same rules

@@ -99,7 +99,7 @@ def _noise(plan: Plan, written: Writer) -> dict[str, Any]:
         "min_units": None if plan.discovery is None else query.min_units,
     }
     if query.rollup:  # which totals are rounded follows from the aggregates that show them
-        found["totals"] = [[one.aggregate.kind, written(one.statistics)] for one in plan.compiled]
+        found["totals"] = [[compiled.aggregate.kind, written(compiled.statistics)] for compiled in plan.compiled]
     return found
 
 
@@ -122,7 +122,7 @@ def _estimates(plan: Plan, written: Writer) -> dict[str, Any]:
 def _without_amount(spend: Spend) -> dict[str, Any]:
     """Return a spend without its amount, which `Plan.main` says in the measure that was chosen."""
     amounts = {"epsilon", "share", "rho", "within", "confidence"}
-    return {one.name: getattr(spend, one.name) for one in fields(spend) if one.name not in amounts}
+    return {field.name: getattr(spend, field.name) for field in fields(spend) if field.name not in amounts}
 
 
 def _steps(query: Query) -> list[str]:

@@ -112,7 +112,7 @@ class Scaling:
 
 
 def scaling_of(largest: int, max_rows: int | None, *, groups: int, exponent: int = 0) -> Scaling:
-    """Return the resolution of a sum of numbers up to `largest`, of which `max_rows` per unit count.
+    """Return the resolution of a sum of numbers up to `largest`, if `max_rows` of them count for each unit.
 
     A sum gets up to 14 more bits than a row. It gets fewer if the numbers are large, or if protected units change so
     many `groups` that the noise, which is always larger than the total change, needs the bits. What one unit adds gets

@@ -52,7 +52,7 @@ _SOME_GROUPS, _SOME_ROWS = (1, 3, 10, 30), (1, 10, 100)  # caps that a preview t
 
 # Units that are not integers are told apart by a hash of at least 79 bits. Among up to 2**40 units, this bounds the
 # probability that a given unit has the same hash as another one, which makes both count as one. It assumes that the
-# engine's hashes, with two independent secret seeds, behave like random functions, which is a heuristic and no theorem.
+# engine's hashes, with two independent secret seeds, behave like random functions, which is a heuristic, not a theorem.
 _HASH_DELTA = Fraction(1, 2**39)
 # Hashing is used if it takes at most this fraction of a query's delta. Otherwise units are compared exactly, which is
 # slower.
@@ -163,7 +163,7 @@ class Plan(StoredPlan):
         return {**{name: _quantile(errors, confidence) for name, errors in self.errors_if_rows}, **known}
 
     def expected_error_of(self, compiled: CompiledAggregate, confidence: float = 0.95) -> float | None:
-        """Return the expected error of one aggregate, or None if it depends on data of which nothing was said."""
+        """Return the expected error of one aggregate, or None if it depends on the data and no group size was given."""
         for name, errors in self.errors_if_rows:
             if name == compiled.aggregate.name:
                 return _quantile(errors, confidence)
@@ -179,13 +179,13 @@ class Plan(StoredPlan):
             error = Fraction(math.ceil(error))  # the answer is a whole number, although its sum may be finer
         return float(error * compiled.aggregate.unit)
 
-    def is_reliable(self, one: Aggregate) -> bool:
+    def is_reliable(self, aggregate: Aggregate) -> bool:
         """Return whether all estimated caps and bounds that an aggregate depends on had enough units to learn from.
 
-        The plan and the noisy counts of units decide, which are paid for and released. If it is False, caps and bounds
-        may cut off most of the data, so the error of the answer is unknown and its interval is null.
+        This follows from the plan and from noisy counts of units, which are paid for and released. If it is False, caps
+        and bounds may cut off most of the data, so the error of the answer is unknown and its interval is null.
         """
-        return all(found.reliable or not depends_on(one, found) for found in self.estimated)
+        return all(found.reliable or not depends_on(aggregate, found) for found in self.estimated)
 
     @property
     def units_needed(self) -> int | None:
@@ -233,7 +233,7 @@ class Plan(StoredPlan):
         return [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(self)]
 
     def cut_off(self) -> str | None:
-        """Return in one line what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""
+        """Return one line on what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""
         return cut_text(self)
 
     def cut_rows(self) -> Facts:
@@ -247,7 +247,7 @@ class Plan(StoredPlan):
 
 
 def _quantile(errors: tuple[float, ...], confidence: float) -> float:
-    """Return the least of these errors that this part of them does not exceed."""
+    """Return the smallest of these errors that this fraction of them does not exceed."""
     return errors[min(len(errors) - 1, math.ceil(confidence * len(errors)) - 1)]
 
 
@@ -271,7 +271,7 @@ def _unsettled(query: Query, terms: Terms) -> Plan:
     if not allowances:
         raise no_option(terms, query.spend)
     # The measure that is likely to be better is fixed here so that the price does not depend on the estimates.
-    whole = min(allowances, key=lambda own: likely_noise(own, likely_groups(query)))
+    whole = min(allowances, key=lambda allowance: likely_noise(allowance, likely_groups(query)))
     estimates = estimates_of(_ordered(query), whole, terms)
     main = whole.part(1 - sum((estimate.part for estimate in estimates), Fraction(0)))
     # A draft with made-up caps has the same columns and the same types of answers as the final plan.
@@ -307,7 +307,7 @@ def settled(plan: Plan, found: Sequence[Found]) -> Plan:
 
 
 def _affordable(plan: Plan, main: Allowance, found: Sequence[Found]) -> tuple[Sequence[Found], Plan]:
-    """Return the estimates and the plan with them. Caps whose noise 64 bits don't hold are lowered until they do.
+    """Return the estimates and the plan with them. Caps are lowered until their noise fits into 64 bits.
 
     This follows from the estimates, which are released, so it tells nothing else. It always ends with a plan: the draft
     that was made before the charge had caps of 1 and the widest bounds.
@@ -316,13 +316,17 @@ def _affordable(plan: Plan, main: Allowance, found: Sequence[Found]) -> tuple[Se
         try:
             return found, _plan(settled_query(plan.query, found), plan.terms, main, passes=_passes(plan.estimates))
         except InvalidParameterError as error:
-            caps = [one for one in found if one.estimate.value is None and one.chosen[0] > one.estimate.candidates[0]]
+            caps = [
+                estimated
+                for estimated in found
+                if estimated.estimate.value is None and estimated.chosen[0] > estimated.estimate.candidates[0]
+            ]
             code: Code = error.code
             if code != "noise-too-large" or not caps:
                 raise
-        largest = max(caps, key=lambda one: one.chosen[0])
+        largest = max(caps, key=lambda estimated: estimated.chosen[0])
         below = max(candidate for candidate in largest.estimate.candidates if candidate < largest.chosen[0])
-        found = [replace(one, chosen=(below,)) if one is largest else one for one in found]
+        found = [replace(estimated, chosen=(below,)) if estimated is largest else estimated for estimated in found]
 
 
 def _plan(query: Query, terms: Terms, allowance: Allowance | None, passes: int = 1) -> Plan:
@@ -345,11 +349,20 @@ def _plan_in_order(query: Query, terms: Terms, allowance: Allowance | None, pass
     compilation = compile_query(query, bounds, terms, "basis")
     _check_wanted_error(query, compilation, discovers=True)
     allowances = [allowance] if allowance is not None else allowances_of(terms, query.spend)
-    left = {own.measure: _delta_for_keys(query, terms, own.cost, passes) for own in allowances}
+    left = {allowance.measure: _delta_for_keys(query, terms, allowance.cost, passes) for allowance in allowances}
     problem = no_option(terms, query.spend)
-    for one in best_ways(query, terms, bounds, compilation, allowances, left):
+    for candidate in best_ways(query, terms, bounds, compilation, allowances, left):
         try:
-            return _drafted(query, terms, bounds, allowance, passes, way=one.way, measure=one.measure, form=one.form)
+            return _drafted(
+                query,
+                terms,
+                bounds,
+                allowance,
+                passes,
+                way=candidate.way,
+                measure=candidate.measure,
+                form=candidate.form,
+            )
         except InvalidParameterError as error:  # the spend is too small for this way
             problem = error
     raise problem
@@ -379,15 +392,15 @@ def _drafted(
         spend = replace(spend, within=spend.within / (noisy[0].grid.step * query.aggregates[0].unit))
     granted, cost = allot(terms, spend, wanted, allowance, measure)
     measurements = tuple(
-        Measurement(statistic=statistic, noise=one.noise, epsilon=one.epsilon)
-        for statistic, one in zip(noisy, granted, strict=False)
+        Measurement(statistic=statistic, noise=bought.noise, epsilon=bought.epsilon)
+        for statistic, bought in zip(noisy, granted, strict=False)
     )
     if any(
         measurement.statistic.source == "basis" and measurement.noise and measurement.noise.mechanism == "gaussian"
         for measurement in measurements
     ):
         return _drafted(query, terms, bounds, allowance, passes, way=way, measure=measure, form="split")
-    unit_delta = unit_delta_for(query, terms, delta_for(query, terms, cost), passes)
+    unit_delta = unit_delta_for(query, terms, cost, passes)
     discovery = None
     if way is not None:
         delta = _delta_for_keys(query, terms, cost, passes)
@@ -419,8 +432,7 @@ def _ordered(query: Query) -> Query:
 
 def _delta_for_keys(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:
     """Return the delta that discovering keys may use: that of the query, less what telling units apart takes."""
-    delta = delta_for(query, terms, cost)
-    return delta - unit_delta_for(query, terms, delta, passes)
+    return delta_for(query, terms, cost) - unit_delta_for(query, terms, cost, passes)
 
 
 def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
@@ -432,13 +444,13 @@ def delta_for(query: Query, terms: Terms, cost: Cost) -> Fraction:
     return terms.native_delta * Fraction(min(1.0, float(share)) * (1 - 1e-12))
 
 
-def unit_delta_for(query: Query, terms: Terms, delta: Fraction, passes: int) -> Fraction:
+def unit_delta_for(query: Query, terms: Terms, cost: Cost, passes: int) -> Fraction:
     """Return the delta that hashing the units costs in this many passes, or 0 if units are compared exactly."""
     if query.integer_unit:
         return Fraction(0)
     changed = terms.group_size * (2 if terms.adjacency == "replace" else 1)
     price = passes * changed * _HASH_DELTA
-    return price if price <= delta * _HASH_PART else Fraction(0)
+    return price if price <= delta_for(query, terms, cost) * _HASH_PART else Fraction(0)
 
 
 def _check_spend(query: Query) -> None:

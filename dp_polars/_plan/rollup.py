@@ -46,12 +46,14 @@ def with_totals(
         if statistic.sensitivity is None:
             raise ValueError("a choice has no totals")
         for level in range(levels + 1):
-            own = statistic.sensitivity
+            sensitivity = statistic.sensitivity
             if level < levels:
-                own = sensitivity_of_totals(bounds, terms, own, _leaves(query.domain, level))
+                sensitivity = sensitivity_of_totals(bounds, terms, sensitivity, _leaves(query.domain, level))
             name = level_name(statistic.name, level, levels)
             found.append(
-                replace(statistic, name=name, weight=statistic.weight / (levels + 1), sensitivity=own, level=level)
+                replace(
+                    statistic, name=name, weight=statistic.weight / (levels + 1), sensitivity=sensitivity, level=level
+                )
             )
     return tuple(found)
 

@@ -53,7 +53,9 @@ def sensitivity_of_bins(bounds: ContributionBounds, terms: Terms, max_rows: int)
     )
 
 
-def sensitivity_of_totals(bounds: ContributionBounds, terms: Terms, own: Sensitivity, leaves: int) -> Sensitivity:
+def sensitivity_of_totals(
+    bounds: ContributionBounds, terms: Terms, sensitivity: Sensitivity, leaves: int
+) -> Sensitivity:
     """Return the sensitivity of the totals of a table, each over at most `leaves` of its groups.
 
     If the table moves by d in the L1 norm, its totals move by at most d in that norm. Everything that a unit changes in
@@ -61,8 +63,10 @@ def sensitivity_of_totals(bounds: ContributionBounds, terms: Terms, own: Sensiti
     the change of one group. The squares sum to at most the largest change of a total times the sum of all changes.
     """
     together = min(bounds.max_groups * (1 if terms.adjacency == "add_remove" else 2), leaves)
-    each = min(own.each * together, own.l1)
-    return Sensitivity(l1=own.l1, l2_squared=min(each * own.l1, own.l2_squared * together), each=each)
+    each = min(sensitivity.each * together, sensitivity.l1)
+    return Sensitivity(
+        l1=sensitivity.l1, l2_squared=min(each * sensitivity.l1, sensitivity.l2_squared * together), each=each
+    )
 
 
 def choice_prices(bounds: ContributionBounds, terms: Terms, replacement: Fraction) -> tuple[Fraction, Fraction]:

@@ -154,31 +154,31 @@ def allot(
     if spend.within is not None:
         return _within(terms, spend, wanted)
     found = []
-    for own in [allowance] if allowance is not None else allowances_of(terms, spend):
-        parts = split(own, wanted, spend.mechanism) if measure in (None, own.measure) else None
+    for option in [allowance] if allowance is not None else allowances_of(terms, spend):
+        parts = split(option, wanted, spend.mechanism) if measure in (None, option.measure) else None
         if parts is not None:
-            found.append((parts, _price(parts, own) if allowance is None else own.cost))
+            found.append((parts, option))
     if not found:
         raise no_option(terms, spend)
-    best = _least_noise(found, wanted, terms, tolerance=1.1 if spend.share is None else 1.0)
-    for one in best[0]:
-        _check_scale(one.noise)
-    return best
+    granted, whole = _least_noise(found, wanted, terms, tolerance=1.1 if spend.share is None else 1.0)
+    for share in granted:
+        _check_scale(share.noise)
+    return granted, _price(granted, whole) if allowance is None else whole.cost
 
 
 def split(
     allowance: Allowance, wanted: Sequence[Wanted], mechanism: MechanismChoice | None = None
 ) -> list[Granted] | None:
     """Split an allowance by weight and return what each share buys, or None if one of them is too small."""
-    granted = [_granted(allowance.part(one.weight), one, mechanism) for one in wanted]
-    parts = [one for one in granted if one is not None]
+    granted = [_granted(allowance.part(part.weight), part, mechanism) for part in wanted]
+    parts = [part for part in granted if part is not None]
     return parts if len(parts) == len(granted) else None
 
 
 def noise_size(granted: Sequence[Granted], wanted: Sequence[Wanted]) -> float:
     """Return the geometric mean of the noise that was bought, by weight."""
-    total = sum(one.weight for one in wanted)
-    logs = (float(own.weight / total) * math.log(part.size) for part, own in zip(granted, wanted, strict=True))
+    total = sum(part.weight for part in wanted)
+    logs = (float(wish.weight / total) * math.log(part.size) for part, wish in zip(granted, wanted, strict=True))
     return math.exp(math.fsum(logs))
 
 
@@ -197,18 +197,18 @@ def _price(parts: Sequence[Granted], allowance: Allowance) -> Cost:
 
 
 def _least_noise(
-    found: list[tuple[list[Granted], Cost]], wanted: Sequence[Wanted], terms: Terms, tolerance: float
-) -> tuple[list[Granted], Cost]:
+    found: list[tuple[list[Granted], Allowance]], wanted: Sequence[Wanted], terms: Terms, tolerance: float
+) -> tuple[list[Granted], Allowance]:
     """Return the option with the least noise, or one with nearly as little noise that is clearly cheaper.
 
     `tolerance` says how much more noise counts as nearly as little. It is 1 for a share of the budget, which is meant
     to be used up.
     """
 
-    def size(option: tuple[list[Granted], Cost]) -> float:
+    def size(option: tuple[list[Granted], Allowance]) -> float:
         return noise_size(option[0], wanted)
 
-    return best_value(found, size, lambda option: share_of(terms, option[1]), tolerance)
+    return best_value(found, size, lambda option: share_of(terms, _price(*option)), tolerance)
 
 
 def best_value(
@@ -220,7 +220,7 @@ def best_value(
     """Return the option of the smallest size, or one of nearly the same size that is clearly cheaper."""
     sizes = [size(option) for option in options]
     best = sizes.index(min(sizes))
-    near = [place for place, own in enumerate(sizes) if own <= tolerance * sizes[best]]
+    near = [place for place, other in enumerate(sizes) if other <= tolerance * sizes[best]]
     if near == [best]:
         return options[best]
     prices = {place: price(options[place]) for place in near}
@@ -276,22 +276,22 @@ def _granted_choice(allowance: Allowance, wanted: Wanted) -> Granted | None:
 
 def _within(terms: Terms, spend: Spend, wanted: Sequence[Wanted]) -> tuple[list[Granted], Cost]:
     """Return the cheapest noise on one vector that stays within the wanted error, which is in steps of its grid."""
-    (one,) = wanted
-    if one.sensitivity is None or spend.within is None:
+    (vector,) = wanted
+    if vector.sensitivity is None or spend.within is None:
         raise ValueError("a wanted error needs a vector with noise")
     steps = math.floor(spend.within)
     options: list[Noise] = []
     if spend.mechanism in (None, "laplace"):
-        epsilon = _least_laplace(one.sensitivity, steps, spend.confidence)
+        epsilon = _least_laplace(vector.sensitivity, steps, spend.confidence)
         if epsilon is not None:
             options.append(
-                Noise(mechanism="laplace", parameter=one.sensitivity.l1 / epsilon, cost=_pure_price(epsilon))
+                Noise(mechanism="laplace", parameter=vector.sensitivity.l1 / epsilon, cost=_pure_price(epsilon))
             )
     if spend.mechanism in (None, "gaussian") and terms.measure != "pure":
-        rho = _least_gaussian(one.sensitivity, steps, spend.confidence)
+        rho = _least_gaussian(vector.sensitivity, steps, spend.confidence)
         if rho is not None:
             cost = gaussian_cost(terms, rho=rho)
-            parameter = one.sensitivity.l2_squared / (2 * rho)
+            parameter = vector.sensitivity.l2_squared / (2 * rho)
             options.append(Noise(mechanism="gaussian", parameter=parameter, cost=cost))
     if not options:
         raise no_option(terms, spend)

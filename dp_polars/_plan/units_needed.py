@@ -24,8 +24,8 @@ def keys_text(plan: Plan) -> str:
     statistic = plan.measurement(found.counted or "").statistic
     least = math.ceil((found.threshold or 0) / statistic.whole)
     what = "units" if statistic.what == "units" else "rows"
-    own = "" if is_released(plan, statistic.name) else "unreleased "
-    return f"discovered: {own}noisy count of at least {least:,} {what}{share} {delta}"
+    hidden = "" if is_released(plan, statistic.name) else "unreleased "
+    return f"discovered: {hidden}noisy count of at least {least:,} {what}{share} {delta}"
 
 
 def is_released(plan: Plan, name: str) -> bool:
@@ -53,12 +53,12 @@ _EVEN = "for a group to appear half the time"
 def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
     unknown, table = {estimate.what for estimate in plan.estimates}, plan.units_needed_by_caps()
     found: list[tuple[str, str]] = []
-    for groups in dict.fromkeys(one[0] for one in table):
-        own = [(cap, units) for other, cap, units in table if other == groups]
+    for groups in dict.fromkeys(entry[0] for entry in table):
+        entries = [(cap, units) for other, cap, units in table if other == groups]
         if "max_rows_per_group" in unknown:
-            text = ", ".join(f"{units} if max_rows_per_group is {cap}" for cap, units in own)
+            text = ", ".join(f"{units} if max_rows_per_group is {cap}" for cap, units in entries)
         else:
-            text = f"{own[0][1]} {_EVEN}"
+            text = f"{entries[0][1]} {_EVEN}"
         found.append((f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed", text))
     return found
 
@@ -86,7 +86,7 @@ def _better(plan: Plan) -> str:
 
 
 def nothing_shown_text(plan: Plan, label: str) -> str:
-    """Return what to say if no discovered group is shown. The plan and the released frame decide, and no exact number.
+    """Return what to say if no discovered group is shown. It follows from the plan, never from exact numbers.
 
     `label` is the label of the release.
     """

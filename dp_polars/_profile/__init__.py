@@ -1,4 +1,4 @@
-"""Profiles: what to know about a table before choosing caps and bounds. `df.dp.profile`, and `SUMMARIZE` in SQL.
+"""Profiles: what to know about a table before choosing caps and bounds (`df.dp.profile`, or `SUMMARIZE` in SQL).
 
 - `ladders`: the public bins into which numbers of rows and groups, and values, are sorted.
 - `plan`: what a profile measures, what one unit can change and what it costs (`ProfilePlan`). Never sees data.

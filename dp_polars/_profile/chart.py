@@ -69,12 +69,12 @@ def _cut(profile: TableProfile, part: Part) -> list[bool]:
     """Return which bins of a part lie beyond what is suggested."""
     if part.column is not None:
         column = profile.plan.columns[part.column]
-        own = next((one for one in profile.column_bounds if one.column is column), None)
-        if own is None or column.ladder is None:
+        suggested = next((bounds for bounds in profile.column_bounds if bounds.column is column), None)
+        if suggested is None or column.ladder is None:
             return [False] * part.size
         pairs = zip(column.ladder.lows, column.ladder.highs, strict=True)
-        return [False, *(low < own.lower or high > own.upper for low, high in pairs)]
-    caps = dict(zip((one.name for one in profile.caps), profile.caps, strict=True))
+        return [False, *(low < suggested.lower or high > suggested.upper for low, high in pairs)]
+    caps = dict(zip((cap.name for cap in profile.caps), profile.caps, strict=True))
     own_cap = caps.get(profile.capped().get(part.what, ""))
     if own_cap is None:
         return [False] * part.size

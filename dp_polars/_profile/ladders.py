@@ -76,7 +76,7 @@ def ladder_of(dtype: pl.DataType) -> Ladder | None:
         return _steps(tuple(_days(year) * scale for year in _YEARS), last=0)
     if dtype == pl.Time:
         hours = tuple(hour * 3600 * 10**9 for hour in range(25))
-        return Ladder(hours, tuple(map(Fraction, hours[:-1])), tuple(Fraction(one - 1) for one in hours[1:]))
+        return Ladder(hours, tuple(map(Fraction, hours[:-1])), tuple(Fraction(hour - 1) for hour in hours[1:]))
     return None
 
 
@@ -88,12 +88,12 @@ def _days(year: int) -> int:
 def _float_sizes() -> tuple[float, ...]:
     powers = range(_SMALLEST, _LARGEST + 1)
     found = [float(Fraction(step) * Fraction(10) ** power) for power in powers for step in _STEPS]
-    return tuple(one for one in found if one <= 10.0**_LARGEST)
+    return tuple(size for size in found if size <= 10.0**_LARGEST)
 
 
 @lru_cache(maxsize=32)
 def _whole_sizes(scale: int, longest: int | None = None) -> tuple[int, ...]:
-    """Return whole sizes up to 10**12 of the values that people see, in stored units, of which `scale` make up 1."""
+    """Return whole sizes up to 10**12 of the values that people see, as stored numbers; `scale` is stored for 1."""
     most = min(_LONGEST, 10**_LARGEST * scale if longest is None else longest)
     return tuple(step * 10**power for power in range(39) for step in _STEPS if step * 10**power <= most)
 
@@ -123,5 +123,5 @@ def _steps(edges: tuple[int, ...], last: int) -> Ladder:
     """Return a bin from each edge to the next. Bins end `last` stored units before the next edge."""
     inner = tuple(map(Fraction, edges))
     lows = (inner[0], *inner)
-    highs = (inner[0], *(one - last for one in inner[1:]), inner[-1])
+    highs = (inner[0], *(edge - last for edge in inner[1:]), inner[-1])
     return Ladder((-LIMIT, *edges, LIMIT), lows, highs)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Unpack
 
 import polars as pl
 
-from dp_polars._expressions import Expression, apply
+from dp_polars._expressions import Expression
 from dp_polars._expressions.check import check_expression
-from dp_polars._frame.adopted import source_expression, source_unit
-from dp_polars._frame.aggregate_question import check_unit, keys_of, unit_columns
+from dp_polars._frame.aggregate_question import check_unit, keys_of, plain_value, unit_columns
 from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._plan.query import Spend
@@ -19,6 +18,7 @@ from dp_polars._profile.ladders import ladder_of
 from dp_polars._profile.plan import DEFAULT_SHARE, ProfiledColumn, ProfilePlan, profile_plan
 from dp_polars._profile.profile import TableProfile
 from dp_polars._profile.release import run_profile
+from dp_polars._release.charge import Identity
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
 from dp_polars.errors import InvalidParameterError
@@ -37,13 +37,13 @@ class ProfileQuestion(Question[ProfilePlan]):
     engine: ExactAnswers | None = None
     """The engine that counts; None for the one that reads the source of the rows."""
 
-    def release(self, name: Callable[[], bytes]) -> Release:
+    def release(self, identity: Identity) -> Release:
         """Return the stored release of this profile, or charge its price and make one."""
-        return run_profile(self.plan, self.rows, self.session, name=name, fresh=self.fresh, engine=self.engine)
+        return run_profile(self.plan, self.rows, self.session, identity=identity, fresh=self.fresh, engine=self.engine)
 
     def answer(self, origin: Origin) -> TableProfile:
         """Return the profile. It is made at once, for a LazyFrame too."""
-        return TableProfile(self.release(lambda: origin.key(self.plan.fingerprint())))
+        return TableProfile(self.release(origin.identity))
 
 
 class Profiling(FrameMethods, Generic[Answer]):
@@ -52,7 +52,7 @@ class Profiling(FrameMethods, Generic[Answer]):
     def profile(
         self, by: By = None, *, columns: Sequence[ExpressionLike] = (), **options: Unpack[ProfileOptions]
     ) -> Answer:
-        """Measure what one should know before choosing caps and bounds, in one release with a small spend.
+        """Measure what you need to know before you choose caps and bounds, in one release with a small spend.
 
         The profile tells how many units there are, how many rows a unit has, in how many groups of `by` it is, and how
         many rows it has in one of these groups; and for each of `columns`, how many values are missing, between which
@@ -114,10 +114,10 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         column, tree = _profiled(view, checked.name, checked.canonical, checked.tree)
         profiled.append(column)
         trees.append(tree)
-    if len({one.name for one in profiled}) < len(profiled):
+    if len({column.name for column in profiled}) < len(profiled):
         raise InvalidParameterError("columns= has two columns with the same name. Give one of them an alias.")
     sources = () if view.sources is None else view.sources()
-    found = [source_expression(view, one.tree) for one in key_columns]
+    found = [view.source_expression(one.tree) for one in key_columns]
     plan = profile_plan(
         view.terms,
         _spend(options, view),
@@ -127,7 +127,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         steps=view.steps,
         unchecked=view.unchecked,
         identity=sources[0] if len(sources) == 1 else None,
-        source_unit=source_unit(view),
+        source_unit=view.source_unit(),
         source_keys=None if None in found else tuple(one for one in found if one is not None),
     )
     made = unit_columns(view)
@@ -138,7 +138,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
 
 def _spend(options: ProfileOptions, view: View) -> Spend:
     """Return the spend of a profile. In a session with `queries=n`, it is one of the n questions."""
-    queries = view.session.defaults.queries
+    queries = view.defaults.queries
     if any(options.get(name) is not None for name in ("epsilon", "share", "rho")) or (queries or 0) > 1:
         return spend_of(options, view.session)
     if queries == 1:
@@ -160,8 +160,6 @@ def _profiled(view: View, name: str, expression: str, tree: Expression) -> tuple
         dtype=dtype,
         ladder=ladder_of(dtype),
         distinct=comparable and dtype != pl.Boolean,
-        source=source_expression(view, tree),
+        source=view.source_expression(tree),
     )
-    if isinstance(dtype, pl.Categorical):  # its codes depend on other rows
-        return column, apply("cast", tree, to=pl.String())
-    return column, apply("cast", tree, to=pl.Int8()) if dtype == pl.Boolean else tree
+    return column, plain_value(tree)

@@ -64,7 +64,7 @@ class ProfiledColumn:
     name, expression, dtype
         Its name, its expression as canonical text, and its type.
     ladder
-        The bins for its values; None if only missing values are told from others.
+        The bins for its values; None if only missing and other values are told apart.
     distinct
         Whether its distinct values are counted.
     source
@@ -128,7 +128,7 @@ class Part:
 
     @property
     def sure(self) -> float:
-        """A count that is larger is hardly noise alone: the noise of all bins stays below it in 99 % of profiles."""
+        """The count above which a bin is hardly noise alone: in 99 % of profiles, all noise stays below it."""
         return float(self.noise.error(1 - 0.02 / self.size))
 
     def error(self, bins: int = 1) -> float:
@@ -207,10 +207,12 @@ class ProfilePlan(FramePlan, StoredPlan):
         said = []
         for part in self.parts:
             law = part.noise.mechanism.capitalize()
-            one = "one number of each unit in one bin" if part.size > 1 else "at most 1 for each unit"
+            change = "one number of each unit in one bin" if part.size > 1 else "at most 1 for each unit"
             bins = f", {part.size} bins" if part.size > 1 else ""
             share = f"discrete {law}, {float(part.share):.1%} of the spend"
-            said.append((self.subtitle(part), f"{one}{bins}; each count within {part.error():.6g} for 95 % ({share})"))
+            said.append(
+                (self.subtitle(part), f"{change}{bins}; each count within {part.error():.6g} for 95 % ({share})")
+            )
         return said
 
     def accuracy(self) -> Facts:
@@ -241,12 +243,12 @@ def profile_plan(
     shares = [weight / sum(weights) for weight in weights]
     sizes = [_size(what, column, columns) for what, column in wanted]
     moves = [_sensitivity(what, terms) for what, _ in wanted]
-    asked = [Wanted(weight=share, sensitivity=own) for share, own in zip(shares, moves, strict=True)]
+    asked = [Wanted(weight=share, sensitivity=sensitivity) for share, sensitivity in zip(shares, moves, strict=True)]
     granted, cost = allot(terms, spend, asked)
     check_price(terms, cost)
     parts = []
-    for place, ((what, column), own) in enumerate(zip(wanted, granted, strict=True)):
-        if own.noise is None:
+    for place, ((what, column), bought) in enumerate(zip(wanted, granted, strict=True)):
+        if bought.noise is None:
             raise ValueError("every part of a profile has noise")
         parts.append(
             Part(
@@ -254,7 +256,7 @@ def profile_plan(
                 column=column,
                 share=shares[place],
                 sensitivity=moves[place],
-                noise=own.noise,
+                noise=bought.noise,
                 start=sum(sizes[:place]),
                 size=sizes[place],
             )

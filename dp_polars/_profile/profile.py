@@ -105,7 +105,7 @@ class TableProfile(AsTable):
 
     @property
     def reliable(self) -> bool:
-        """Whether the noise of each count is small against the number of units, and hides no larger part of them."""
+        """Whether the noise of each count is small beside the number of units and hides no large part of them."""
         return self._largest_noise() <= LARGEST_NOISE * self.units and self._unseen() is None
 
     def _unseen(self) -> tuple[str, float] | None:
@@ -143,7 +143,7 @@ class TableProfile(AsTable):
         return found
 
     def shares(self, part: Part) -> Shares:
-        """Return the share of units in each bin: not negative, and 1 in all. This removes much of the noise."""
+        """Return the share of units in each bin. Shares are made to sum to 1, which removes much of the noise."""
         noisy = self.counts["units"].slice(part.start, part.size).to_numpy().astype(np.float64)
         there = self._occupied(part, noisy)
         found = np.zeros(part.size)
@@ -174,12 +174,12 @@ class TableProfile(AsTable):
     @property
     def max_groups(self) -> int | None:
         """The suggested cap on groups per unit; None without keys."""
-        return next((one.cap for one in self.caps if one.name == "max_groups"), None)
+        return next((suggestion.cap for suggestion in self.caps if suggestion.name == "max_groups"), None)
 
     @property
     def max_rows_per_group(self) -> int | None:
         """The suggested cap on rows per unit and group; None if every row is a unit."""
-        return next((one.cap for one in self.caps if one.name == "max_rows_per_group"), None)
+        return next((suggestion.cap for suggestion in self.caps if suggestion.name == "max_rows_per_group"), None)
 
     @property
     def max_rows_for_ratios(self) -> int | None:
@@ -195,12 +195,12 @@ class TableProfile(AsTable):
     def column_bounds(self) -> tuple[BoundsSuggestion, ...]:
         """The suggested bounds of each column that can have them, with the share of values outside."""
         found = (self._bounds_of(place, column) for place, column in enumerate(self.plan.columns))
-        return tuple(one for one in found if one is not None)
+        return tuple(suggestion for suggestion in found if suggestion is not None)
 
     @property
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """The suggested bounds by the name of the column."""
-        return {one.column.name: one.pair for one in self.column_bounds}
+        return {suggestion.column.name: suggestion.pair for suggestion in self.column_bounds}
 
     def _bounds_of(self, place: int, column: ProfiledColumn) -> BoundsSuggestion | None:
         ladder = column.ladder
@@ -258,7 +258,11 @@ class TableProfile(AsTable):
             keys=plan.source_keys,
             max_groups=self.max_groups,
             max_rows_per_group=self.max_rows_per_group,
-            bounds={one.column.source: one.pair for one in self.column_bounds if one.column.source is not None},
+            bounds={
+                suggestion.column.source: suggestion.pair
+                for suggestion in self.column_bounds
+                if suggestion.column.source is not None
+            },
             beyond=beyond,
             outside=outside,
             reliable=self.reliable,
@@ -271,19 +275,19 @@ class TableProfile(AsTable):
     def table(self) -> pl.DataFrame:
         """The profile as a frame, with a row for each number and each column. Its columns do not depend on the data.
 
-        `q1`, `q2`, `q50`, `q98` and `q99` are quantiles: of units for numbers of rows and groups, and of values, one of
-        each unit, for columns. They are texts because columns have different types. In the first row, `distinct` is the
-        number of units.
+        `q1`, `q2`, `q50`, `q98` and `q99` are quantiles: over units for numbers of rows and groups, and over one value
+        of each unit for columns. They are texts because columns have different types. In the first row, `distinct` is
+        the number of units.
         """
         rows: list[tuple[Any, ...]] = [("units", None, *[None] * 6, self.units, None, None)]
-        suggested = {one.name: one for one in self.caps}
+        suggested = {cap.name: cap for cap in self.caps}
         capped = self.capped()
         for part in self.plan.parts:
             if part.what in ("rows per unit", "groups per unit", "rows per unit and group"):
-                own = suggested.get(capped.get(part.what, ""))
-                said = (None, None) if own is None else (f"{own.name}={own.cap}", own.cut)
+                cap = suggested.get(capped.get(part.what, ""))
+                said = (None, None) if cap is None else (f"{cap.name}={cap.cap}", cap.cut)
                 rows.append((part.what, None, *self._count_quantiles(part), None, None, *said))
-        bounds = {one.column.name: one for one in self.column_bounds}
+        bounds = {suggestion.column.name: suggestion for suggestion in self.column_bounds}
         for place, column in enumerate(self.plan.columns):
             found = bounds.get(column.name)
             said = (None, None) if found is None else (self._bounds_text(found), found.cut)
@@ -298,7 +302,7 @@ class TableProfile(AsTable):
     def _count_quantiles(self, part: Part) -> list[str]:
         labels = [*map(str, COUNTS), f"more than {COUNTS[-1]}"]
         shares = self.shares(part)
-        return [labels[_bin_at(shares, float(one))] for one in QUANTILES]
+        return [labels[_bin_at(shares, float(quantile))] for quantile in QUANTILES]
 
     def _value_quantiles(self, place: int) -> list[str | None]:
         column = self.plan.columns[place]
@@ -306,10 +310,10 @@ class TableProfile(AsTable):
             return [None] * len(QUANTILES)
         there = self._present(self._part("values", place))
         found: list[str | None] = []
-        for one in QUANTILES:
-            own = _bin_at(there, float(one))
-            ends = column.ladder.lows if one < Fraction(1, 2) else column.ladder.highs
-            found.append(column.shown(ends[own]))
+        for quantile in QUANTILES:
+            bin_ = _bin_at(there, float(quantile))
+            ends = column.ladder.lows if quantile < Fraction(1, 2) else column.ladder.highs
+            found.append(column.shown(ends[bin_]))
         return found
 
     def _missing(self, place: int) -> float:
@@ -319,8 +323,9 @@ class TableProfile(AsTable):
         part = self.plan.find("distinct values", place)
         return None if part is None else max(0, int(self.counts["units"][part.start]))
 
-    def _bounds_text(self, own: BoundsSuggestion) -> str:
-        return f"bounds=({', '.join(own.column.shown(one).replace(',', '') for one in (own.lower, own.upper))})"
+    def _bounds_text(self, suggestion: BoundsSuggestion) -> str:
+        ends = (suggestion.column.shown(bound).replace(",", "") for bound in (suggestion.lower, suggestion.upper))
+        return f"bounds=({', '.join(ends)})"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the profile as rows of text: what was found, what is suggested, and how far to trust it."""
@@ -340,10 +345,14 @@ class TableProfile(AsTable):
             if cap.name == "max_rows_per_group" and self.max_rows_for_ratios != cap.cap:
                 text += f"; {self.max_rows_for_ratios} is enough for means if units with many rows have similar values"
             said.append((f"suggested {cap.name}", text))
-        for own in self.column_bounds:
-            text = f"{own.column.shown(own.lower)} to {own.column.shown(own.upper)}"
-            text += f": {percent(own.cut)} of values lie outside ({_give_or_take(own.error)})" if own.error else ""
-            said.append((f"suggested bounds of {own.column.name}", text))
+        for suggestion in self.column_bounds:
+            text = f"{suggestion.column.shown(suggestion.lower)} to {suggestion.column.shown(suggestion.upper)}"
+            text += (
+                f": {percent(suggestion.cut)} of values lie outside ({_give_or_take(suggestion.error)})"
+                if suggestion.error
+                else ""
+            )
+            said.append((f"suggested bounds of {suggestion.column.name}", text))
         said.append(("hidden", self._hidden()))
         if not self.reliable:
             said.append(("reliable", self._unreliable()))

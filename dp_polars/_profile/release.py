@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from dp_polars._engines.request import HASH_BITS, BoundedRequest, Cells, Exact, 
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._profile.ladders import COUNTS
 from dp_polars._profile.plan import COUNTED, Part, ProfilePlan
-from dp_polars._release.charge import release_once
+from dp_polars._release.charge import Identity, release_once
 from dp_polars._release.run import ExactAnswers
 from dp_polars._sampling import SYSTEM_BITS, BitSource, discrete_gaussian, discrete_laplace
 from dp_polars._session.releases import Release
@@ -34,13 +33,13 @@ def run_profile(
     rows: PrivateRows,
     session: Session,
     *,
-    name: Callable[[], bytes],
+    identity: Identity,
     fresh: bool,
     engine: ExactAnswers | None = None,
 ) -> Release:
     """Return the stored profile of a source, or charge the plan's price and make one."""
     make = ProfileRun(plan, rows, engine or engine_for(rows).aggregate)
-    release = release_once(session, plan.cost, plan.label(), name=name, fresh=fresh, make=make)
+    release = release_once(session, plan, identity=identity, fresh=fresh, make=make)
     if release.plan is None:  # another process made it; the same question has the same plan
         session.remember(release, plan)
     return release
@@ -69,20 +68,20 @@ def requests_of(plan: ProfilePlan) -> list[BoundedRequest]:
 
     Units are told apart exactly, which costs no delta.
     """
-    one = 1 if plan.unit else None  # row of each unit
+    max_rows = 1 if plan.unit else None  # row of each unit
     lanes = [Lane(sums=(GroupSum(name="units", of="units"),), profiles=_profiles(plan, ("rows per unit",)))]
     for part in plan.parts:
         if part.column is None:
             continue
         if part.what == "distinct values":
             column = ValueColumn(place=part.column, low=0, high=(1 << HASH_BITS) - 1, kind="hash")
-            lanes.append(Lane(columns=(column,), cells=Cells(name=part.name, max_rows=one, distinct=True)))
+            lanes.append(Lane(columns=(column,), cells=Cells(name=part.name, max_rows=max_rows, distinct=True)))
             continue
         ladder = plan.columns[part.column].ladder
         column = ValueColumn(place=part.column, low=0, high=0, kind="presence")
         if ladder is not None:
             column = ValueColumn(place=part.column, low=0, high=ladder.size - 1, kind="bin", edges=ladder.edges)
-        cells = Cells(name=part.name, max_rows=one, missing=True)
+        cells = Cells(name=part.name, max_rows=max_rows, missing=True)
         lanes.append(Lane(columns=(column,), everyone=True, cells=cells))
     requests = [_request(plan, 0, tuple(lanes))]
     grouped = _profiles(plan, ("groups per unit", "rows per unit and group"))
@@ -120,9 +119,9 @@ def exact_counts(part: Part, plan: ProfilePlan, answers: list[Exact]) -> Numbers
 def noisy_counts(exact: list[Numbers], plan: ProfilePlan, source: BitSource) -> Numbers:
     """Return the noisy counts of all parts, one after the other."""
     found = []
-    for own, part in zip(exact, plan.parts, strict=True):
+    for counts, part in zip(exact, plan.parts, strict=True):
         draw = discrete_laplace if part.noise.mechanism == "laplace" else discrete_gaussian
-        found.append(add_saturating(own, draw(part.noise.parameter, part.size, source)))
+        found.append(add_saturating(counts, draw(part.noise.parameter, part.size, source)))
     return np.concatenate(found)
 
 

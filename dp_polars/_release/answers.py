@@ -22,8 +22,10 @@ def result_schema(plan: Plan) -> dict[str, pl.DataType]:
         schema[LEVEL] = pl.Int64()
     interval = query.interval is not None
     for compiled in plan.compiled:
-        one = compiled.aggregate
-        schema |= one.unfolded_schema(interval=interval) if query.unfolded else one.schema(interval=interval)
+        aggregate = compiled.aggregate
+        schema |= (
+            aggregate.unfolded_schema(interval=interval) if query.unfolded else aggregate.schema(interval=interval)
+        )
     return schema
 
 
@@ -37,11 +39,11 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
         columns |= _answers(noisy, compiled, plan)
     frame = pl.DataFrame(columns)
     if query.unfolded:
-        one = plan.compiled[0].aggregate
-        if one.unfolds == "rows":
-            frame = frame.explode(one.name, empty_as_null=False)
-        if one.unfolds is not None:
-            frame = frame.unnest(one.name)
+        aggregate = plan.compiled[0].aggregate
+        if aggregate.unfolds == "rows":
+            frame = frame.explode(aggregate.name, empty_as_null=False)
+        if aggregate.unfolds is not None:
+            frame = frame.unnest(aggregate.name)
     schema = result_schema(plan)
     return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
 
@@ -62,47 +64,50 @@ def _answers(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> di
 
 
 def _without_ends(answer: pl.Series) -> pl.Series:
-    """Return an answer with null for the ends of intervals within it: of bins, or of slope and intercept."""
+    """Return an answer with null for the ends of the intervals inside it: those of bins, or of slope and intercept."""
     kind = answer.dtype
     inner = kind.inner if isinstance(kind, pl.List) else kind
     if not isinstance(inner, pl.Struct):
         return answer
-    own = [field for field in inner.fields if field.name.endswith(("_low", "_high")) and field.name not in BIN]
+    ends = [field for field in inner.fields if field.name.endswith(("_low", "_high")) and field.name not in BIN]
     if isinstance(kind, pl.List):
-        nothing = [pl.lit(None, dtype=field.dtype).alias(field.name) for field in own]
+        nothing = [pl.lit(None, dtype=field.dtype).alias(field.name) for field in ends]
         return answer.to_frame("a").select(pl.col("a").list.eval(pl.element().struct.with_fields(nothing))).to_series()
     return (
         answer.to_frame("a")
-        .select(pl.col("a").struct.with_fields([pl.lit(None, dtype=field.dtype).alias(field.name) for field in own]))
+        .select(pl.col("a").struct.with_fields([pl.lit(None, dtype=field.dtype).alias(field.name) for field in ends]))
         .to_series()
     )
 
 
 def _with_interval(noisy: pl.DataFrame, compiled: CompiledAggregate, plan: Plan) -> dict[str, pl.Series]:
     """Return the answer of an aggregate and the ends of its interval, by column name."""
-    one, query = compiled.aggregate, plan.query
-    found = [as_answer(one.estimate(NoisyNumbers(noisy, compiled, plan)), one.answer_type)]
-    if query.interval is not None and one.unfolds != "rows":
+    aggregate, query = compiled.aggregate, plan.query
+    dtype = aggregate.answer_type
+    found = [as_answer(aggregate.estimate(NoisyNumbers(noisy, compiled, plan)), dtype)]
+    if query.interval is not None and aggregate.unfolds != "rows":
         limits = ConfidenceLimits(noisy, compiled, plan, query.interval)
-        others = one.interval(limits)
+        others = aggregate.interval(limits)
         if others is not None:
-            return _shown({one.name: found[0], **others}, one, query)
-        low, high = one.ends(limits)
-        if one.unfolds == "columns":
-            return {one.name: _struct_with_ends(found[0], low, high)}
-        ends = [
-            as_answer(_outwards(end, one.answer_type, sign), one.answer_type) for sign, end in ((-1, low), (1, high))
-        ]
-        # The answer itself always lies in its interval, also where a clipped one is not among the likely values.
+            return _shown({aggregate.name: found[0], **others}, aggregate, query)
+        low, high = aggregate.ends(limits)
+        if aggregate.unfolds == "columns":
+            return {aggregate.name: _struct_with_ends(found[0], low, high)}
+        ends = [as_answer(_outwards(end, dtype, sign), dtype) for sign, end in ((-1, low), (1, high))]
+        # The answer always lies in its interval, even if it was clipped and is not among the likely values.
         both = pl.DataFrame([found[0].alias("answer"), ends[0].alias("low"), ends[1].alias("high")])
         found.append(both.select(pl.min_horizontal("answer", "low")).to_series())
         found.append(both.select(pl.max_horizontal("answer", "high")).to_series())
-    return _shown(dict(zip([one.name, f"{one.name}_low", f"{one.name}_high"], found, strict=False)), one, query)
+    return _shown(
+        dict(zip([aggregate.name, f"{aggregate.name}_low", f"{aggregate.name}_high"], found, strict=False)),
+        aggregate,
+        query,
+    )
 
 
-def _shown(columns: dict[str, pl.Series], one: Aggregate, query: Query) -> dict[str, pl.Series]:
-    """Return the columns of an answer, with 0 instead of negative numbers if this is wanted."""
-    if not query.nonnegative or not one.answer_type.is_numeric():
+def _shown(columns: dict[str, pl.Series], aggregate: Aggregate, query: Query) -> dict[str, pl.Series]:
+    """Return the columns of an answer, with 0 instead of negative numbers if the query asks for that."""
+    if not query.nonnegative or not aggregate.answer_type.is_numeric():
         return columns
     return {name: series.clip(lower_bound=0) for name, series in columns.items()}
 

@@ -15,15 +15,18 @@ from typing import TypeVar
 
 import polars as pl
 
-from dp_polars._plan.base import BasePlan
+from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._release.rehearsal import MakeRelease, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.releases import Draw, Release, Reservation
+from dp_polars._session.releases import Draw, Release, Reservation, release_key
 from dp_polars._session.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 
 Result = TypeVar("Result")
+
+Identity = Callable[[], bytes]
+"""Returns what identifies a source as it is now. It reads no rows."""
 
 MOST_QUESTIONS = 1_000_000
 """Largest number of queries to a stream or to online queries. Answers that cost nothing reveal a little too."""
@@ -32,9 +35,8 @@ MOST_QUESTIONS = 1_000_000
 class Drawing(ABC):
     """Work that draws noisy numbers once. They are stored, and other presentations of them cost nothing."""
 
-    @abstractmethod
-    def draw_key(self) -> bytes:
-        """Return what identifies the draw and its source as it is now."""
+    drawn: bytes
+    """The fingerprint of the noisy numbers: equal for all presentations of them."""
 
     @abstractmethod
     def draw(self) -> Draw:
@@ -49,25 +51,17 @@ class Drawing(ABC):
         return self.show(self.draw())
 
 
-def release_once(
-    session: Session,
-    cost: Cost,
-    label: str,
-    *,
-    name: Callable[[], bytes],
-    fresh: bool,
-    make: MakeRelease,
-) -> Release:
+def release_once(session: Session, plan: StoredPlan, *, identity: Identity, fresh: bool, make: MakeRelease) -> Release:
     """Return the stored release of a query, or charge its price and make a new release.
 
     Parameters
     ----------
     session
         The session that pays.
-    cost, label
-        The price, and the label of the release in the ledger.
-    name
-        Returns what identifies the query and its source as it is now.
+    plan
+        The plan of the query: its price, its label in the ledger, and what identifies the query.
+    identity
+        Returns what identifies the source as it is now.
     fresh
         Whether to make a new release even if one is stored.
     make
@@ -79,48 +73,54 @@ def release_once(
     Rows may be read more than once. If the source changes in between, nothing is released. The charge stays, whatever
     happens after it.
     """
-    key = name()
-    drawing = make if isinstance(make, Drawing) else None
-    draw_key = b"" if drawing is None else drawing.draw_key()
+    label, source = plan.label(), identity()
+    key, draw_key = _keys(plan, source, make)
     if not fresh:
-        stored = _stored(session, key, drawing, draw_key)
+        stored = _stored(session, key, draw_key, make)
         if stored is not None:
             return stored
-    with Deferred() as signals, session.reserve(cost, label=label, key=key) as reservation:
+    with Deferred() as signals, session.reserve(plan.cost, label=label, key=key) as reservation:
         note(session, make)
-        draw, frame, plan = guarded(lambda: _made(make), signals)
-        if name() != key:
-            reservation.fail(closes=False)  # that somebody wrote to the source is public
+        draw, frame, made = guarded(lambda: _made(make), signals)
+        if identity() != source:
+            reservation.fail(closes=False)  # it is public that somebody wrote to the source
             raise EngineError(
                 "The source changed while it was read, so nothing is released; the charge stays. Ask again when nobody "
                 "writes to the source, or query a copy of it."
             )
         release = reservation._commit(frame, draw, draw_key)
-        session.remember(release, _priced(plan, reservation))
+        session.remember(release, _priced(made, reservation))
         return release
 
 
-def stored_release(session: Session, key: bytes, make: MakeRelease | Drawing | None = None) -> Release | None:
+def stored_release(
+    session: Session, plan: StoredPlan, *, identity: Identity, make: MakeRelease | None = None
+) -> Release | None:
     """Return the stored release of a query, presented as `make` asks for it, or None. Charge nothing."""
-    drawing = make if isinstance(make, Drawing) else None
-    return _stored(session, key, drawing, b"" if drawing is None else drawing.draw_key())
+    return _stored(session, *_keys(plan, identity(), make), make)
 
 
-def _stored(session: Session, key: bytes, drawing: Drawing | None, draw_key: bytes) -> Release | None:
+def _keys(plan: StoredPlan, source: bytes, make: MakeRelease | None) -> tuple[bytes, bytes]:
+    """Return the keys under which a session stores a release and its draw; the second is empty if no draw is kept."""
+    key = release_key(plan.fingerprint(), source)
+    return key, release_key(make.drawn, source) if isinstance(make, Drawing) else b""
+
+
+def _stored(session: Session, key: bytes, draw_key: bytes, make: MakeRelease | None) -> Release | None:
     """Return the newest release of a query: the same question, or another presentation of the same noisy numbers.
 
     The question itself is looked up as well, because older ledgers hold no noisy numbers.
     """
     asked = session.stored(key)
-    found = None if drawing is None else session._drawn(draw_key)
-    if drawing is None or found is None or (asked is not None and asked.id >= found[0].id):
+    found = session._drawn(draw_key) if isinstance(make, Drawing) else None
+    if not isinstance(make, Drawing) or found is None or (asked is not None and asked.id >= found[0].id):
         return asked
     entry, stored = found
-    frame, plan = drawing.show(Draw.read(stored, entry.id))
+    frame, plan = make.show(Draw.read(stored, entry.id))
     return session._shown(entry, frame, plan)
 
 
-def _made(make: MakeRelease | Drawing) -> tuple[Draw | None, pl.DataFrame, object]:
+def _made(make: MakeRelease) -> tuple[Draw | None, pl.DataFrame, object]:
     """Return what a release is made of: the noisy numbers if they are kept, the frame, and the plan."""
     if not isinstance(make, Drawing):
         return None, *make()

@@ -78,9 +78,9 @@ def plan_within(query: Query, terms: Terms, rows: int) -> Plan:
     most = float(terms.rho_allowed if terms.epsilon is None else terms.epsilon)
 
     def planned(amount: float) -> Plan:
-        own = Fraction(repr(amount))
+        spent = Fraction(repr(amount))
         spend = replace(query.spend, within=None)
-        spend = replace(spend, rho=own) if terms.epsilon is None else replace(spend, epsilon=own)
+        spend = replace(spend, rho=spent) if terms.epsilon is None else replace(spend, epsilon=spent)
         return with_group_size(plan_of(replace(query, spend=spend), terms), rows)
 
     def holds(amount: float) -> bool:
@@ -169,7 +169,7 @@ def _quantiles(noise: Noise, dimension: int) -> Floats:
         laplace: Floats = -float(noise.parameter) * np.sign(off) * np.log1p(-2 * np.abs(off))
         return laplace
     normal = NormalDist(0, math.sqrt(noise.parameter))
-    return np.array([normal.inv_cdf(one) for one in share.tolist()])
+    return np.array([normal.inv_cdf(probability) for probability in share.tolist()])
 
 
 # ---------------------------------------------------------------------- errors of answers
@@ -179,18 +179,23 @@ def _errors(
     compiled: CompiledAggregate, plan: Plan, exact: pl.DataFrame, noisy: pl.DataFrame, rows: int
 ) -> list[tuple[str, tuple[float, ...]]]:
     """Return the errors of an answer at evenly spread points of its distribution, in rising order, by name."""
-    one = compiled.aggregate
+    aggregate = compiled.aggregate
     if "values" in compiled.statistics:
-        return [(one.name, _choice_errors(compiled, plan, rows))]
-    truth = one.estimate(NoisyNumbers(_without_noise(exact, plan), compiled, plan))
-    answers = one.estimate(NoisyNumbers(noisy, compiled, plan))
+        return [(aggregate.name, _choice_errors(compiled, plan, rows))]
+    truth = aggregate.estimate(NoisyNumbers(_without_noise(exact, plan), compiled, plan))
+    answers = aggregate.estimate(NoisyNumbers(noisy, compiled, plan))
     if isinstance(answers.dtype, pl.Struct):
         pairs = [(name, truth.struct.field(name), answers.struct.field(name)) for name in answers.struct.fields]
     else:
-        pairs = [(one.name, truth, answers)]
+        pairs = [(aggregate.name, truth, answers)]
     found = []
-    for name, own, noised in pairs:
-        off = (noised.cast(pl.Float64) - own.cast(pl.Float64).item()).abs().fill_null(math.inf).fill_nan(math.inf)
+    for name, exact_answer, noised in pairs:
+        off = (
+            (noised.cast(pl.Float64) - exact_answer.cast(pl.Float64).item())
+            .abs()
+            .fill_null(math.inf)
+            .fill_nan(math.inf)
+        )
         found.append((name, tuple(off.sort().to_list())))
     return found
 
@@ -200,7 +205,7 @@ def _choice_errors(compiled: CompiledAggregate, plan: Plan, rows: int) -> tuple[
 
     If n values are spread evenly, a candidate at the place p between the bounds has the score -n |p - q|, so the choice
     has a truncated Laplace distribution around q. An extreme aims t rows inside (see `_release.quantiles`). Several
-    quantiles are chosen level by level; their errors add up at most.
+    quantiles are chosen level by level; at worst, their errors add up.
     """
     measurement = plan.measurement(compiled.statistics["values"])
     statistic, value = measurement.statistic, compiled.aggregate.values[0]
@@ -224,11 +229,12 @@ def _choice_errors(compiled: CompiledAggregate, plan: Plan, rows: int) -> tuple[
 def _distances(rate: float, quantile: float, misses: Floats) -> Floats:
     """Return how far a truncated Laplace distribution on [0, 1] around a quantile strays, except with each `miss`.
 
-    Up to the nearer end x is exceeded on both sides: 2 e**(-rate x) minus what lies beyond the ends. Then only on one.
+    A distance x up to the nearer end is exceeded on both sides, with mass 2 e**(-rate x) minus what lies beyond the
+    ends. A larger distance is exceeded on one side only.
     """
     near, far = sorted((quantile, 1 - quantile))
     beyond_near, beyond_far = math.exp(-rate * near), math.exp(-rate * far)
     mass = misses * (2 - beyond_near - beyond_far)
     both: Floats = -np.log((mass + beyond_near + beyond_far) / 2) / rate
-    one: Floats = -np.log(mass + beyond_far) / rate
-    return np.where(both <= near, both, one).clip(0, far)
+    single: Floats = -np.log(mass + beyond_far) / rate
+    return np.where(both <= near, both, single).clip(0, far)

@@ -1,4 +1,4 @@
-"""Confidence limits of what an answer is made of: one noisy number, a linear combination, a ratio, or several sums.
+"""Confidence limits of what an answer comes from: one noisy number, a linear combination, a ratio, or several sums.
 
 This is post-processing. It uses noisy numbers that are released, and the plan, which is public. Everything that an
 aggregate measures is a linear combination of independent noises (`Combination`), so there are four kinds of limits:
@@ -9,9 +9,9 @@ aggregate measures is a linear combination of independent noises (`Combination`)
   no further from 0 than the noise of S - m N, with its own quantile for each m (Fieller 1954, for discrete noise).
 - Several sums at once, for variances and correlations: limits that hold together, by Bonferroni's inequality.
 
-A chosen value has limits of its rank, which `_plan.ranks` derives, or ends that were chosen like itself.
+A chosen value has limits of its rank, which `_plan.ranks` derives, or ends that were chosen in the same way.
 
-Of discovered groups, only those with a large noisy count are shown. If the answer uses the statistic that decided this,
+Discovered groups are shown only if they have a large noisy count. If the answer uses the statistic that decided this,
 its limits hold given that the group is shown. For the count itself, this is the law of the noisy count given that it
 reached the threshold. For other answers, a small part of the miss pays for a lower limit of the count, which bounds the
 probability p that the group is shown from below. What happens with probability at most p * miss happens with
@@ -80,12 +80,12 @@ class ConfidenceLimits:
         if self._decider is not None:
             low, high = self._limits_of_decider(1 - self.confidence)
             return (
-                in_units(pl.Series(low), measurement, dtype, rounding=-1),
-                in_units(pl.Series(high), measurement, dtype, rounding=1),
+                in_units(pl.Series(low), measurement.grid, dtype, rounding=-1),
+                in_units(pl.Series(high), measurement.grid, dtype, rounding=1),
             )
         error = measurement.error(self.confidence)
         return tuple(  # type: ignore[return-value]
-            in_units(steps, measurement, dtype, sign * error, rounding=sign) for sign in (-1, 1)
+            in_units(steps, measurement.grid, dtype, sign * error, rounding=sign) for sign in (-1, 1)
         )
 
     def count(self) -> Ends:
@@ -123,8 +123,8 @@ class ConfidenceLimits:
             for some in _chunks(level, low):
                 # What the first round left out stays out, so most cells need no second look.
                 within = slice(0, len(bounds)) if finer == 1 else _cells(edges, low[some].min(), high[some].max())
-                own = edges[within.start : within.stop + 1]
-                found = _ratio_limits(total[some], rows[some], own, bounds[within, level[some[0]]])
+                nearby = edges[within.start : within.stop + 1]
+                found = _ratio_limits(total[some], rows[some], nearby, bounds[within, level[some[0]]])
                 low[some], high[some] = np.minimum(estimate[some], found[0]), np.maximum(estimate[some], found[1])
         # Values are rounded to the grid, which moves their mean by at most half a step.
         slack = self._half_step(value) + _ROUNDING * (abs(lower) + abs(upper) + abs(float(noises.centre)))
@@ -135,10 +135,10 @@ class ConfidenceLimits:
         return pl.Series(first, dtype=pl.Float64), pl.Series(last, dtype=pl.Float64)
 
     def _half_step(self, value: Value) -> float:
-        """Return how far rounding to the grid moves a value at most, which is 0 for most integers."""
+        """Return the farthest that rounding to the grid moves a value, which is 0 for most integers."""
         place = [known.expression for known in self.plan.columns].index(value.expression)
         columns = [column for lane in self.plan.lanes for column in lane.columns]
-        exponent = max(own.exponent for own in columns if own.place == place and own.kind == "number")
+        exponent = max(column.exponent for column in columns if column.place == place and column.kind == "number")
         return 0.0 if value.integers and exponent <= 0 else 2.0 ** (exponent - 1)
 
     def _ratio_errors(self, edges: Floats, miss: float, levels: Floats) -> Floats:
@@ -187,7 +187,7 @@ class ConfidenceLimits:
     # ------------------------------------------------------------------ choices
 
     def rank_error(self) -> pl.Series:
-        """Return the number of rows that the rank of the only chosen value is off at most."""
+        """Return the largest number of rows that the rank of the only chosen value may be off by."""
         measurement = self._measurement("values")
         off = rank_error(measurement.statistic, measurement.epsilon, 1 - self.confidence)
         return pl.repeat(off, self.frame.height, dtype=pl.Int64, eager=True)
@@ -217,13 +217,13 @@ class ConfidenceLimits:
     def chosen(self, quantile: Fraction) -> Ends:
         """Return the ends that were chosen for the interval of a quantile, in the type of its value.
 
-        The answer may lie outside of them, as it was chosen by itself, and then it is the end. All are chosen among
-        values that are rounded to the grid. Where that moves values, each end is moved by one step.
+        The answer was chosen separately and may lie outside of them; it is then the end itself. All of them are chosen
+        among values that are rounded to the grid. If rounding moves values, each end is moved by one step.
         """
         answer, measurement = self._measurement("values"), self._measurement("ends")
         targets = measurement.statistic.targets
         places = (targets.index(quantile), targets.index(quantile) + len(targets))
-        own, low, high = pl.col("answer"), pl.col("low"), pl.col("high")
+        chosen, low, high = pl.col("answer"), pl.col("low"), pl.col("high")
         steps = pl.DataFrame(
             [
                 self.frame[answer.name].list.get(answer.statistic.targets.index(quantile)).alias("answer"),
@@ -232,15 +232,15 @@ class ConfidenceLimits:
                     for place, end in zip(places, ("low", "high"), strict=True)
                 ),
             ]
-        ).select(pl.min_horizontal(own, low).alias("low"), pl.max_horizontal(own, high).alias("high"))
+        ).select(pl.min_horizontal(chosen, low).alias("low"), pl.max_horizontal(chosen, high).alias("high"))
         (value,) = self.compiled.aggregate.values
         if value.integers and measurement.grid.exponent <= 0:
-            return tuple(in_units(steps[end], measurement, value.answer_type) for end in ("low", "high"))  # type: ignore[return-value]
+            return tuple(in_units(steps[end], measurement.grid, value.answer_type) for end in ("low", "high"))  # type: ignore[return-value]
         whole, kind = value.integers, pl.Int128 if value.integers else pl.Float64
         lower, upper = (floor(value.lower), ceil(value.upper)) if whole else (float(value.lower), float(value.upper))
         found = []
         for end, sign in (("low", -1), ("high", 1)):
-            moved = in_units(steps[end], measurement, kind(), sign).to_frame("end")
+            moved = in_units(steps[end], measurement.grid, kind(), sign).to_frame("end")
             within = moved.select(pl.col("end").clip(pl.lit(lower, dtype=kind), pl.lit(upper, dtype=kind)))
             found.append(as_answer(within.to_series(), value.answer_type))
         return found[0], found[1]
@@ -363,16 +363,18 @@ def _basis(frame: pl.DataFrame, measurement: Measurement) -> Combination:
 def _split_form(frame: pl.DataFrame, measurements: dict[str, Measurement]) -> Combination:
     """Return centred sums and a count, each with its own noise. A product is measured from the middle of its range."""
     roles = list(measurements)
-    one = {role: np.eye(len(roles))[place] for place, role in enumerate(roles)}
+    unit_vectors = {role: np.eye(len(roles))[place] for place, role in enumerate(roles)}
     sums = {}
     for role, measurement in measurements.items():
         if role != "rows":
             middle = float(measurement.grid.offset) if len(role) > 1 else 0.0
-            sums[role] = one[role] * float(measurement.grid.step) + one["rows"] * middle
+            sums[role] = unit_vectors[role] * float(measurement.grid.step) + unit_vectors["rows"] * middle
     return Combination(
-        numbers=np.concatenate([_table(frame, own) for own in measurements.values()], axis=1).astype(np.float64),
-        laws=tuple(_law(own) for own in measurements.values()),
-        rows=one["rows"],
+        numbers=np.concatenate([_table(frame, measurement) for measurement in measurements.values()], axis=1).astype(
+            np.float64
+        ),
+        laws=tuple(_law(measurement) for measurement in measurements.values()),
+        rows=unit_vectors["rows"],
         sums=sums,
         centre=float(measurements["x"].grid.offset),
     )
@@ -410,7 +412,7 @@ def _cells(edges: Floats, low: float, high: float) -> slice:
 
 
 def _split(edges: Floats, ends: Floats, parts: int) -> Floats:
-    """Split each cell in which an interval ends into this many cells so that there the bound is tighter."""
+    """Split each cell in which an interval ends into this many cells, so that the bound is tighter there."""
     if parts == 1:
         return edges
     hit = np.unique(np.clip(np.searchsorted(edges, ends, side="right") - 1, 0, len(edges) - 2))

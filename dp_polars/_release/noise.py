@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dp_polars._aggregates.base import Shape
 from dp_polars._engines.request import Exact
 from dp_polars._plan.plan import Measurement, Plan
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release.quantiles import choose_values
 from dp_polars._release.rollup import agreeing, exact_totals, level_measurements, tree_of
 from dp_polars._sampling import BitSource, discrete_gaussian, discrete_laplace
@@ -21,7 +22,7 @@ Numbers = NDArray[np.int64]
 
 
 def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFrame:
-    """Return the key columns and a column for each noisy statistic. Of discovered groups, only some are shown.
+    """Return the key columns and a column for each noisy statistic. Discovered groups may be left out.
 
     `exact` must have been bounded as the plan says. Columns that the plan has no noise for are dropped here. A
     statistic with several numbers for each group (a basis, bins, quantiles) becomes a list or an array.
@@ -30,7 +31,7 @@ def noisy_aggregates(exact: Exact, plan: Plan, source: BitSource) -> pl.DataFram
     if plan.query.rollup:
         return _noisy_with_totals(exact, plan, keys, source)
     noisy = [
-        pl.Series(measurement.name, _noisy(_vector(exact, measurement), measurement, source))
+        pl.Series(measurement.statistic.name, _noisy(_vector(exact, measurement.statistic), measurement, source))
         for measurement in plan.measurements
         if measurement.noise
     ]
@@ -73,7 +74,7 @@ def _noisy_with_totals(exact: Exact, plan: Plan, keys: list[str], source: BitSou
             sums = []
             for name in measurement.statistic.columns or (measurement.name,):
                 vectors = exact_totals(exact, name, parents)
-                noisy = [_noisy(vector, own, source) for vector, own in zip(vectors, levels, strict=True)]
+                noisy = [_noisy(vector, level, source) for vector, level in zip(vectors, levels, strict=True)]
                 sums.append(np.concatenate(agreeing(noisy, variances, parents, whole)[::-1]))
             columns.append(
                 pl.Series(measurement.name, np.stack(sums, axis=1) if measurement.statistic.columns else sums[0])
@@ -98,16 +99,16 @@ def _choices(plan: Plan) -> list[tuple[Measurement, str]]:
     return [(measurement, cells[measurement.name]) for measurement in plan.measurements if measurement.noise is None]
 
 
-def _vector(exact: Exact, measurement: Measurement) -> Numbers:
+def _vector(exact: Exact, statistic: Statistic) -> Numbers:
     """Return the exact numbers of a statistic: one per group, or one per group and bin, or per group and basis sum."""
-    if measurement.statistic.source == "sum":
-        return exact.groups[measurement.name].to_numpy()
-    if measurement.statistic.source == "basis":
-        return exact.groups.select(measurement.statistic.columns).to_numpy()
-    cells, groups = exact.cells[measurement.name], exact.groups.height
-    if measurement.statistic.source == "distinct":
+    if statistic.source == "sum":
+        return exact.groups[statistic.name].to_numpy()
+    if statistic.source == "basis":
+        return exact.groups.select(statistic.columns).to_numpy()
+    cells, groups = exact.cells[statistic.name], exact.groups.height
+    if statistic.source == "distinct":
         return np.bincount(cells["group"].to_numpy(), minlength=groups).astype(np.int64)
-    table = np.zeros((groups, measurement.statistic.bins), np.int64)
+    table = np.zeros((groups, statistic.bins), np.int64)
     table[cells["group"].to_numpy(), cells["value"].to_numpy()] = cells["count"].to_numpy()
     return table
 

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dp_polars._engines.request import LIMIT
+from dp_polars._plan.grid import Grid
 from dp_polars._plan.plan import Measurement, Plan
 from dp_polars._plan.statistics import CompiledAggregate
 
@@ -52,7 +53,7 @@ class NoisyNumbers:
         """Return the only statistic of the aggregate, in the type of the answer."""
         (role,) = self.compiled.statistics
         measurement = self._measurement(role)
-        return in_units(self.frame[measurement.name], measurement, self.compiled.aggregate.answer_type)
+        return in_units(self.frame[measurement.name], measurement.grid, self.compiled.aggregate.answer_type)
 
     def count(self) -> pl.Series:
         """Return the number of rows."""
@@ -125,7 +126,7 @@ class NoisyNumbers:
     def _first(sums: list[Floats]) -> Floats:
         """Return the sum of all t, the places of the values in their bounds, from the sums of a basis."""
         degree = len(sums) - 1
-        total: Floats = np.sum([place / degree * own for place, own in enumerate(sums)], axis=0)
+        total: Floats = np.sum([place / degree * numbers for place, numbers in enumerate(sums)], axis=0)
         return total
 
     # ------------------------------------------------------------------ choices and bins
@@ -134,7 +135,7 @@ class NoisyNumbers:
         """Return the value that was chosen for a quantile."""
         measurement = self._measurement("values")
         steps = self.frame[measurement.name].list.get(measurement.statistic.targets.index(quantile))
-        return in_units(steps, measurement, self.compiled.aggregate.values[0].answer_type)
+        return in_units(steps, measurement.grid, self.compiled.aggregate.values[0].answer_type)
 
     def bins(self) -> tuple[pl.Series, int]:
         """Return the noisy counts of all bins, group after group, and the error that each stays within."""
@@ -144,14 +145,11 @@ class NoisyNumbers:
         return counts.explode(empty_as_null=False) if len(counts) else pl.Series([], dtype=pl.Int64), error
 
 
-def in_units(
-    steps: pl.Series, measurement: Measurement, dtype: pl.DataType, off: int = 0, rounding: int = 0
-) -> pl.Series:
+def in_units(steps: pl.Series, grid: Grid, dtype: pl.DataType, off: int = 0, rounding: int = 0) -> pl.Series:
     """Convert numbers of grid steps, each moved by `off`, to values of a type.
 
     If steps are finer than integers, the answer is rounded: down (-1), to the nearest integer (0) or up (1).
     """
-    grid = measurement.grid
     if dtype.is_float():
         return (steps.cast(pl.Float64) + off) * float(grid.step) + float(grid.offset)
     parts = 1 << max(-grid.exponent, 0)
@@ -169,7 +167,7 @@ def as_answer(numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
     if numbers.dtype.is_float():
         numbers = numbers.round().clip(-float(LIMIT), float(LIMIT)).cast(pl.Int128)
     if isinstance(dtype, pl.Decimal):
-        one = pl.Series([Decimal(1).scaleb(-dtype.scale)], dtype=pl.Decimal(38, dtype.scale))
-        return numbers.cast(pl.Decimal(38, 0)) * one
+        last_digit = pl.Series([Decimal(1).scaleb(-dtype.scale)], dtype=pl.Decimal(38, dtype.scale))
+        return numbers.cast(pl.Decimal(38, 0)) * last_digit
     storage: Any = pl.Int32 if dtype == pl.Date else pl.Int64
     return numbers.clip(-LIMIT, LIMIT).cast(pl.Int64).cast(storage).cast(dtype)

@@ -59,22 +59,22 @@ def _choose_ends(
 ) -> Numbers:
     """Choose the lower ends of the intervals of all targets, and then the upper ends, in steps of the grid."""
     if statistic.confidence is None:
-        raise ValueError("these are no ends of intervals")
+        raise ValueError("this statistic is not about the ends of intervals")
     miss = (1 - statistic.confidence) / 2
     single, chosen = [replace(statistic, targets=(target,), confidence=None) for target in statistic.targets], []
     for lower, bound in ((True, statistic.grid.low), (False, statistic.grid.high)):
-        for one in single:
-            extra = end_rows(one, epsilon, one.targets[0], lower=lower, miss=miss)
+        for choice in single:
+            extra = end_rows(choice, epsilon, choice.targets[0], lower=lower, miss=miss)
             if extra is None:
                 chosen.append(np.full(len(rows), bound, np.int64))
             else:
                 more = _with_rows(cells, rows, bound, extra, first=lower)
-                chosen.append(choose_values(more, rows, one, epsilon, source)[:, 0])
+                chosen.append(choose_values(more, rows, choice, epsilon, source)[:, 0])
     return np.stack(chosen, axis=1)
 
 
 def _with_rows(cells: pl.DataFrame, groups: Numbers, value: int, number: int, *, first: bool) -> pl.DataFrame:
-    """Return the cells with so many rows of a value added to each of the groups.
+    """Return the cells after adding this many rows with one value to each of the groups.
 
     The value is the smallest (`first`) or the largest of all, so its cell is the first or the last of each group.
     """

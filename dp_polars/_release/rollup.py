@@ -65,12 +65,12 @@ def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers
 
     All of them are multiples of the integer `of`.
     """
-    shown: list[Floats] = [own / of for own in noisy]
+    shown: list[Floats] = [level / of for level in noisy]
     values: list[Floats] = [shown[-1]]
     spreads: list[Floats] = [np.full(len(shown[-1]), variances[-1])]
-    for parent, own, variance in zip(reversed(parents), reversed(shown[:-1]), reversed(variances[:-1]), strict=True):
-        sums, below = _summed(values[0], parent, len(own)), _summed(spreads[0], parent, len(own))
-        average: Floats = (own / variance + sums / below) / (1 / variance + 1 / below)
+    for parent, totals, variance in zip(reversed(parents), reversed(shown[:-1]), reversed(variances[:-1]), strict=True):
+        sums, below = _summed(values[0], parent, len(totals)), _summed(spreads[0], parent, len(totals))
+        average: Floats = (totals / variance + sums / below) / (1 / variance + 1 / below)
         values.insert(0, average)
         spreads.insert(0, 1 / (1 / variance + 1 / below))
     whole = [np.rint(values[0]).astype(np.int64)]
@@ -79,7 +79,7 @@ def agreeing(noisy: list[Numbers], variances: list[float], parents: list[Numbers
         missing = above - _summed(value, parent, len(above))
         fitted = value + spread / _summed(spread, parent, len(above))[parent] * missing[parent]
         whole.append(_rounded(fitted, parent, above))
-    return [own * of for own in whole]
+    return [level * of for level in whole]
 
 
 def _summed(numbers: Any, parent: Numbers, size: int) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.description import unreliable_texts
 from dp_polars._plan.plan import Plan, settled
 from dp_polars._plan.query import Query
+from dp_polars._plan.units_needed import nothing_shown_text
 from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
-from dp_polars._release.charge import Drawing, release_once
-from dp_polars._release.empty import first_level_outside, warn_if_empty
+from dp_polars._release.charge import Drawing, Identity, release_once
 from dp_polars._release.noise import noisy_aggregates
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Chosen, Draw, Release
@@ -31,10 +32,10 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 """A function that returns the exact bounded aggregates of rows: `Engine.aggregate`, or a stand-in for it."""
 
 
-def run_plan(make: QueryRun, session: Session, *, name: Callable[[], bytes], fresh: bool) -> Release:
+def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the release of a planned query: a stored one, or a new one that is charged."""
-    release = release_once(session, make.plan.cost, make.plan.label(), name=name, fresh=fresh, make=make)
-    if isinstance(release.plan, Plan):
+    release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
+    if isinstance(release.plan, Plan) and release.plan.estimated:
         warn_of_estimates(release.plan)
     warn_if_empty(release, make.plan)
     return release
@@ -52,6 +53,26 @@ def warn_of_estimates(plan: Plan) -> None:
         )
 
 
+def warn_if_empty(release: Release, plan: Plan) -> None:
+    """Warn if keys were discovered and no group is shown.
+
+    What one unit can change: nothing beyond the release. Whether a released frame has rows is known to whoever gets it,
+    and the text follows from the plan.
+    """
+    if not plan.query.keys or plan.query.domain is not None or release.frame.height:
+        return
+    made = release.plan if isinstance(release.plan, Plan) else plan
+    warnings.warn(nothing_shown_text(made, release.label), DPWarning, stacklevel=first_level_outside())
+
+
+def first_level_outside() -> int:
+    """Return the level of the stack at which the user's own code called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "dp_polars":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 @dataclass(frozen=True, repr=False)
 class QueryRun(Drawing):
     """The work between the charge for a query and its release: read exact numbers, then add noise.
@@ -62,24 +83,19 @@ class QueryRun(Drawing):
     plan: Plan
     rows: PrivateRows
     engine: ExactAnswers
-    draw_name: Callable[[], bytes]
-    """Returns the key of the noisy numbers: equal for all presentations of them."""
-
-    def draw_key(self) -> bytes:
-        """Return what identifies the noisy numbers and their source as it is now."""
-        return self.draw_name()
+    drawn: bytes
 
     def draw(self) -> Draw:
         """Return the noisy numbers of the groups that are shown, and the caps and bounds that were estimated."""
         exact, final = self.read()
-        estimates = tuple(Chosen(one.chosen, one.units) for one in final.estimated)
+        estimates = tuple(Chosen(estimate.chosen, estimate.units) for estimate in final.estimated)
         return Draw(noisy_aggregates(exact, final, SYSTEM_BITS), estimates)
 
     def show(self, draw: Draw) -> tuple[pl.DataFrame, Plan]:
         """Return the frame to release, and the plan with the estimated caps and bounds."""
         found = [
-            Found(estimate=estimate, chosen=own.values, units=own.units)
-            for estimate, own in zip(self.plan.estimates, draw.estimates, strict=True)
+            Found(estimate=estimate, chosen=stored.values, units=stored.units)
+            for estimate, stored in zip(self.plan.estimates, draw.estimates, strict=True)
         ]
         final = settled(self.plan, found) if found else self.plan
         return present(draw.numbers, final), final

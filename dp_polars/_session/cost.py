@@ -113,8 +113,8 @@ class Budget:
         The part of delta that is for discovering keys.
     share
         The part of the whole budget that is used, or that is left. A part is used if both the sum of epsilons and the
-        sum of rhos have used that share of their own limits: a session that has both accepts releases while one of
-        them is within its limit. The part is 0 at the start and grows with each release; at 1, nothing more fits.
+        sum of rhos have used that share of their limits: a session that has both accepts releases while one of them
+        is within its limit. The part is 0 at the start and grows with each release; at 1, nothing more fits.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def share_of(terms: Terms, spent: Cost) -> float:
     """Return the part of the budget that is used if a session has spent this much in total.
 
     Each account (the sum of epsilons, the sum of rhos) has used some share of its own limit. The part of the budget
-    that is used is the smaller one of the two, because the filter accepts releases while one account is within its
+    that is used is the smaller of the two, because the filter accepts releases while one account is within its
     limit. It is 0 at the start, grows with every release, and is at most 1 as long as the filter accepts. At 1, nothing
     more fits. The delta for keys is not included: a release that discovers no keys needs none.
 
@@ -207,7 +207,7 @@ def in_four_digits(amount: float, fits: Callable[[float], bool]) -> float:
     digits = 3 - math.floor(math.log10(amount))
     steps = round(Fraction(amount) * Fraction(10) ** digits)
     near = (float(Fraction(steps - back) / Fraction(10) ** digits) for back in range(3))
-    return next((one for one in near if fits(one)), 0.0)
+    return next((amount for amount in near if fits(amount)), 0.0)
 
 
 def _largest(fits: Callable[[float], bool], left: float, least: float) -> float:

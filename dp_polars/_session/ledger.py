@@ -196,14 +196,14 @@ class Ledger:
             return ledger
 
     def _verify(self) -> None:
-        def one(sql: str) -> object:
+        def scalar(sql: str) -> object:
             return self._connection.execute(sql).fetchone()[0]
 
-        if one("PRAGMA application_id") != storage.APPLICATION_ID:
+        if scalar("PRAGMA application_id") != storage.APPLICATION_ID:
             raise LedgerError(
                 f"{self.path} is not a dp_polars ledger. Nothing was changed. Choose another path.", code="not-a-ledger"
             )
-        written = one("PRAGMA user_version")
+        written = scalar("PRAGMA user_version")
         if not isinstance(written, int) or not 1 <= written <= storage.FORMAT:
             raise LedgerError(
                 f"{self.path} was written by another version of dp_polars: its format is {written}, and this version "
@@ -211,7 +211,7 @@ class Ledger:
                 "wrote it, or a newer one.",
                 code="ledger-format",
             )
-        if one("PRAGMA quick_check(1)") != "ok":
+        if scalar("PRAGMA quick_check(1)") != "ok":
             raise self._damaged()
         if written < storage.FORMAT:
             storage.migrate(self._connection)
@@ -410,7 +410,7 @@ class Ledger:
         made: list[Charge],
     ) -> None:
         before = self._spent()
-        total = Cost.__add__(before, cost)  # never by a rule of the operand's own class
+        total = Cost.__add__(before, cost)  # a subclass could add up differently
         if not accepts(total):
             return
         cursor = connection.execute(
@@ -440,8 +440,8 @@ class Ledger:
                     self._finish(connection, charge.id, "committed")
                     connection.execute("INSERT INTO result VALUES (?, ?)", (charge.id, frame))
                     if draw is not None:
-                        own = (charge.id, draw.key, draw.numbers, draw.estimates)
-                        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", own)
+                        row = (charge.id, draw.key, draw.numbers, draw.estimates)
+                        connection.execute("INSERT INTO draw VALUES (?, ?, ?, ?)", row)
             self._open_charges.end(charge.id)
         if closing is not None:
             raise SessionClosed(closing)

@@ -39,8 +39,8 @@ CREATE TABLE fact (
 );
 """
 
-# Noisy numbers stand in a table of their own so that a process which still runs the older version can go on: what it
-# releases is found again as before, by the whole question.
+# Noisy numbers have their own table, so a process which still runs the older version can go on: what it releases is
+# found again as before, by the whole question.
 _DRAWS = """
 CREATE TABLE draw (
     charge_id INTEGER PRIMARY KEY REFERENCES charge (id),

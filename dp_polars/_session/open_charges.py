@@ -5,7 +5,7 @@ lock nobody holds, belongs to a query that died.
 
 The locks are POSIX record locks (on Windows, those of `msvcrt`) on single bytes of a file beside the ledger,
 `budget.db-running`. Byte number `_FIRST + id` belongs to the charge `id`. Locks are taken and tested only inside the
-ledger's own write transactions so that nobody mistakes a test for a lock. A forked child inherits none of them. The
+ledger's own write transactions, so nobody mistakes a test for a lock. A forked child inherits none of them. The
 same file records how many charges there were, which reveals an older copy that was put in the ledger's place.
 
 A process loses these locks when it closes the file through another handle, so nothing else may open it. Where locks
@@ -175,7 +175,7 @@ class OpenCharges:
                 file.end(charge)
 
     def dead(self, charges: set[int]) -> list[int]:
-        """Return those of some unfinished charges on which no process works any more."""
+        """Return the unfinished charges on which no process works any more."""
         file = self._file()
         if file is None or not charges:
             return []

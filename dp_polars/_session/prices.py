@@ -7,7 +7,7 @@ There is a smallest price because a query that succeeds also tells something, an
 asked any number of times. Every charge therefore uses at least `SMALLEST_SHARE` of each account of the session's
 filter: of epsilon in a pure session, of rho in a zCDP session, and of both in an approximate session, whose filter
 accepts as long as one of the two has something left. So no session has more than 1 / SMALLEST_SHARE charges. A smaller
-spend is refused and not raised, because the noise would otherwise belong to another price than the one asked for.
+spend is refused and not raised, because the noise would otherwise belong to a price that nobody asked for.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ def gaussian_cost(
     native = delta_of(delta, zero=True)
     if rho is not None:
         concentrated = positive(rho, "rho")
-        own = _epsilon_of_rho(terms, concentrated)
-        part = Fraction(0) if own == math.inf else _gaussian_delta_of(terms, Fraction(own))
-        return Cost(epsilon=own, rho=concentrated, delta=native, gaussian_delta=part)
+        charged_epsilon = _epsilon_of_rho(terms, concentrated)
+        part = Fraction(0) if charged_epsilon == math.inf else _gaussian_delta_of(terms, Fraction(charged_epsilon))
+        return Cost(epsilon=charged_epsilon, rho=concentrated, delta=native, gaussian_delta=part)
     if terms.measure == "zcdp" or epsilon is None:
         raise InvalidParameterError("A zCDP session accounts in rho: give the spend of a Gaussian release as rho=.")
-    own = epsilon_of(epsilon)
-    part = _gaussian_delta_of(terms, own)
-    return Cost(epsilon=own, rho=_rho_of_epsilon(terms, own), delta=native, gaussian_delta=part)
+    charged_epsilon = epsilon_of(epsilon)
+    part = _gaussian_delta_of(terms, charged_epsilon)
+    return Cost(epsilon=charged_epsilon, rho=_rho_of_epsilon(terms, charged_epsilon), delta=native, gaussian_delta=part)
 
 
 def _gaussian_delta_of(terms: Terms, epsilon: Fraction) -> Fraction:

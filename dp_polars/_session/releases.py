@@ -168,7 +168,9 @@ class Draw:
         """Return the numbers that the ledger keeps for a charge."""
         numbers = from_ipc(stored.numbers, identifier)
         try:
-            estimates = [Chosen(tuple(map(Fraction, own)), int(units)) for own, units in json.loads(stored.estimates)]
+            estimates = [
+                Chosen(tuple(map(Fraction, values)), int(units)) for values, units in json.loads(stored.estimates)
+            ]
             return cls(numbers, tuple(estimates))
         except (ValueError, TypeError, ZeroDivisionError):
             raise _damaged(identifier) from None

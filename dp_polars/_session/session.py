@@ -1,4 +1,4 @@
-"""A session: one privacy budget, through which every release is charged and stored. Also: the current session."""
+"""A session: one privacy budget, to which every release is charged. This module also holds the current session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dp_polars._session.suggestions import HasSuggestions, Suggestions
 from dp_polars._session.terms import Adjacency, Cap, Defaults, Terms, _Row, agree, read_defaults
 from dp_polars.errors import BudgetExceeded, DPError, DPWarning, InvalidParameterError
 
-_PLANS = 100  # how many of the latest plans are kept to be shown
+_PLANS = 100  # the number of latest plans that are kept
 _LONGEST_REASON = 1000
 
 
@@ -396,7 +396,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether private queries are refused because one failed on private rows or died. See `reopen`."""
-        return any(one.reopened_at is None for one in self.closings)
+        return any(closing.reopened_at is None for closing in self.closings)
 
     @property
     def closings(self) -> tuple[Closing, ...]:
@@ -459,7 +459,7 @@ class Session:
 
     def _fact(self, kind: str, subject: str) -> str | None:
         """Return the value of a recorded fact, or None."""
-        return next((one.value for one in self.facts if (one.kind, one.subject) == (kind, subject)), None)
+        return next((fact.value for fact in self.facts if (fact.kind, fact.subject) == (kind, subject)), None)
 
     def _record(self, kind: str, subject: str, value: str) -> str:
         """Record a fact unless there is one already, and return the value that is recorded."""
@@ -469,7 +469,7 @@ class Session:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """Every charge so far, in order, with its state, cost and plan and the released frame."""
+        """Every charge so far, in order, with its state, its cost, its plan and the released frame."""
         return tuple(
             Release(
                 entry,
@@ -522,7 +522,7 @@ class Session:
         return part_of(self._terms, self._ledger.spent_before(entry.id), entry.cost)
 
     def plan(self, release: int | None = None) -> Any:
-        """Return the plan of a release that this process made, by its number in the ledger; by default of the last one.
+        """Return the plan of a release that this process made, by its number in the ledger (by default, the last one).
 
         Where caps or bounds were "auto", the plan has the values that were estimated.
         """
@@ -544,7 +544,7 @@ class Session:
         charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when and why
         the session was reopened. Facts about the data are in `facts`.
         """
-        closings = {one.charge: one for one in self.closings}
+        closings = {closing.charge: closing for closing in self.closings}
         before, parts = NOTHING, {}
         entries = self._ledger.entries()
         for entry in entries:
@@ -675,7 +675,7 @@ class Session:
 
 
 def check_text(text: str, name: str) -> None:
-    """Refuse an argument that is not text, is empty, or can't be stored because it has half of a surrogate pair."""
+    """Refuse an argument that is not text, is empty, or can't be stored because it has half a surrogate pair."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidParameterError(f"{name}= is kept in the ledger and must be a text that is not empty.")
     try:

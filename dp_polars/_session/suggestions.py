@@ -32,7 +32,7 @@ class Suggestions:
         For the expression of a column: its bins in rising order, each with the stored numbers that enclose it and the
         noisy share of values in it.
     reliable
-        Whether the noise of the profile is small against the number of units.
+        Whether the noise of the profile is small beside the number of units.
     rule
         Where the suggestions came from, in words, for plans.
 
@@ -58,13 +58,13 @@ class Suggestions:
 
         Between two caps of the profile, the share of the lower one is returned, which is never less.
         """
-        shares = [share for one, share in self.beyond.get(name, ()) if one <= cap]
+        shares = [share for measured, share in self.beyond.get(name, ()) if measured <= cap]
         return shares[-1] if shares else None
 
     def share_outside(self, expression: str | None, lower: Fraction, upper: Fraction) -> float | None:
         """Return the share of values outside bounds, or None if it was not measured.
 
-        Bins that lie partly inside count as outside, so the share is never too small but for the noise.
+        Bins that lie partly inside count as outside, so only noise can make the share too small.
         """
         bins = self.outside.get(expression or "")
         if bins is None:

@@ -1,4 +1,4 @@
-"""The terms of a session: the budget, who is protected and against which change; and its defaults for queries."""
+"""The terms of a session: its budget, who is protected, and against which change. Also its defaults for queries."""
 
 from __future__ import annotations
 
@@ -229,25 +229,25 @@ def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False, table_co
     weaker
         The owner's permission to use a unit that is neither the session's, nor a renaming of it, nor coarser.
     table_columns
-        The columns of the table, if they are known. A table that has the session's own unit column can't have it under
-        another name too: the other column could tell rows of one unit apart.
+        The columns of the table, if they are known. If the table has the session's unit column, no other column can be
+        declared to be it: the other column could tell rows of one unit apart.
 
     Examples
     --------
     >>> table_unit(("user", "day"), {"user": "customer"}).relation
     'coarser'
     """
-    own = () if isinstance(agreed, _Row) else agreed
+    agreed_columns = () if isinstance(agreed, _Row) else agreed
     if given is None:
-        return TableUnit(own, "agreed")
+        return TableUnit(agreed_columns, "agreed")
     names = _renamed(given) if isinstance(given, Mapping) else None
     unit = read_unit(list(names.values()) if names is not None else given)
     columns = () if isinstance(unit, _Row) else unit
     means = set(names) if names is not None else set(columns)
-    there = {one.lower() for one in table_columns}
+    there = {column.lower() for column in table_columns}
     if names is not None and not weaker:
         for name, here in names.items():
-            if name in own and name != here and name.lower() in there:
+            if name in agreed_columns and name != here and name.lower() in there:
                 raise InvalidParameterError(
                     f"unit={{{name!r}: {here!r}}} says that this table calls {name} {here}, but it has a column {name} "
                     "of its own, which says who is protected. Another column may tell the rows of one unit apart, and "
@@ -255,20 +255,22 @@ def table_unit(agreed: Unit, given: UnitWords, *, weaker: bool = False, table_co
                     "less protection: weaker_unit=True.",
                     code="unit-may-protect-less",
                 )
-    if columns and not own and names is None:
+    if columns and not agreed_columns and names is None:
         return TableUnit(columns, "coarser", f"coarser than every row by itself: {_DOUBLED}")
-    if columns and means and means <= set(own) and not (weaker and _hidden(names, there)):
-        called = ", ".join(f"{name} is {names[name]} here" for name in own if names is not None and name in names)
-        if means < set(own):
-            finer = f"coarser than {', '.join(own)}: {_DOUBLED}"
+    if columns and means and means <= set(agreed_columns) and not (weaker and _hidden(names, there)):
+        called = ", ".join(
+            f"{name} is {names[name]} here" for name in agreed_columns if names is not None and name in names
+        )
+        if means < set(agreed_columns):
+            finer = f"coarser than {', '.join(agreed_columns)}: {_DOUBLED}"
             return TableUnit(columns, "coarser", f"{called}; {finer}" if called else finer)
         return TableUnit(columns, "renamed" if called else "agreed", called)
-    if not columns and not own:
+    if not columns and not agreed_columns:
         return TableUnit((), "agreed")
-    shown, protected = ", ".join(columns) or "dp.ROW", ", ".join(own) or "every row"
+    shown, protected = ", ".join(columns) or "dp.ROW", ", ".join(agreed_columns) or "every row"
     if weaker:
         return TableUnit(columns, "weaker", f"may protect less than {protected}: allowed by the owner")
-    first = own[0] if own else ""
+    first = agreed_columns[0] if agreed_columns else ""
     raise InvalidParameterError(
         f"The session protects {protected}, but unit={shown} for this table may protect less, so the agreed guarantee "
         "would not hold. If the column only has another name here, say which column is which: "
@@ -295,13 +297,13 @@ _DOUBLED = "two are protected together, because only some of its rows may change
 
 
 def _hidden(names: Mapping[str, str] | None, there: set[str]) -> bool:
-    """Return whether a renaming leaves a column aside that has the session's own name."""
+    """Return whether a renaming ignores a column that has the name of the session's unit."""
     return names is not None and any(name != here and name.lower() in there for name, here in names.items())
 
 
 def _renamed(given: Mapping[str, str]) -> dict[str, str]:
     names = dict(given)
-    if not names or not all(isinstance(one, str) and one for pair in names.items() for one in pair):
+    if not names or not all(isinstance(column, str) and column for pair in names.items() for column in pair):
         raise InvalidParameterError(
             "unit= as a mapping goes from the session's column to the table's: unit={'user_id': 'customer_id'}."
         )

@@ -15,7 +15,7 @@ from dp_polars._sql.syntax_tree import Node, Parser, arguments, fold, place, wal
 from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 
 _OF_CHOICES = frozenset({"candidates", "score", "k", "bounds"})
-_OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(one.options for one in AGGREGATES.values()))
+_OF_AGGREGATES = frozenset({"bounds", "weight"}).union(*(aggregate.options for aggregate in AGGREGATES.values()))
 OWN = _OF_CHOICES | _OF_AGGREGATES
 """The options that belong to one aggregate or choice. All others belong to the whole query."""
 _OPTIONS = frozenset(Options.__annotations__) - {"session", "confidence", "rollup", "cut"}
@@ -114,11 +114,11 @@ class Call:
         """Return the aggregate that this call asks for, over these columns."""
         if isinstance(self.what, str):
             raise ValueError("a choice is not an aggregate")
-        own = {option: value for option, value in self.own.items() if option in _own_options(self.what)}
-        bounds = own.get("bounds")
+        options = {option: value for option, value in self.own.items() if option in _own_options(self.what)}
+        bounds = options.get("bounds")
         if len(columns) > 1 and bounds is not None and not (isinstance(bounds, tuple | list) and len(bounds) == 2):
             raise InvalidParameterError(f"{self.name} takes bounds for both columns: bounds := ((0, 1), (0, 100)).")
-        return self.what.call(*columns, **own)
+        return self.what.call(*columns, **options)
 
 
 def _own_options(aggregate: type[Aggregate]) -> frozenset[str]:
@@ -183,9 +183,9 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         said["bounds"] = tuple(said["bounds"])
     if name in CHOICES and said.get("bounds") is not None and len(values) < 2:
         raise refuse(node, f"{name} takes bounds only for a column that it sums: {_usage(name, what)}.")
-    own = {option: value for option, value in said.items() if option in OWN}
+    own_options = {option: value for option, value in said.items() if option in OWN}
     options = {option: value for option, value in said.items() if option not in OWN}
-    return Call(name, what, values, node.get("filter"), own, options, node)
+    return Call(name, what, values, node.get("filter"), own_options, options, node)
 
 
 _CHOICE_USAGE: dict[ChoiceKind, str] = {

@@ -79,7 +79,9 @@ CHOICES: dict[str, ChoiceKind] = {
 }
 """Private choices among the values of a column."""
 
-AGGREGATES: dict[str, type[Aggregate]] = {name: one for one in REGISTRY.values() for name in one.sql_names}
+AGGREGATES: dict[str, type[Aggregate]] = {
+    name: aggregate for aggregate in REGISTRY.values() for name in aggregate.sql_names
+}
 """The private aggregates by their names in SQL."""
 
 CUTS: dict[str, type[Aggregate]] = {"dp_cut_by_cap": CutByCap, "dp_cut_by_bounds": CutByBounds}

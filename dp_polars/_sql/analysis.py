@@ -234,7 +234,7 @@ class _Analyser:
     def _constant_table(self, node: Node, items: list[Node]) -> PublicRelation:
         """Return the rows of VALUES or of a table function, whose expressions may not read anything."""
         for item in items:
-            if any(one["class"] == "SUBQUERY" for one in walk(item)):
+            if any(inner["class"] == "SUBQUERY" for inner in walk(item)):
                 raise self._refuse(item, "A subquery inside an expression is not supported here.")
             check_expression(item, self._context.scope())
         columns = self._context.catalog.columns(select_all(node))
@@ -276,14 +276,14 @@ class _Analyser:
         shown = _end_columns(ends, dict(zip(nodes, answers, strict=True)), [*columns, *answers, *aliases_of(node)])
         trees = self._values(calls, relation, reader)
         rows = relation.rows
-        for one in conditions(node, reader, scope):
-            rows = rows.filter(one)
+        for predicate in conditions(node, reader, scope):
+            rows = rows.filter(predicate)
         queries = []
         for numbers in _together(calls):
             where = calls[numbers[0]].where
-            own = rows if where is None else rows.filter(condition(where, node, reader, scope))
+            query_rows = rows if where is None else rows.filter(condition(where, node, reader, scope))
             together = [(calls[number], answers[number]) for number in numbers]
-            query = _query(together, replace(relation, rows=own), keys, trees)
+            query = _query(together, replace(relation, rows=query_rows), keys, trees)
             of_query = tuple(end for end in shown.values() if end[0] in query.answers)
             queries.append(replace(query, ends=of_query, confidence=ends.confidence if of_query else None))
         table = f"dp_released_{len(self.aggregations)}"
@@ -303,7 +303,7 @@ class _Analyser:
                 node, "GROUPING SETS, ROLLUP and CUBE are not supported; query each grouping on its own."
             )
         if node.get("aggregate_handling") == "FORCE_AGGREGATES":  # GROUP BY ALL
-            expressions = [item for item in items if not any(is_private_call(one) for one in walk(item))]
+            expressions = [item for item in items if not any(is_private_call(inner) for inner in walk(item))]
         else:
             aliases = aliases_of(node)
             expressions = [
@@ -358,7 +358,7 @@ class _Analyser:
             found = released.get(canonical(item))
             return None if found is None else {**found, "alias": item.get("alias", "")}
 
-        columns = [one["column_names"][-1] for one in released.values()]
+        columns = [reference["column_names"][-1] for reference in released.values()]
         scope = self._context.scope(ScopeTable.public(table, [*columns, *map(fold, aliases_of(node))]))
 
         def raised(item: Node | None) -> Node | None:
@@ -372,9 +372,9 @@ class _Analyser:
         for item in node["select_list"]:
             if item["class"] == "STAR":
                 raise self._refuse(item, "* would show private rows; list the keys and the private aggregates.")
-            own = raised(item)
-            if own is not None:
-                items.append({**own, "alias": item.get("alias") or name_of(item, "") or self._text(item)})
+            shown = raised(item)
+            if shown is not None:
+                items.append({**shown, "alias": item.get("alias") or name_of(item, "") or self._text(item)})
         modifiers = [changed_modifier(modifier, raised) for modifier in node.get("modifiers", [])]
         above = select_node(items, base_table(table), raised(node.get("having")))
         return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
@@ -388,9 +388,9 @@ class _Analyser:
                 for function, end in ENDS.items():
                     name = item["column_names"][-1].removesuffix(f"_{end}")
                     if scope.resolve(column(name)) is not None:
-                        raise self._refuse(item, f"{name}_{end} is no column here; select {function}({name}).")
+                        raise self._refuse(item, f"{name}_{end} is not a column here; select {function}({name}).")
                 if asked in CUTS:
-                    raise self._refuse(item, f"{asked.removeprefix('dp_')} is no column here; select {asked}().")
+                    raise self._refuse(item, f"{asked.removeprefix('dp_')} is not a column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
                 raise self._refuse(
                     item,
@@ -464,7 +464,7 @@ class _Analyser:
             inner = self.query(item["subquery"]["node"], ctes)
             if isinstance(inner, PrivateRelation):
                 raise self._refuse(item, "A subquery over a private table would show its rows.")
-            rest = {name: replaced(own, change) for name, own in item.items() if name != "subquery"}
+            rest = {name: replaced(part, change) for name, part in item.items() if name != "subquery"}
             return {**rest, "subquery": {**item["subquery"], "node": inner.node}}
 
         changed: Node = replaced(node, change)
@@ -477,7 +477,7 @@ def _private_calls(node: Node) -> list[Node]:
 
 
 def _expressions(node: Node) -> list[Node]:
-    """Return all expressions in SELECT, HAVING, QUALIFY, ORDER BY and LIMIT, also those inside others."""
+    """Return all expressions in SELECT, HAVING, QUALIFY, ORDER BY and LIMIT, including those inside others."""
     places = [*node["select_list"], node.get("having"), node.get("qualify")]
     places += [item for modifier in node.get("modifiers", []) for item in modifier_expressions(modifier)]
     return [item for root in places if root for item in walk(root)]
@@ -489,10 +489,10 @@ def _of_inner(intervals: WantedIntervals | None) -> WantedIntervals | None:
 
 
 def _end_columns(ends: IntervalEnds, answers: dict[str, str], taken: list[str]) -> dict[str, tuple[str, str, str]]:
-    """Return for each end of an interval the column of its answer, which end it is, and its own column."""
+    """Return, for each end of an interval, the column of its answer, which end it is, and its own column."""
     found: dict[str, tuple[str, str, str]] = {}
     for text, (call, end) in ends.columns.items():
-        names = [*taken, *(own for _, _, own in found.values())]
+        names = [*taken, *(name for _, _, name in found.values())]
         found[text] = answers[call], end, unused_name(f"{answers[call]}_{end}", names)
     return found
 
@@ -500,8 +500,8 @@ def _end_columns(ends: IntervalEnds, answers: dict[str, str], taken: list[str]) 
 def _together(calls: list[Call]) -> list[list[int]]:
     """Group the numbers of calls that share a query: those with the same FILTER and no spend of their own.
 
-    A call with its own spend and a choice are queries by themselves. What is cut off is asked for in the query that it
-    is about: the one with the same FILTER and no spend of its own, or the only one with the same FILTER.
+    A call with its own spend is a query by itself, and so is a choice. A count of what is cut off joins the query that
+    it is about: the one with the same FILTER and no spend of its own, or the only one with the same FILTER.
     """
     groups: dict[tuple[str, int], list[int]] = {}
     for number, call in enumerate(calls):
@@ -510,9 +510,9 @@ def _together(calls: list[Call]) -> list[list[int]]:
             groups.setdefault((_rows(call), number if alone else -1), []).append(number)
     for number, call in enumerate(calls):
         if call.counts_cut:
-            others = [key for key, own in groups.items() if key[0] == _rows(call) and not calls[own[0]].chooses]
-            own = others[0] if len(others) == 1 else (_rows(call), -1)
-            groups.setdefault(own, []).append(number)
+            others = [key for key, numbers in groups.items() if key[0] == _rows(call) and not calls[numbers[0]].chooses]
+            group = others[0] if len(others) == 1 else (_rows(call), -1)
+            groups.setdefault(group, []).append(number)
     return list(groups.values())
 
 
@@ -539,7 +539,7 @@ def _query(
     """Return one query for calls over the same rows, each given with the column of its answer."""
     schema = relation.rows.schema
     units = zip(relation.table_unit.columns, relation.unit, strict=True)
-    made: dict[str, Expression] = {shown: Column(own, schema[own]) for shown, own in units}
+    made: dict[str, Expression] = {shown: Column(name, schema[name]) for shown, name in units}
     made |= {key.name: key.tree for key in keys}
     names: dict[str, str] = {}
     for value in [value for call, _ in calls for value in call.values]:

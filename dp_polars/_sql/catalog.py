@@ -67,12 +67,12 @@ class Database:
 
     def register(self, name: str, source: OpenedFile) -> None:
         """Register a frame or file under a name. Its rows are private, whatever the name meant before."""
-        own = fold(name)
-        self._refuse_two_declarations({**self.registered, own: source}, self.public - {("frame", own)})
-        self.registered[own] = source
-        self.public.discard(("frame", own))
-        self.units.pop(("frame", own), None)
-        self.versions.pop(("frame", own), None)
+        folded = fold(name)
+        self._refuse_two_declarations({**self.registered, folded: source}, self.public - {("frame", folded)})
+        self.registered[folded] = source
+        self.public.discard(("frame", folded))
+        self.units.pop(("frame", folded), None)
+        self.versions.pop(("frame", folded), None)
         self.declarations += 1
 
     def declare_public(self, keys: set[TableKey]) -> None:
@@ -82,7 +82,7 @@ class Database:
         self.declarations += 1
 
     def declare_private(self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool) -> None:
-        """Declare the unit of a private table or view, and the version of its rows. No unit leaves it as it is."""
+        """Declare the unit of a private table or view, unless it is None, and the version of its rows."""
         self.public.discard(key)
         if unit is not None:
             self.units[key] = (unit, weaker)
@@ -98,8 +98,8 @@ class Database:
             # Another name of the same file is the same table, and a file is part of a folder. But what was declared
             # about one file says nothing about the other files of its folder.
             file = self.registered[key[1]]
-            same += [("frame", name) for name, one in self.registered.items() if is_part_of(file, one)]
-        unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
+            same += [("frame", name) for name, other in self.registered.items() if is_part_of(file, other)]
+        unit, weaker = next((self.units[known] for known in same if known in self.units), (None, False))
         return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
 
     def cursor(self) -> Any:
@@ -154,7 +154,7 @@ class Catalog:
             full = [(*here, *lower)]
         elif len(lower) == 2:  # a schema and its table, or a catalog and a table of its main schema
             full = [(here[0], *lower), (lower[0], "main", lower[1])]
-        found = [key for one in dict.fromkeys(full) if (key := self._names.get(one)) is not None]
+        found = [key for names in dict.fromkeys(full) if (key := self._names.get(names)) is not None]
         if len(found) > 1:
             raise StatementNotAllowed(
                 f"{'.'.join(path)} could mean two tables; write its full name: catalog.schema.table."
@@ -200,7 +200,7 @@ class Catalog:
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""
         found = self._database.names()
-        for full, _ in sorted(self._paths.values(), key=lambda one: (one[0][:2] != self._here, one[0])):
+        for full, _ in sorted(self._paths.values(), key=lambda entry: (entry[0][:2] != self._here, entry[0])):
             short = 2 if full[:2] == self._here and fold(full[2]) not in self._database.registered else 0
             short = 1 if short == 0 and full[0] == self._here[0] else short
             found.append(".".join(full[short:]))
@@ -259,7 +259,7 @@ class Catalog:
             return self._database.registered[table.key[1]].private_rows()
         snapshot = ReadTransaction(self._database.cursor)
         self._snapshots.append(snapshot)
-        known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
+        known = {name: column for name, column in table.columns.items() if isinstance(column, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
         return table_rows(snapshot, table.path, known, narrow=table.key in self._stored)
@@ -301,8 +301,8 @@ class Catalog:
         if key[0] == "frame":
             opened = self._database.registered[key[1]]
             return opened.source_name() if version is None else opened.owned_name(key[1], version)
-        # A database is told by its file, not by the name that it was attached with. One in memory has no file, but a
-        # number that it keeps as long as the connection object exists.
+        # A database is identified by its file, not by the name that it was attached with. A database in memory has no
+        # file, but it has a number that it keeps as long as the connection object exists.
         path = self._database_places[key[1]]
         place = [path or [self._database.token, key[1]], *key[2:]]
         if version is not None:

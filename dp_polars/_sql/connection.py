@@ -59,11 +59,12 @@ class GuardedConnection:
     """A DuckDB connection on which every table is private unless its owner declares it public.
 
     `sql` and `execute` take one SELECT. The private aggregates are `dp_count`, `dp_count_units`, `dp_count_distinct`,
-    `dp_sum`, `dp_avg`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`, `dp_histogram`,
-    `dp_corr`, `dp_covar` and `dp_linear_regression`. Below a private aggregate every step must look at one row at a
-    time. Above it, any SQL may run on the released rows.
+    `dp_sum`, `dp_avg`, `dp_geometric_mean`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`,
+    `dp_histogram`, `dp_corr`, `dp_covar` and `dp_linear_regression`; the choices are `dp_noisy_max`, `dp_noisy_min` and
+    `dp_top_k`. Below a private aggregate every step must look at one row at a time. Above it, ordinary SQL runs on the
+    released rows.
 
-    `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement of its own kind: it returns one
+    `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement by itself: it returns one
     randomized response per unit, in a session with adjacency "replace". So is
     `FROM dp_estimate_frequencies('responses', 'vote', epsilon := 1.0)`, which reads a public table and costs nothing.
 
@@ -97,7 +98,7 @@ class GuardedConnection:
 
     @cached_property
     def _results(self) -> Any:
-        """The database of released rows. The first answer opens it, because that takes longer than most refusals."""
+        """The database of released rows. The first answer opens it, because opening takes longer than most refusals."""
         return sandbox()
 
     # ------------------------------------------------------------------ tables
@@ -114,7 +115,7 @@ class GuardedConnection:
             The name of the table in SQL.
         source
             A frame, or the path of a file. A folder, or a pattern such as "visits/*.parquet", is one table of all its
-            files. They must have one format and the same columns, and which files there are counts as public.
+            files. They must have one format and the same columns, and the list of files counts as public.
         types
             The types of a CSV file's columns, such as `{"amount": "DOUBLE"}`. Columns that are not listed are text. The
             types are declared so that no line of the file can change them. With "infer" they are inferred once from
@@ -146,7 +147,7 @@ class GuardedConnection:
     def private(
         self, name: str, unit: UnitWords = None, *, weaker_unit: bool = False, data_version: str | None = None
     ) -> GuardedConnection:
-        """Declare the unit of a table or view, if the session's unit column doesn't identify it, or its version.
+        """Declare the unit of a table or view that lacks the session's unit column, or the version of its rows.
 
         For a view this is the owner's promise that each of its rows is computed from the rows of one unit. The unit may
         be the session's unit, the same unit under another name (`unit={"user_id": "customer"}`), or a coarser one (some
@@ -261,7 +262,9 @@ class GuardedConnection:
             wanted = WantedIntervals(confidence_of(confidence), of_values=options.get("interval") == "value")
         options = {name: value for name, value in options.items() if name != "confidence"}
         analysis = analyse(node, context, wanted)
-        if wanted is not None and not any(query.ends for one in analysis.aggregations for query in one.queries):
+        if wanted is not None and not any(
+            query.ends for aggregation in analysis.aggregations for query in aggregation.queries
+        ):
             raise InvalidParameterError(
                 "confidence= adds the ends of intervals beside the private aggregates of the outermost SELECT, but "
                 "none of its columns is an aggregate with such ends. Select dp_low(n) and dp_high(n) beside the "
@@ -370,7 +373,7 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     Parameters
     ----------
     database
-        A path, an open DuckDB connection, or None for an empty database in memory. A session of Spark can be asked,
+        A path, an open DuckDB connection, or None for an empty database in memory. A Spark session works,
         too: its tables are looked up in Spark's catalog and read on Spark.
     session
         The session that is charged, and whose terms name the unit.
@@ -386,7 +389,7 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
         return GuardedConnection(Database(database), session)  # type: ignore[arg-type]
     if isinstance(database, str) and database.startswith("sc://"):
         raise InvalidParameterError(
-            "This is the address of a Spark server. Open a session of Spark first (pip install 'dp-polars[spark]') and "
+            "This is the address of a Spark server. Open a Spark session first (pip install 'dp-polars[spark]') and "
             "pass it: dp.connect(SparkSession.builder.remote(address).getOrCreate(), session)."
         )
     if database is not None and not os.path.exists(database):

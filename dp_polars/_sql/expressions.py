@@ -73,7 +73,7 @@ class Reader:
                 raise self.refuse(
                     node, f"This expression is longer than {MOST_WRITTEN:,} characters. Shorten its constants."
                 )
-            schema = {one.name: one.dtype for one in _columns(found)}
+            schema = {column.name: column.dtype for column in _columns(found)}
             problem = problem_on_hostile_values([found], schema)
             if problem is not None:
                 raise self.refuse(
@@ -109,24 +109,24 @@ class Reader:
 
     def values(self, nodes: Sequence[Node]) -> list[Expression]:
         """Translate several expressions. Text constants are converted to the type of the other expressions."""
-        found = [self.value(one) for one in nodes]
-        typed = [one.dtype for one in found if kind_of(one.dtype) not in (*_TEXT_KINDS, "null")]
+        found = [self.value(node) for node in nodes]
+        typed = [expression.dtype for expression in found if kind_of(expression.dtype) not in (*_TEXT_KINDS, "null")]
         if not typed:
             return found
-        return [self._converted(one, typed[0], node) for one, node in zip(found, nodes, strict=True)]
+        return [self._converted(expression, typed[0], node) for expression, node in zip(found, nodes, strict=True)]
 
-    def _converted(self, one: Expression, dtype: pl.DataType, node: Node) -> Expression:
+    def _converted(self, expression: Expression, dtype: pl.DataType, node: Node) -> Expression:
         """Convert a text constant to a type, as SQL does with '2024-01-01' beside a date. Return others unchanged."""
-        if not isinstance(one, Constant) or not isinstance(one.value, str):
-            return one
+        if not isinstance(expression, Constant) or not isinstance(expression.value, str):
+            return expression
         name = sql_type(dtype)
         if name is None:
-            return one
+            return expression
         try:
-            found = self._parser.read_as(one.value, name)
+            found = self._parser.read_as(expression.value, name)
         except duckdb.Error:
             raise self.refuse(
-                node, f"{one.value!r} is compared with a value of the type {name}, but can't be converted to it."
+                node, f"{expression.value!r} is compared with a value of the type {name}, but can't be converted to it."
             ) from None
         return from_series(_in_utc(found))
 
@@ -158,7 +158,7 @@ class Reader:
         return found
 
     def _folded(self, node: Node) -> Read:
-        """Let DuckDB evaluate a constant expression, in an empty database of the library's own."""
+        """Let DuckDB evaluate a constant expression, in the library's own empty database."""
         try:
             array = self._parser.constant(node, self._parameters)
         except duckdb.Error:
@@ -177,23 +177,23 @@ class Reader:
         found = self._scope.column(node)
         if found is None:
             raise unknown_column(node, self._scope)
-        own, fields = found
-        if isinstance(own, str):
+        meaning, fields = found
+        if isinstance(meaning, str):
             raise self.refuse(
                 node,
-                f"{node['column_names'][-1]} has the type {own}, which can't be used over private rows. Convert it "
+                f"{node['column_names'][-1]} has the type {meaning}, which can't be used over private rows. Convert it "
                 "to a number, a text or a date in the table.",
             )
-        result: Expression = own
+        result: Expression = meaning
         for field in fields:
             result = self._field(result, field, node)
         return result
 
-    def _field(self, own: Expression, field: str, node: Node) -> Expression:
-        if not isinstance(own.dtype, pl.Struct):
+    def _field(self, struct: Expression, field: str, node: Node) -> Expression:
+        if not isinstance(struct.dtype, pl.Struct):
             raise self.refuse(node, f"{'.'.join(node['column_names'])} names a field of a value that is not a struct.")
-        named = next((one.name for one in own.dtype.fields if fold(one.name) == fold(field)), field)
-        return apply("struct_field", own, name=named)
+        named = next((inner.name for inner in struct.dtype.fields if fold(inner.name) == fold(field)), field)
+        return apply("struct_field", struct, name=named)
 
     def read_constant(self, node: Node) -> Read:
         """Translate a constant."""
@@ -229,8 +229,8 @@ class Reader:
         if name is None:
             raise self.refuse(node, f"{node['type']} is not supported.")
         sides = [self.any(node["left"]), self.any(node["right"])]
-        if any(isinstance(one, Interval) for one in sides):
-            sides = [self._duration(one, node) if isinstance(one, Interval) else one for one in sides]
+        if any(isinstance(side, Interval) for side in sides):
+            sides = [self._duration(side, node) if isinstance(side, Interval) else side for side in sides]
             return apply(name, *sides)  # type: ignore[arg-type]
         return apply(name, *self.values([node["left"], node["right"]]))
 
@@ -244,7 +244,7 @@ class Reader:
         name = {"CONJUNCTION_AND": "and", "CONJUNCTION_OR": "or"}.get(node["type"])
         if name is None:
             raise self.refuse(node, f"{node['type']} is not supported.")
-        return self._joined(name, [self._truth(one) for one in node["children"]])
+        return self._joined(name, [self._truth(child) for child in node["children"]])
 
     def _joined(self, name: str, given: Sequence[Expression]) -> Expression:
         """Combine any number of conditions by AND or OR, with as little nesting as possible."""
@@ -262,14 +262,14 @@ class Reader:
 
     def read_between(self, node: Node) -> Expression:
         """Translate BETWEEN, which includes both ends."""
-        own, low, high = self.values([node["input"], node["lower"], node["upper"]])
-        return apply("and", apply("ge", own, low), apply("le", own, high))
+        value, low, high = self.values([node["input"], node["lower"], node["upper"]])
+        return apply("and", apply("ge", value, low), apply("le", value, high))
 
     def read_case(self, node: Node) -> Expression:
         """Translate CASE."""
         checks = node["case_checks"]
-        conditions = [self._truth(one["when_expr"]) for one in checks]
-        values = self.values([*(one["then_expr"] for one in checks), node["else_expr"]])
+        conditions = [self._truth(check["when_expr"]) for check in checks]
+        values = self.values([*(check["then_expr"] for check in checks), node["else_expr"]])
         parts = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
         return apply("case", *parts, values[-1])
 
@@ -299,25 +299,25 @@ class Reader:
 
     def _constants(self, given: Sequence[Node], node: Node) -> Constant:
         """Translate a list of constants."""
-        found = [self.any(one) for one in given]
-        if not all(isinstance(one, Constant) for one in found):
+        found = [self.any(item) for item in given]
+        if not all(isinstance(item, Constant) for item in found):
             raise self.refuse(
                 node, "A list built from columns can grow without bounds; a list may contain constants only."
             )
-        return _listed([one for one in found if isinstance(one, Constant)])
+        return _listed([item for item in found if isinstance(item, Constant)])
 
     def _inside(self, given: Sequence[Node]) -> Expression:
         """Translate IN. If the list contains a null, the result is null instead of false, as in SQL."""
-        own, *others = given
-        values = self.values([own, *others])
+        value, *others = given
+        values = self.values([value, *others])
         x, among = values[0], values[1:]
         if len(among) == 1 and isinstance(among[0], Constant) and isinstance(among[0].dtype, pl.List):
             inner: Any = among[0].dtype.inner
-            among = [self._converted(Constant(one, inner), x.dtype, others[0]) for one in among[0].value]
-        constants = [one for one in among if isinstance(one, Constant)]
+            among = [self._converted(Constant(item, inner), x.dtype, others[0]) for item in among[0].value]
+        constants = [item for item in among if isinstance(item, Constant)]
         if len(constants) < len(among):
-            return self._joined("or", [apply("eq", x, one) for one in among])
-        held = [one for one in constants if one.value is not None]
+            return self._joined("or", [apply("eq", x, item) for item in among])
+        held = [item for item in constants if item.value is not None]
         inside = apply("is_in", x, values=_listed(held)) if held else _unknown(x)
         if len(held) == len(constants):
             return inside
@@ -405,7 +405,7 @@ def _spoken(node: Node) -> str:
 def _columns(found: Expression) -> list[Column]:
     if isinstance(found, Column):
         return [found]
-    return [one for inner in found.arguments for one in _columns(inner)] if isinstance(found, Apply) else []
+    return [column for inner in found.arguments for column in _columns(inner)] if isinstance(found, Apply) else []
 
 
 def _no_function(name: str) -> str:
@@ -443,48 +443,48 @@ def _unknown(x: Expression) -> Expression:
 
 def _listed(given: Sequence[Constant]) -> Constant:
     """Return a list of constants, converted to a common type."""
-    types = {one.dtype for one in given if one.value is not None}
+    types = {value.dtype for value in given if value.value is not None}
     if len(types) == 1:
-        return Constant(tuple(one.value for one in given), pl.List(types.pop()))
-    if all(kind_of(one) in ("integer", "wide", "decimal", "float") for one in types):
-        return constant([None if one.value is None else _number(one) for one in given])
-    return constant([one.value for one in given])
+        return Constant(tuple(item.value for item in given), pl.List(types.pop()))
+    if all(kind_of(dtype) in ("integer", "wide", "decimal", "float") for dtype in types):
+        return constant([None if item.value is None else _number(item) for item in given])
+    return constant([item.value for item in given])
 
 
-def _number(one: Constant) -> int | float:
-    if isinstance(one.dtype, pl.Decimal):
-        whole, rest = divmod(one.value, 10**one.dtype.scale)
-        return int(whole) if not rest else float(one.value / 10**one.dtype.scale)
-    return one.value  # type: ignore[no-any-return]
+def _number(value: Constant) -> int | float:
+    if isinstance(value.dtype, pl.Decimal):
+        whole, rest = divmod(value.value, 10**value.dtype.scale)
+        return int(whole) if not rest else float(value.value / 10**value.dtype.scale)
+    return value.value  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- casts
 
 
-def _cast(own: Expression, to: pl.DataType) -> Expression:
+def _cast(value: Expression, to: pl.DataType) -> Expression:
     """Return a cast with the rules of SQL: numbers are rounded, texts are trimmed, and what doesn't fit is null."""
-    source, target = kind_of(own.dtype), kind_of(to)
+    source, target = kind_of(value.dtype), kind_of(to)
     if source in _TEXT_KINDS and target in ("integer", "float", "date", "datetime", "time", "boolean"):
-        text = apply("strip", apply("cast", own, to=_TEXT))
+        text = apply("strip", apply("cast", value, to=_TEXT))
         if target == "boolean":
             return apply("map_values", apply("lower", text), Constant(None, _TRUTH), old=_TRUTHS[0], new=_TRUTHS[1])
         if target in ("datetime", "time"):
             formats = _STAMPS if target == "datetime" else _CLOCKS
-            read = [apply("parse_time", text, to=to, format=one) for one in formats]
+            read = [apply("parse_time", text, to=to, format=format_) for format_ in formats]
             return apply("coalesce", *read)
         if target == "integer":  # '12' as it is, and '1.6' rounded
             rounded = apply("round", apply("cast", text, to=_FLOAT), digits=0)
             return apply("coalesce", apply("cast", text, to=to), apply("cast", rounded, to=to))
         return apply("cast", text, to=to)
     if target == "integer" and source in ("float", "decimal"):
-        number = apply("cast", own, to=_FLOAT) if source == "decimal" else own
+        number = apply("cast", value, to=_FLOAT) if source == "decimal" else value
         mode = "half_away" if source == "decimal" else "half_even"
         return apply("cast", apply("round", number, digits=0, mode=mode), to=to)
     if target == "text" and source == "datetime":
-        return apply("format_time", own, format="%Y-%m-%d %H:%M:%S%.f")
+        return apply("format_time", value, format="%Y-%m-%d %H:%M:%S%.f")
     if target == "date" and source == "datetime":
-        return apply("to_date", own)
-    return apply("cast", own, to=to)
+        return apply("to_date", value)
+    return apply("cast", value, to=to)
 
 
 _NO_CASTS = frozenset({"HUGEINT", "UHUGEINT", "UUID", "JSON"})
@@ -626,24 +626,24 @@ def _plus(name: str, a: Expression, b: Expression) -> Expression:
     return apply(name, a, b)
 
 
-def _moved(reader: Reader, node: Node, own: Read, span: Interval) -> Expression:
+def _moved(reader: Reader, node: Node, moment: Read, span: Interval) -> Expression:
     """Add an interval to a date or timestamp, months first. A date becomes a timestamp, as in DuckDB."""
-    if isinstance(own, Interval):
+    if isinstance(moment, Interval):
         return reader.value(node)
-    if kind_of(own.dtype) == "duration":
-        return apply("add", own, reader._duration(span, node))
-    if kind_of(own.dtype) == "date":
-        own = apply("cast", own, to=pl.Datetime("us"))
+    if kind_of(moment.dtype) == "duration":
+        return apply("add", moment, reader._duration(span, node))
+    if kind_of(moment.dtype) == "date":
+        moment = apply("cast", moment, to=pl.Datetime("us"))
     for number, unit in ((span.months, "mo"), (span.days, "d"), (span.microseconds, "us")):
         if number:
-            own = apply("offset_time", own, by=f"{'-' if number < 0 else ''}{abs(number)}{unit}")
-    return own
+            moment = apply("offset_time", moment, by=f"{'-' if number < 0 else ''}{abs(number)}{unit}")
+    return moment
 
 
 @_function("//", least=2)
 def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     values = reader.values(given)
-    if any(kind_of(one.dtype) not in ("integer", "boolean", "null") for one in values):
+    if any(kind_of(value.dtype) not in ("integer", "boolean", "null") for value in values):
         raise reader.refuse(node, "// divides whole numbers only; use / for other numbers.")
     return apply("truncdiv", *values)
 
@@ -652,10 +652,10 @@ def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 def _remainder(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return a remainder with the sign of the dividend, as in SQL."""
     a, b = reader.values(given)
-    own = apply("mod", a, b)
+    rest = apply("mod", a, b)
     zero = Constant(0, _INT)
     differs = apply("xor", apply("lt", a, zero), apply("lt", b, zero))
-    return apply("case", apply("and", apply("ne", own, zero), differs), apply("sub", own, b), own)
+    return apply("case", apply("and", apply("ne", rest, zero), differs), apply("sub", rest, b), rest)
 
 
 @_function("round", least=1, most=2)
@@ -724,8 +724,8 @@ def _if(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("length", "len", "char_length", "character_length", "array_length", "list_len", "cardinality")
 def _length(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    own = reader.value(given[0])
-    return apply("list_len" if kind_of(own.dtype) in ("list", "array") else "len_chars", own)
+    value = reader.value(given[0])
+    return apply("list_len" if kind_of(value.dtype) in ("list", "array") else "len_chars", value)
 
 
 @_function("trim", "ltrim", "rtrim", least=1, most=2)
@@ -748,10 +748,10 @@ def _substring(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("left", "right", least=2)
 def _end(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     number = reader.whole(given[1], "The number of characters", low=0)
-    own = reader.value(given[0])
+    value = reader.value(given[0])
     if fold(node["function_name"]) == "left" or number == 0:
-        return apply("slice", own, offset=0, length=number)
-    return apply("slice", own, offset=-number, length=None)
+        return apply("slice", value, offset=0, length=number)
+    return apply("slice", value, offset=-number, length=None)
 
 
 @_function("lpad", "rpad", least=3)
@@ -772,19 +772,21 @@ def _replace(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("||", "concat", least=1, most=100)
 def _concat(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    values = [_written(reader.value(one)) for one in given]
+    values = [_written(reader.value(node)) for node in given]
     return apply("concat", *values, separator="", ignore_nulls=fold(node["function_name"]) == "concat")
 
 
 @_function("concat_ws", least=2, most=100)
 def _concat_ws(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     separator = reader.text(given[0], "The separator")
-    return apply("concat", *[_written(reader.value(one)) for one in given[1:]], separator=separator, ignore_nulls=True)
+    return apply(
+        "concat", *[_written(reader.value(node)) for node in given[1:]], separator=separator, ignore_nulls=True
+    )
 
 
-def _written(own: Expression) -> Expression:
+def _written(value: Expression) -> Expression:
     """Convert a timestamp to the text that SQL writes for it. Return other values unchanged."""
-    return _cast(own, _TEXT) if kind_of(own.dtype) == "datetime" else own
+    return _cast(value, _TEXT) if kind_of(value.dtype) == "datetime" else value
 
 
 @_function("contains", least=2)
@@ -801,29 +803,29 @@ def _contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("position", "instr", "strpos", least=2)
 def _position(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return the position of a constant text in a text, counted from 1, or 0 if it isn't there."""
-    own, wanted = reader.value(given[0]), reader.text(given[1], "The text to find")
+    value, wanted = reader.value(given[0]), reader.text(given[1], "The text to find")
     if not wanted:
         raise reader.refuse(node, "The text to find must not be empty.")
-    before = apply("len_chars", apply("split_part", own, separator=wanted, index=0))
+    before = apply("len_chars", apply("split_part", value, separator=wanted, index=0))
     found = apply("add", before, Constant(1, _INT))
-    inside = apply("contains", own, pattern=wanted, literal=True)
-    nowhere = apply("case", apply("is_null", own), Constant(None, _INT), Constant(0, _INT))
+    inside = apply("contains", value, pattern=wanted, literal=True)
+    nowhere = apply("case", apply("is_null", value), Constant(None, _INT), Constant(0, _INT))
     return apply("case", inside, found, nowhere)
 
 
 @_function("split_part", least=3)
 def _split_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    own, separator = reader.value(given[0]), reader.text(given[1], "The separator")
+    value, separator = reader.value(given[0]), reader.text(given[1], "The separator")
     place = reader.whole(given[2], "The number of the part", low=-10_000, high=10_000)
     if place == 0 or not separator:
         raise reader.refuse(node, "The parts are numbered from 1, and the separator must not be empty.")
-    part = apply("split_part", own, separator=separator, index=place - 1 if place > 0 else place)
-    return _or_empty(own, part)
+    part = apply("split_part", value, separator=separator, index=place - 1 if place > 0 else place)
+    return _or_empty(value, part)
 
 
-def _or_empty(own: Expression, found: Expression) -> Expression:
+def _or_empty(value: Expression, found: Expression) -> Expression:
     """Return what was found, or an empty text if nothing was found. The result is null where the input is null."""
-    empty = apply("case", apply("is_null", own), Constant(None, _TEXT), Constant("", _TEXT))
+    empty = apply("case", apply("is_null", value), Constant(None, _TEXT), Constant("", _TEXT))
     return apply("coalesce", found, empty)
 
 
@@ -850,15 +852,15 @@ def _pattern(reader: Reader, given: Sequence[Node], options: int = 2) -> str:
     unknown = set(said) - set("cigsm")
     if unknown:
         raise reader.refuse(given[options], "The options of a pattern are c, i, s and m, and g to replace all matches.")
-    flags = "".join(one for one in said if one in "is") + ("m" if "m" in said else "")
+    flags = "".join(sign for sign in said if sign in "is") + ("m" if "m" in said else "")
     return f"(?{flags}){pattern}" if flags else pattern
 
 
 @_function("regexp_extract", least=2, most=3)
 def _extract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     group = reader.whole(given[2], "The group", low=0, high=100) if len(given) > 2 else 0
-    own = reader.value(given[0])
-    return _or_empty(own, apply("extract", own, pattern=reader.text(given[1], "A pattern"), group=group))
+    value = reader.value(given[0])
+    return _or_empty(value, apply("extract", value, pattern=reader.text(given[1], "A pattern"), group=group))
 
 
 @_function("regexp_replace", least=3, most=4)
@@ -885,7 +887,7 @@ def _like_escape(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case: bool) -> Expression:
     """Return whether a text matches a LIKE pattern, in which % stands for any text and _ for any character."""
-    own, pattern = reader.value(given[0]), reader.text(given[1], "The pattern of LIKE")
+    value, pattern = reader.value(given[0]), reader.text(given[1], "The pattern of LIKE")
     if len(escape) > 1:
         raise reader.refuse(given[2], "ESCAPE must be a single character.")
     inner = pattern.strip("%")
@@ -893,12 +895,12 @@ def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case
         starts, ends = pattern.startswith("%"), pattern.endswith("%")
         fixed = Constant(inner, _TEXT)
         if not inner and pattern:
-            return _any_text(own)
+            return _any_text(value)
         if starts and ends:
-            return apply("contains", own, pattern=inner, literal=True)
+            return apply("contains", value, pattern=inner, literal=True)
         if starts or ends:
-            return apply("ends_with" if starts else "starts_with", own, fixed)
-        return apply("eq", apply("cast", own, to=_TEXT), fixed)
+            return apply("ends_with" if starts else "starts_with", value, fixed)
+        return apply("eq", apply("cast", value, to=_TEXT), fixed)
     parts, place = [], 0
     while place < len(pattern):
         sign = pattern[place]
@@ -909,12 +911,12 @@ def _matching(reader: Reader, given: Sequence[Node], escape: str, *, ignore_case
             parts.append({"%": ".*", "_": "."}.get(sign) or re.escape(sign))
         place += 1
     flags = "is" if ignore_case else "s"
-    return apply("contains", own, pattern=rf"(?{flags})\A{''.join(parts)}\z", literal=False)
+    return apply("contains", value, pattern=rf"(?{flags})\A{''.join(parts)}\z", literal=False)
 
 
-def _any_text(own: Expression) -> Expression:
+def _any_text(value: Expression) -> Expression:
     """Return true in each row, but null where the value is null."""
-    return apply("case", apply("is_null", own), Constant(None, _TRUTH), Constant(True, _TRUTH))
+    return apply("case", apply("is_null", value), Constant(None, _TRUTH), Constant(True, _TRUTH))
 
 
 # ---------------------------------------------------------------------- dates
@@ -943,25 +945,25 @@ _PERIODS = {"year": "1y", "quarter": "1q", "month": "1mo", "week": "1w", "day": 
 _CLOCK = frozenset({"hour", "minute", "second"})
 
 
-def _part(reader: Reader, node: Node, own: Expression, name: str) -> Expression:
+def _part(reader: Reader, node: Node, moment: Expression, name: str) -> Expression:
     part = _PARTS.get(name)
     if part is None:
         raise reader.refuse(node, f"{name} is not a part of a date that is supported here.")
-    if kind_of(own.dtype) in ("time", "duration"):
+    if kind_of(moment.dtype) in ("time", "duration"):
         raise reader.refuse(node, "Parts can be extracted from dates and timestamps, not from times and intervals.")
-    if part in _CLOCK and kind_of(own.dtype) == "date":
-        own = apply("cast", own, to=pl.Datetime("us"))
+    if part in _CLOCK and kind_of(moment.dtype) == "date":
+        moment = apply("cast", moment, to=pl.Datetime("us"))
     match part:
         case "dow":  # 0 is Sunday
-            return apply("mod", apply("date_part", own, part="weekday"), Constant(7, _INT))
+            return apply("mod", apply("date_part", moment, part="weekday"), Constant(7, _INT))
         case "epoch":
-            return apply("div", apply("epoch", own, unit="us"), Constant(1_000_000, _INT))
+            return apply("div", apply("epoch", moment, unit="us"), Constant(1_000_000, _INT))
         case "decade":
-            return apply("floordiv", apply("date_part", own, part="year"), Constant(10, _INT))
+            return apply("floordiv", apply("date_part", moment, part="year"), Constant(10, _INT))
         case "yearweek":
-            year = apply("mul", apply("date_part", own, part="iso_year"), Constant(100, _INT))
-            return apply("add", year, apply("date_part", own, part="week"))
-    return apply("date_part", own, part=part)
+            year = apply("mul", apply("date_part", moment, part="iso_year"), Constant(100, _INT))
+            return apply("add", year, apply("date_part", moment, part="week"))
+    return apply("date_part", moment, part=part)
 
 
 _NAMED_PARTS = """
@@ -985,10 +987,10 @@ def _date_trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     part = _PARTS.get(fold(reader.text(given[0], "The part of a date")), "")
     if part not in _PERIODS:
         raise reader.refuse(node, f"Dates can be truncated to {', '.join(_PERIODS)}.")
-    own = reader.value(given[1])
-    if part in _CLOCK and kind_of(own.dtype) == "date":
-        own = apply("cast", own, to=pl.Datetime("us"))
-    return apply("truncate_time", own, every=_PERIODS[part])
+    moment = reader.value(given[1])
+    if part in _CLOCK and kind_of(moment.dtype) == "date":
+        moment = apply("cast", moment, to=pl.Datetime("us"))
+    return apply("truncate_time", moment, every=_PERIODS[part])
 
 
 @_function("date_diff", "datediff", least=3)
@@ -1002,21 +1004,21 @@ def _date_diff(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     return apply("sub", _borders(reader, node, second, part), _borders(reader, node, first, part))
 
 
-def _borders(reader: Reader, node: Node, own: Expression, part: str) -> Expression:
+def _borders(reader: Reader, node: Node, moment: Expression, part: str) -> Expression:
     """Return the number of years, months, days and so on since a fixed point in time."""
     if part == "year":
-        return apply("date_part", own, part="year")
+        return apply("date_part", moment, part="year")
     if part in ("month", "quarter"):
         per_year = 12 if part == "month" else 4
-        year = apply("mul", apply("date_part", own, part="year"), Constant(per_year, _INT))
-        return apply("add", year, apply("date_part", own, part=part))
-    days = apply("epoch", own, unit="d")
+        year = apply("mul", apply("date_part", moment, part="year"), Constant(per_year, _INT))
+        return apply("add", year, apply("date_part", moment, part=part))
+    days = apply("epoch", moment, unit="d")
     if part == "day":
         return days
     seconds = {"hour": 3600, "minute": 60, "second": 1}.get(part)
     if seconds is None:
         raise reader.refuse(node, f"Differences can be counted in {', '.join(_PERIODS)}.")
-    return apply("floordiv", apply("epoch", own, unit="s"), Constant(seconds, _INT))
+    return apply("floordiv", apply("epoch", moment, unit="s"), Constant(seconds, _INT))
 
 
 @_function("date_add", least=2)
@@ -1031,10 +1033,10 @@ def _last_day(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("epoch_ms", "epoch_us", "epoch_ns")
 def _epoch(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    own = reader.value(given[0])
-    if kind_of(own.dtype) not in ("date", "datetime"):
+    moment = reader.value(given[0])
+    if kind_of(moment.dtype) not in ("date", "datetime"):
         raise reader.refuse(node, f"{fold(node['function_name'])} takes a date or a timestamp.")
-    return apply("epoch", own, unit=fold(node["function_name"])[-2:])
+    return apply("epoch", moment, unit=fold(node["function_name"])[-2:])
 
 
 @_function("dayname", "monthname")
@@ -1062,35 +1064,35 @@ def _strptime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("list_extract", "list_element", "array_extract", "element_at", "struct_extract", least=2)
 def _extract_part(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return an element of a list, counted from 1, a field of a struct, or a character of a text."""
-    own = reader.value(given[0])
-    if isinstance(own.dtype, pl.Struct):
+    value = reader.value(given[0])
+    if isinstance(value.dtype, pl.Struct):
         name = reader.text(given[1], "The name of a field")
-        named = next((field.name for field in own.dtype.fields if fold(field.name) == fold(name)), name)
-        return apply("struct_field", own, name=named)
+        named = next((field.name for field in value.dtype.fields if fold(field.name) == fold(name)), name)
+        return apply("struct_field", value, name=named)
     place = reader.whole(given[1], "The place")
-    if kind_of(own.dtype) in _TEXT_KINDS:
-        return apply("slice", own, offset=place - 1 if place > 0 else place, length=1 if place else 0)
+    if kind_of(value.dtype) in _TEXT_KINDS:
+        return apply("slice", value, offset=place - 1 if place > 0 else place, length=1 if place else 0)
     if place == 0:
         raise reader.refuse(node, "The elements of a list are numbered from 1.")
-    return apply("list_get", own, index=place - 1 if place > 0 else place)
+    return apply("list_get", value, index=place - 1 if place > 0 else place)
 
 
 @_function("list_contains", "list_has", "array_contains", "array_has", least=2)
 def _list_contains(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    own, value = reader.value(given[0]), reader.any(given[1])
-    if isinstance(own, Constant):
+    listed, value = reader.value(given[0]), reader.any(given[1])
+    if isinstance(listed, Constant):
         return reader._inside([given[1], given[0]])
     if not isinstance(value, Constant):
         raise reader.refuse(node, "The value to find in a list must be a constant.")
-    return apply("list_contains", own, value=value)
+    return apply("list_contains", listed, value=value)
 
 
 @_function("list_sum")
 def _list_sum(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return the sum of a list of integers. The sum of an empty list is null."""
-    own = reader.value(given[0])
-    empty = apply("eq", apply("list_len", own), Constant(0, _INT))
-    return apply("case", empty, Constant(None, _INT), apply("list_sum", own))
+    listed = reader.value(given[0])
+    empty = apply("eq", apply("list_len", listed), Constant(0, _INT))
+    return apply("case", empty, Constant(None, _INT), apply("list_sum", listed))
 
 
 @_function("array_to_string", "list_string_agg", least=2)

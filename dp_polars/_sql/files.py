@@ -9,11 +9,11 @@ reads the same file finds the same stored releases, and a file that was written 
 file was touched counts as public.
 
 A folder, or a pattern such as `visits/*.parquet`, is one table of several files. They have one format and the same
-columns, and all of them identify the table. Which files there are, and their names, count as public.
+columns, and all of them identify the table. The list of files and their names count as public.
 
 No line decides a type. The types of a text file's columns are declared, or they are inferred once with the owner's
-declaration that they are public. Inferred types are recorded in the session's ledger and stay the same, whatever the
-lines of the file become.
+declaration that they are public. Inferred types are recorded in the session's ledger and stay the same, even if
+the lines of the file change.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class OpenedFile:
 
     @property
     def is_view(self) -> bool:
-        """Whether nobody knows how its rows are computed. A frame is what its owner says it is."""
+        """Whether this is a view, whose rows may be computed in any way. A file or a frame is not."""
         return False
 
     def schema(self) -> pl.Schema:
@@ -152,12 +152,12 @@ class OpenedFile:
 
 @dataclass(frozen=True, eq=False)
 class OpenedFiles(OpenedFile):
-    """Several files that are one table: those that were there when it was registered. `path` and `identity` are None.
+    """Several files that form one table: those that existed when it was registered. `path` and `identity` are None.
 
     Attributes
     ----------
     parts
-        The files, by their real paths in order.
+        The files, ordered by their real paths.
     """
 
     parts: tuple[OpenedFile, ...] = ()
@@ -266,9 +266,9 @@ def files_at(source: str | os.PathLike[str]) -> list[str]:
     if not is_several(whole):
         return [whole]
     if os.path.isdir(whole):
-        entries = [one for one in sorted(os.listdir(whole)) if one[0] not in "._"]
+        entries = [name for name in sorted(os.listdir(whole)) if name[0] not in "._"]
         found = [os.path.join(whole, entry) for entry in entries]
-        inner = next((one for one in found if os.path.isdir(one)), None)
+        inner = next((path for path in found if os.path.isdir(path)), None)
         if inner is not None:
             raise InvalidParameterError(
                 f"The folder {whole} has folders inside, such as {inner}. Say which files are meant with a pattern, "
@@ -315,18 +315,18 @@ def _open_files(name: str, source: str | os.PathLike[str], types: Types, session
     known = _known_types(name, where, types, session)  # refuse before any row is read
     texts, states = _texts_and_states(name, paths)
     whole = _whole_types(name, texts, known, where, types, session)
-    parts = [OpenedFile(path, (own.device, own.inode), whole, own) for path, own in states.items()]
+    parts = [OpenedFile(path, (state.device, state.inode), whole, state) for path, state in states.items()]
     return OpenedFiles(types=whole, parts=tuple(parts), _rows=typed(texts, whole).lazy())
 
 
 def _texts_and_states(name: str, paths: Sequence[str]) -> tuple[pl.DataFrame, dict[str, FileState]]:
     """Read text files, whose headers must name the same columns, and return their rows and states."""
     frames, states = [], {}
-    for one in paths:
-        path, ending = _place(name, one)
+    for file in paths:
+        path, ending = _place(name, file)
         content, states[path] = _content(name, path)
         frames.append(_texts(name, content, ending))
-    other = next((path for path, own in zip(paths, frames, strict=True) if own.columns != frames[0].columns), None)
+    other = next((path for path, frame in zip(paths, frames, strict=True) if frame.columns != frames[0].columns), None)
     if other is not None:  # its header is not quoted, because it may be a row of a file that lacks a header
         raise InvalidDataError(
             f"The first line of {other} does not name the columns of {paths[0]} ({', '.join(frames[0].columns)}), "
@@ -358,15 +358,15 @@ def ending_of(path: str | os.PathLike[str]) -> str | None:
     return next((ending for ending in sorted(ENDINGS, key=len, reverse=True) if name.endswith(ending)), None)
 
 
-def same_file(one: OpenedFile, other: OpenedFile) -> bool:
-    """Return whether two sources are the same file, through whatever links, when they were opened or now."""
-    return bool(one.identities() & other.identities())
+def same_file(first: OpenedFile, second: OpenedFile) -> bool:
+    """Return whether two sources are the same file, when they were opened or now, whatever links lead to it."""
+    return bool(first.identities() & second.identities())
 
 
-def is_part_of(one: OpenedFile, other: OpenedFile) -> bool:
-    """Return whether all files of a source belong to another one, too, through whatever links. A frame has no files."""
-    own = one.identities()
-    return bool(own) and own <= other.identities()
+def is_part_of(part: OpenedFile, whole: OpenedFile) -> bool:
+    """Return whether all files of `part` also belong to `whole`, whatever links lead to them. A frame has no files."""
+    files = part.identities()
+    return bool(files) and files <= whole.identities()
 
 
 def refuse_public_and_private(files: Mapping[str, OpenedFile], public: Collection[str]) -> None:
@@ -490,7 +490,7 @@ def _known_types(name: str, path: str, types: Types, session: Session) -> dict[s
             f"The file for {name} is a text file, and its lines must not decide the types of its columns unnoticed. "
             'Declare the types: types={"amount": "DOUBLE", "day": "DATE"} (other columns are text). Or let them be '
             'inferred once with types="infer": they are then recorded in the session\'s ledger as your declaration '
-            "that they are public, and stay the same whatever the lines become.",
+            "that they are public, and stay the same even if the lines change.",
             code="column-types-missing",
         )
     return None if recorded is None else dict(json.loads(recorded))

@@ -4,8 +4,8 @@ A table macro calls one Python function, which releases the private query and re
 that function as often as it likes: for each `repr`, each reference and each outer row of a correlated subquery. The
 answer to the same call is kept, so it always has the same rows and costs nothing more.
 
-The functions of the local model are not charged: whoever holds the connection randomizes single values where they are.
-`df.dp.randomized_response` is the one that charges a session.
+The functions of the local model are not charged: whoever holds the connection randomizes values that it shows anyway.
+`df.dp.randomized_response` charges a session.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sql_text(name: str) -> str:
 
 _BOUNDS = (("lower", "upper"), ("lower", "upper", "second_lower", "second_upper"))  # for one column, for two
 _ENDS = ("_low", "_high", "_rank_error")
-"""What the names of columns that an interval adds end with."""
+"""The suffixes of the columns that an interval adds."""
 _CHOICE = ("candidates", "score", "value", "lower", "upper")
 
 
@@ -88,7 +88,7 @@ class _TableFunction:
     shape: _Signature
 
     def text(self, name: str) -> str:
-        """Return the macro that asks it."""
+        """Return the SQL that creates the function as a macro."""
         arguments, options = self.shape.arguments, self.shape.options
         given = [f'"{word}"' for word in arguments] + [f'"{word}" := NULL' for word in options]
         passed = [f"'{word}': \"{word}\"," for word in (*arguments, *options)]
@@ -118,7 +118,7 @@ _CHOICE_SHAPES: dict[ChoiceKind, _Signature] = {
     "noisy_min": _Signature("VARCHAR", ("column",), _CHOICE),
     "top_k": _Signature("VARCHAR[]", ("column", "k"), _CHOICE),
 }
-_SHAPES = {name: _shape_of(one) for name, one in AGGREGATES.items()}
+_SHAPES = {name: _shape_of(aggregate) for name, aggregate in AGGREGATES.items()}
 _SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
 _FUNCTIONS = {name: _TableFunction(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
 """The same names as in statements, one function each."""
@@ -134,7 +134,7 @@ class Functions:
         self._lock = threading.Lock()
 
     def ask(self, call: str) -> str:
-        """Return the released rows for a call, which comes as JSON, as JSON. The same call gets the same rows."""
+        """Answer a call, given as JSON, with its released rows as JSON. The same call gets the same rows."""
         key = (call, self._database.declarations)
         with self._lock:
             kept = self._answers.get(key)
@@ -260,7 +260,7 @@ def _key_types(catalog: Catalog, table: Node, keys: list[str]) -> _KeyTypes:
     found = catalog.table(path_of(table))
     if found is None:
         return dict.fromkeys(keys)  # the analysis refuses the table
-    known = {fold(name): one if isinstance(one, str) else one.dtype for name, one in found.columns.items()}
+    known = {fold(name): column if isinstance(column, str) else column.dtype for name, column in found.columns.items()}
     for key in keys:
         if fold(key) not in known:
             raise InvalidParameterError(

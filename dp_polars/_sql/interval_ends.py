@@ -55,8 +55,8 @@ def is_end(node: Node) -> bool:
 def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> tuple[Node, IntervalEnds]:
     """Return a SELECT whose ends of intervals all have the form dp_low(aggregate), and these ends.
 
-    If they are `wanted` and to be expanded, every private aggregate that is an item of its own gets both ends as items
-    behind it, unless the SELECT names ends itself.
+    If `wanted` asks for it and the SELECT names no ends itself, both ends are added behind every item that is a private
+    aggregate.
     """
     aliases = {fold(name): item for name, item in aliases_of(node).items()}
     found: dict[str, tuple[str, str]] = {}
@@ -73,7 +73,7 @@ def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> t
     items = [_named(item, replaced(item, change), aliases) for item in node["select_list"]]
     places = {name: replaced(node[name], change) for name in ("having", "qualify", "modifiers") if node.get(name)}
     changed = {**node, **places, "select_list": items}
-    if any(one != said[0] for one in said):
+    if any(confidence != said[0] for confidence in said):
         raise InvalidParameterError("The confidence differs between intervals of one SELECT; give it once.")
     if wanted is not None and wanted.expand and not found:
         changed = _expanded(changed, context, found, of_values=wanted.of_values)
@@ -107,7 +107,7 @@ def _aggregate_of(item: Node, aliases: dict[str, Node], context: Context, said: 
 
 def _end(item: Node, call: Node) -> Node:
     """Return an end of the interval of an aggregate without its other arguments."""
-    first = next(one for one in item["arguments"] if not one["name"])
+    first = next(argument for argument in item["arguments"] if not argument["name"])
     return {**item, "arguments": [{**first, "expression": call}]}
 
 
@@ -149,7 +149,9 @@ def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], *
         return {**before[number - 1], "alias": ""} if type(number) is int and 0 < number <= len(before) else item
 
     groups = [item_of(item) for item in node.get("group_expressions", [])]
-    modifiers = [changed_modifier(one, item_of) if "orders" in one else one for one in node["modifiers"]]
+    modifiers = [
+        changed_modifier(modifier, item_of) if "orders" in modifier else modifier for modifier in node["modifiers"]
+    ]
     return {**node, "select_list": items, "group_expressions": groups, "modifiers": modifiers}
 
 
@@ -159,15 +161,15 @@ def _has_ends(aggregate: type[Aggregate], call: Node, context: Context, *, of_va
         return False
     if aggregate.shape is not Shape.RANK:
         return True
-    own = call_of(call, context.parser, context.parameters, context.sql).own.get("interval")
-    return own == "value" if own is not None else of_values
+    interval = call_of(call, context.parser, context.parameters, context.sql).own.get("interval")
+    return interval == "value" if interval is not None else of_values
 
 
 def ends_elsewhere(node: Node, context: Context) -> StatementNotAllowed:
-    """Return the refusal of an end that stands in another SELECT than its aggregate."""
+    """Return the error for an end that is not in the SELECT of its aggregate."""
     name = fold(node["function_name"])
     return context.refuse(
         node,
-        f"{name} stands in the SELECT of its private aggregate, but these rows are public or already released. Name it "
-        f"there ({name}(n) AS n_{ENDS[name]}) and use that column here.",
+        f"{name} belongs in the SELECT of its private aggregate, but these rows are public or already released. Name "
+        f"it there ({name}(n) AS n_{ENDS[name]}) and use that column here.",
     )

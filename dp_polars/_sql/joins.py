@@ -32,7 +32,7 @@ _PublicColumn = tuple[str, str]
 
 def joined(node: Node, left: Relation, right: Relation, context: Context) -> Relation:
     """Return the relation that a JOIN of two analysed relations produces."""
-    unknown = [name for name, own in node.items() if own and name not in _JOIN_PARTS]
+    unknown = [name for name, part in node.items() if part and name not in _JOIN_PARTS]
     if unknown:
         raise context.refuse(node, f"A join with {', '.join(unknown).replace('_', ' ')} is not supported.")
     if node["ref_type"] not in ("REGULAR", "CROSS"):
@@ -55,7 +55,7 @@ def joined(node: Node, left: Relation, right: Relation, context: Context) -> Rel
         left.released or right.released,
     )
     if node.get("condition"):
-        if any(one["class"] == "SUBQUERY" for one in walk(node["condition"])):
+        if any(item["class"] == "SUBQUERY" for item in walk(node["condition"])):
             raise context.refuse(node, "A subquery inside the condition of a join is not supported.")
         check_expression(node["condition"], context.scope(*both.tables))
     return both
@@ -91,26 +91,26 @@ class _PublicJoin:
         rows, pairs = private.rows, []
         reader = context.reader(*private.tables)
         for mine, theirs in equal:
-            own = reader.checked(mine)
-            if kind_of(own.dtype) in ("enum", "categorical"):
-                own = apply("cast", own, to=pl.String())
+            key = reader.checked(mine)
+            if kind_of(key.dtype) in ("enum", "categorical"):
+                key = apply("cast", key, to=pl.String())
             found = _column_of(theirs, self._public_scope)
             if found is None:
                 raise context.refuse(theirs, "A join with private rows compares whole columns, not parts of them.")
-            frame = self._with_key_type(frame, names[found], own)
-            if not isinstance(own, Column):
+            frame = self._with_key_type(frame, names[found], key)
+            if not isinstance(key, Column):
                 made = unused_name("join_key", rows.schema)
-                rows = rows.make({made: own})
-                own = Column(made, own.dtype)
-            pairs.append((own.name, names[found]))
+                rows = rows.make({made: key})
+                key = Column(made, key.dtype)
+            pairs.append((key.name, names[found]))
         added, tables = ({}, ()) if how in ("semi", "anti") else self._added(frame, names)
         try:
             rows = rows.lookup(frame, on=pairs, how=how, columns=added, unique=private.rows_are_units)
         except InvalidParameterError as error:
             raise self._refuse(str(error)) from None
         tables = (*private.tables, *tables)
-        for one in others:
-            rows = rows.filter(context.reader(*tables).condition(one))
+        for condition in others:
+            rows = rows.filter(context.reader(*tables).condition(condition))
         return replace(private, rows=rows, tables=tables, sources=private.sources | public.sources)
 
     def _how(self) -> How:
@@ -184,24 +184,25 @@ class _PublicJoin:
 
     def _public_frame(self, names: dict[_PublicColumn, str]) -> pl.DataFrame:
         items = [
-            {**(column(alias, name) if alias else column(name)), "alias": own} for (alias, name), own in names.items()
+            {**(column(alias, name) if alias else column(name)), "alias": shown}
+            for (alias, name), shown in names.items()
         ]
         return self._context.catalog.public_frame(select_node(items, self._public.node))
 
-    def _with_key_type(self, frame: pl.DataFrame, name: str, own: Expression) -> pl.DataFrame:
+    def _with_key_type(self, frame: pl.DataFrame, name: str, key: Expression) -> pl.DataFrame:
         """Cast a public key column to the private column's type. Keys outside that type's range match nobody."""
         theirs = frame.schema[name]
-        if theirs == own.dtype or theirs == pl.Null:
-            return frame.with_columns(pl.col(name).cast(own.dtype))
-        both = {kind_of(theirs), kind_of(own.dtype)}
+        if theirs == key.dtype or theirs == pl.Null:
+            return frame.with_columns(pl.col(name).cast(key.dtype))
+        both = {kind_of(theirs), kind_of(key.dtype)}
         if both <= {"integer"} or (both == {"integer", "decimal"} and _is_whole(theirs)):
-            ends = pl.Series(_whole_range(own.dtype), dtype=pl.Int128)
+            ends = pl.Series(_whole_range(key.dtype), dtype=pl.Int128)
             whole = pl.col(name).cast(pl.Int128)
             kept = frame.filter(((whole >= ends[:1]) & (whole <= ends[1:])) | pl.col(name).is_null())
-            return kept.with_columns(pl.col(name).cast(own.dtype))
+            return kept.with_columns(pl.col(name).cast(key.dtype))
         if both == {"text"} or both == {"date"}:
-            return frame.with_columns(pl.col(name).cast(own.dtype))
-        raise self._refuse(f"This join compares {own.dtype} with {theirs}; cast one of them in a subquery.")
+            return frame.with_columns(pl.col(name).cast(key.dtype))
+        raise self._refuse(f"This join compares {key.dtype} with {theirs}; cast one of them in a subquery.")
 
     def _added(
         self, frame: pl.DataFrame, names: dict[_PublicColumn, str]
@@ -212,13 +213,13 @@ class _PublicJoin:
         for table in self._public.tables:
             columns: dict[str, Meaning] = {}
             for name in table.columns:
-                own = names[table.alias, name]
-                dtype = frame.schema[own]
+                shown = names[table.alias, name]
+                dtype = frame.schema[shown]
                 if kind_of(dtype) in ("other", "null"):
                     columns[name] = str(dtype)
                 else:
-                    added[own] = own
-                    columns[name] = Column(own, dtype)
+                    added[shown] = shown
+                    columns[name] = Column(shown, dtype)
             tables.append(ScopeTable(table.alias, columns))
         return added, tuple(tables)
 

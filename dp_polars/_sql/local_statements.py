@@ -17,7 +17,7 @@ import polars as pl
 from dp_polars._engines.duckdb.rows import TableColumn
 from dp_polars._local.methods import ResponseQuestion, response_question
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import constant_of
 from dp_polars._sql.analysis import SqlQuery, analyse
@@ -80,8 +80,8 @@ def local_statement(node: Node, context: Context, session: Session, options: dic
     planner = _LocalPlanner(context, session)
     item, table = node.get("select_list", [{}])[0], node.get("from_table", {})
     if len(found) == 1 and _is_plain(node, context.parser):
-        own = item["class"] == "FUNCTION" and table["type"] == "BASE_TABLE"
-        if found[0] is item and own and fold(item["function_name"]) == RESPONSE:
+        reads_table = item["class"] == "FUNCTION" and table["type"] == "BASE_TABLE"
+        if found[0] is item and reads_table and fold(item["function_name"]) == RESPONSE:
             return planner.responses(node, options)
         if found[0] is table.get("function") and item["class"] == "STAR" and not options:
             return planner.estimate(table["function"])
@@ -91,12 +91,12 @@ def local_statement(node: Node, context: Context, session: Session, options: dic
 def _calls(node: Any) -> list[Node]:
     """Return all calls of functions of the local model in a tree."""
     if isinstance(node, list):
-        return [one for item in node for one in _calls(item)]
+        return [call for item in node for call in _calls(item)]
     if not isinstance(node, dict):
         return []
     name = node.get("function_name")
-    own = [node] if isinstance(name, str) and fold(name) in (RESPONSE, ESTIMATE) else []
-    return own + [one for item in node.values() for one in _calls(item)]
+    calls = [node] if isinstance(name, str) and fold(name) in (RESPONSE, ESTIMATE) else []
+    return calls + [call for item in node.values() for call in _calls(item)]
 
 
 def _is_plain(node: Node, parser: Parser) -> bool:
@@ -134,7 +134,7 @@ class _LocalPlanner:
             if not option and len(first) < count and not said:
                 first.append(child)
                 continue
-            word = fold(option) if option else next((one for one in options if one not in said), "")
+            word = fold(option) if option else next((known for known in options if known not in said), "")
             if word not in options or word in said:
                 raise self._refuse(
                     child, f"{name} has no option {option or 'here'}. Its options are {', '.join(options)}."
@@ -190,11 +190,8 @@ class _LocalPlanner:
         return analysis.aggregations[0].queries[0]
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
-        def key(fingerprint: bytes) -> bytes:
-            return release_key(fingerprint, self.context.catalog.private_source(query.sources))
-
         try:
-            return planned.release(key)
+            return planned.release(lambda: self.context.catalog.private_source(query.sources))
         finally:
             self.context.catalog.close()
 
@@ -203,11 +200,11 @@ class _LocalPlanner:
     def estimate(self, call: Node) -> LocalStatement:
         """Plan the estimate of the frequencies behind the responses in a public table."""
         names, said = self._arguments(call, 2, _ESTIMATE_OPTIONS)
-        table, wanted = (self._constant(one) for one in names)
+        table, wanted = (self._constant(argument) for argument in names)
         if not isinstance(table, str) or not isinstance(wanted, str):
             raise self._refuse(call, f"{ESTIMATE} takes the names of a table and a column, as texts.")
         given = said.pop("by", None) or []
-        by = [one.strip() for one in given.split(",")] if isinstance(given, str) else [str(one) for one in given]
+        by = [name.strip() for name in given.split(",")] if isinstance(given, str) else [str(name) for name in given]
         source = self.context.parser.table(table)
         known = self.context.catalog.table(path_of(source))
         if known is None or not known.public:
@@ -222,12 +219,12 @@ class _LocalPlanner:
             raise self._refuse(call, f"{table} has no column {', '.join(missing)}; it has {', '.join(known.columns)}.")
         wanted, by = held[fold(wanted)], [held[fold(name)] for name in by]
         select = select_node([column(name) for name in (wanted, *by)], source)
-        own = known.columns[wanted]
+        known_column = known.columns[wanted]
 
         def answer() -> Any:
             read = pl.DataFrame(self.context.catalog.answer(select, {}))
-            if isinstance(own, TableColumn) and isinstance(own.dtype, pl.Enum):
-                read = read.with_columns(pl.col(wanted).cast(pl.String).cast(own.dtype))
+            if isinstance(known_column, TableColumn) and isinstance(known_column.dtype, pl.Enum):
+                read = read.with_columns(pl.col(wanted).cast(pl.String).cast(known_column.dtype))
             return estimate_frequencies(read, wanted, by=by or None, **said).to_arrow()
 
         return LocalStatement(None, answer)

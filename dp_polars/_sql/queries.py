@@ -25,7 +25,7 @@ from dp_polars._numbers import exact
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.query import SQL_STEP
 from dp_polars._session.cost import NOTHING
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
@@ -55,19 +55,19 @@ class PlannedQuery:
         """The plan."""
         return self.question.plan
 
-    def key(self, fingerprint: bytes) -> bytes:
-        """Return the key under which the session stores something: its fingerprint and the present private tables."""
-        return release_key(fingerprint, self.catalog.private_source(self.query.sources))
+    def identity(self) -> bytes:
+        """Return what identifies the private tables as they are now."""
+        return self.catalog.private_source(self.query.sources)
 
     def is_new(self) -> bool:
         """Return whether the answers have to be paid for."""
-        return self.question.fresh or self.question.stored(self.key) is None
+        return self.question.fresh or self.question.stored(self.identity) is None
 
     def release(self) -> Release:
         """Charge the session and release the answers, or return the stored release of the same query."""
         if self.present_source() != self.source:  # a plan made for some columns must not be used on others
             raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
-        return replace(self.question, engine=self.bounded_aggregates).release(self.key)
+        return replace(self.question, engine=self.bounded_aggregates).release(self.identity)
 
     def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""
@@ -87,9 +87,9 @@ class PlannedQuery:
         )
         asked = zip(self.query.calls, self.query.answers, strict=True)
         found, cut = dict[str, str](), {answer: call.name for call, answer in asked if call.counts_cut}
-        found |= dict(zip(names, (one for one in self.query.answers if one not in cut), strict=True))
+        found |= dict(zip(names, (answer for answer in self.query.answers if answer not in cut), strict=True))
         named = {answer: name for name, answer in found.items()}
-        found |= {f"{named[answer]}_{end}": own for answer, end, own in self.query.ends}
+        found |= {f"{named[answer]}_{end}": column for answer, end, column in self.query.ends}
         return found | {CUTS[name].kind: answer for answer, name in cut.items()}
 
     def present_source(self) -> bytes:
@@ -122,7 +122,8 @@ class PlannedStatement:
         """Let DuckDB bind the SQL above the private queries, before anything is spent on them."""
         if self.aggregations:
             self.catalog.columns(
-                self.analysis.above, {own.table: _empty(own, queries) for own, queries in self.aggregations}
+                self.analysis.above,
+                {aggregation.table: _empty(aggregation, queries) for aggregation, queries in self.aggregations},
             )
 
     def release(self) -> dict[str, pl.DataFrame]:
@@ -131,7 +132,9 @@ class PlannedStatement:
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
-            return {own.table: self._released(own, queries) for own, queries in self.aggregations}
+            return {
+                aggregation.table: self._released(aggregation, queries) for aggregation, queries in self.aggregations
+            }
         finally:
             self.catalog.close()
 
@@ -178,9 +181,9 @@ def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.Da
     """Return the table that the answers of one SELECT will fill, without rows."""
     schema: dict[str, Any] = {}
     for query in queries:
-        own = query.question.schema
-        schema |= {column: own[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
-        schema |= {answer: own[name] for name, answer in query.names().items()}
+        known = query.question.schema
+        schema |= {column: known[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
+        schema |= {answer: known[name] for name, answer in query.names().items()}
     return pl.DataFrame(schema=schema)
 
 
@@ -205,13 +208,13 @@ def plan_statement(analysis: Analysis, session: Session, catalog: Catalog, optio
             )
     without = sum(query.questions for query in queries if not query.calls[0].spends)
     if without and session.defaults.queries is not None and all(options.get(name) is None for name in _SPENDS):
-        options = {**options, "share": Fraction(1, session.defaults.queries)}  # of the statement, however many it has
+        options = {**options, "share": Fraction(1, session.defaults.queries)}  # for the statement, whatever it asks
     planned = []
     for aggregation in analysis.aggregations:
         calls = [call for query in aggregation.queries for call in query.calls]
         _refuse_contradictions(calls, _PER_SELECT)
         common = {name: call.options[name] for call in calls for name in _PER_SELECT if name in call.options}
-        own = []
+        of_select = []
         for query in aggregation.queries:
             chooses = query.calls[0].chooses  # a choice has no min_units
             said: dict[str, Any] = {name: value for name, value in common.items() if name != "min_units" or not chooses}
@@ -219,8 +222,8 @@ def plan_statement(analysis: Analysis, session: Session, catalog: Catalog, optio
                 said |= call.options
             _refuse_contradictions(query.calls, tuple(said))
             shared = _statement_options(options, query, without)
-            own.append(_planned(query, session, catalog, {**shared, **said}))
-        planned.append((aggregation, tuple(own)))
+            of_select.append(_planned(query, session, catalog, {**shared, **said}))
+        planned.append((aggregation, tuple(of_select)))
     return PlannedStatement(analysis, tuple(planned), session, catalog)
 
 
@@ -246,15 +249,15 @@ def _refuse_contradictions(calls: Sequence[Call], names: Sequence[str]) -> None:
 
 
 def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any]) -> PlannedQuery:
-    own = {name: value for name, value in options.items() if name not in OWN}
-    if "keys" in own:
-        own["keys"] = _public_keys(own["keys"], query)
+    query_options = {name: value for name, value in options.items() if name not in OWN}
+    if "keys" in query_options:
+        query_options["keys"] = _public_keys(query_options["keys"], query)
     if query.ends:
-        own["confidence"] = query.confidence
+        query_options["confidence"] = query.confidence
     source = catalog.state(query.sources)
     if "confidence" not in options:
         _refuse_hidden_ends(query, options)
-    planned = PlannedQuery(query, _question(query, session, catalog, options, own), catalog, source)
+    planned = PlannedQuery(query, _question(query, session, catalog, options, query_options), catalog, source)
     _refuse_unknown_ends(planned)
     return planned
 
@@ -263,7 +266,7 @@ def _refuse_hidden_ends(query: SqlQuery, options: dict[str, Any]) -> None:
     """Refuse the ends of a quantile's interval if they would be paid for and not shown."""
     for call, answer in zip(query.calls, query.answers, strict=True):
         wanted = call.takes("interval") and call.own.get("interval", options.get("interval")) == "value"
-        if wanted and answer not in {own for own, _, _ in query.ends}:
+        if wanted and answer not in {shown for shown, _, _ in query.ends}:
             raise InvalidParameterError(
                 f"interval := 'value' pays for the ends of an interval, which nothing shows. Select dp_low(m) and "
                 f"dp_high(m), where m is the alias of {call.name}."
@@ -276,18 +279,18 @@ def _refuse_unknown_ends(planned: PlannedQuery) -> None:
     names = {answer: name for name, answer in planned.names().items()}
     for answer, end, _ in planned.query.ends:
         call, name = calls[answer], names[answer]
-        there = [own for own in ENDS.values() if f"{name}_{own}" in planned.question.schema]
+        there = [known for known in ENDS.values() if f"{name}_{known}" in planned.question.schema]
         if end in there:
             continue
-        instead = " and ".join(f"dp_{own}" for own in there)
-        ways = f"It has {instead}." if there else "Use a frame (df.dp) instead, whose answer has them inside."
+        instead = " and ".join(f"dp_{known}" for known in there)
+        ways = f"It has {instead}." if there else "Use a frame (df.dp) instead, whose answer includes them."
         ranks = there and "low" not in there
         more = " For an interval of values, say interval := 'value', which costs two more choices." if ranks else ""
         raise InvalidParameterError(f"{call.name} has no dp_{end} here. {ways}{more}")
 
 
 def _question(
-    query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any], own: dict[str, Any]
+    query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any], query_options: dict[str, Any]
 ) -> AggregateQuestion | ChoiceQuestion:
     """Plan a query in the same way as the Polars front end does."""
     view = view_of(query, session, catalog=catalog)
@@ -302,13 +305,13 @@ def _question(
         said = {name: options[name] for name in OWN if name in options and call.takes(name)}
         whole = replace(call, own={**said, **call.own})
         if call.chooses:
-            return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**own), unfolded=False)  # type: ignore[typeddict-item]
-        # A single aggregate has its default name, so its position in SELECT is no part of the query.
+            return choice_question(view, whole.choice(columns), keys, ChoiceOptions(**query_options), unfolded=False)  # type: ignore[typeddict-item]
+        # A single aggregate has its default name, so its position in SELECT is not part of the query.
         asked[None if query.questions == 1 else answer] = whole.asked(columns)
     cut = [call for call in query.calls if call.counts_cut]
     if not cut:
-        return question_of(view, asked, keys, Options(**own))  # type: ignore[typeddict-item]
-    question = question_of(view, asked, keys, Options(**{**own, "cut": True}))  # type: ignore[typeddict-item]
+        return question_of(view, asked, keys, Options(**query_options))  # type: ignore[typeddict-item]
+    question = question_of(view, asked, keys, Options(**{**query_options, "cut": True}))  # type: ignore[typeddict-item]
     for call in cut:
         if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
             what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that are known beforehand"
@@ -349,8 +352,8 @@ def _public_keys(given: Any, query: SqlQuery) -> Any:
 def _by_name(given: dict[str, Any], query: SqlQuery) -> dict[str, Any]:
     """Return the values of each key under the key's name in the query. Names are compared as SQL compares them.
 
-    A key that is an expression has no name of its own, because its alias is no part of the query. If there is one such
-    key, it takes the one entry that is left.
+    A key that is an expression has no name of its own, because its alias is not part of the query. If there is one
+    such key, it takes the entry that is left.
     """
     entries = {fold(name): values for name, values in given.items()}
     named = {key: entries.pop(fold(key)) for key in query.keys if fold(key) in entries}

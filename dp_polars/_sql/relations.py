@@ -116,7 +116,8 @@ def table_relation(node: Node, context: Context) -> Relation:
         table = ScopeTable.public(alias, known.columns)
         return PublicRelation({**node, "alias": alias}, (table,), frozenset({known.key}))
     columns: dict[str, Meaning] = {
-        own: one if isinstance(one, str) else Column(own, one.dtype) for own, one in known.columns.items()
+        name: column if isinstance(column, str) else Column(name, column.dtype)
+        for name, column in known.columns.items()
     }
     table = ScopeTable(alias, columns)
     missing = [column for column in known.unit.columns if table.has(column) is None]
@@ -129,7 +130,7 @@ def table_relation(node: Node, context: Context) -> Relation:
             code="unit-column-missing",
         )
     unit = tuple(table.has(column) or column for column in known.unit.columns)
-    unusable = [one for one in unit if isinstance(columns[one], str)]
+    unusable = [name for name in unit if isinstance(columns[name], str)]
     if unusable:
         raise context.refuse(
             node,
@@ -170,8 +171,8 @@ def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scop
         elif isinstance(meaning, Column):  # a column keeps the name that it has in `rows`
             made[meaning.name] = seen[name] = meaning
         else:
-            own = unused_name(name, [*rows.schema, *made])
-            made[own], seen[name] = meaning, Column(own, meaning.dtype)
+            free = unused_name(name, [*rows.schema, *made])
+            made[free], seen[name] = meaning, Column(free, meaning.dtype)
     return replace(relation, rows=rows.make(made, keep=False), tables=(ScopeTable("", seen),))
 
 
@@ -208,12 +209,12 @@ def _star_columns(
 
 
 def conditions(node: Node, reader: Reader, scope: Scope) -> list[Expression]:
-    """Return the condition of WHERE as a list of none or one. Aliases of SELECT may be used in it."""
+    """Return a list with the condition of WHERE, or an empty list. The condition may use aliases of SELECT."""
     return [condition(node["where_clause"], node, reader, scope)] if node.get("where_clause") else []
 
 
 def condition(item: Node, node: Node, reader: Reader, scope: Scope) -> Expression:
-    """Read a condition on the rows of a SELECT. Aliases of that SELECT may be used in it."""
+    """Read a condition on the rows of a SELECT. It may use aliases of that SELECT."""
     return reader.condition(without_aliases(item, aliases_of(node), scope))
 
 

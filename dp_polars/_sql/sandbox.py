@@ -1,4 +1,4 @@
-"""Check and run ordinary SQL over public and released rows, in a database of the library's own.
+"""Check and run ordinary SQL over public and released rows, in the library's own database.
 
 Everything above a private aggregation and every public part of a statement runs here, never on the user's connection.
 The sandbox sees none of the user's macros, functions, settings, variables, files or private tables.
@@ -123,15 +123,15 @@ def check_parameter(name: str) -> None:
 def _verify(tree: Any, tables: frozenset[str]) -> None:
     """Refuse a tree that contains an unknown node, an unknown function or a table that is not in `tables`."""
     if isinstance(tree, list):
-        for one in tree:
-            _verify(one, tables)
+        for part in tree:
+            _verify(part, tables)
     elif isinstance(tree, dict):
         if "class" in tree:
             _verify_expression(tree)
         elif isinstance(tree.get("type"), str):
             _verify_node(tree, tables)
-        for one in tree.values():
-            _verify(one, tables)
+        for part in tree.values():
+            _verify(part, tables)
 
 
 def _verify_expression(item: Node) -> None:

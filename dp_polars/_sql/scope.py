@@ -37,7 +37,7 @@ class ScopeTable:
 
     def has(self, name: str) -> str | None:
         """Return the exact spelling of a column's name, or None if the table has no such column."""
-        return next((own for own in self.columns if fold(own) == fold(name)), None)
+        return next((column for column in self.columns if fold(column) == fold(name)), None)
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Scope:
     def _found(self, node: Node) -> tuple[ScopeTable, str, list[str]] | None:
         names: list[str] = node["column_names"]
         for table in self.tables:
-            if len(names) > 1 and fold(table.alias) == fold(names[0]) and (own := table.has(names[1])) is not None:
-                return table, own, names[2:]
+            if len(names) > 1 and fold(table.alias) == fold(names[0]) and (column := table.has(names[1])) is not None:
+                return table, column, names[2:]
         for table in self.tables:
-            if (own := table.has(names[0])) is not None:
-                return table, own, names[1:]
+            if (column := table.has(names[0])) is not None:
+                return table, column, names[1:]
         return None
 
 
@@ -115,7 +115,7 @@ def without_lateral_aliases(node: Node, scope: Scope) -> Node:
     """Copy a SELECT and replace aliases that are used in later items of the same SELECT list."""
     items: list[Node] = []
     for item in node["select_list"]:
-        earlier = {one["alias"]: one for one in items if one.get("alias")}
+        earlier = {item["alias"]: item for item in items if item.get("alias")}
         items.append(without_aliases(item, earlier, scope) if item["class"] != "STAR" else item)
     return {**node, "select_list": items}
 
@@ -155,7 +155,7 @@ def qualified(node: Node, scope: Scope) -> Node:
 
 def unused_name(name: str, taken: Collection[str]) -> str:
     """Return a name that differs from all names in `taken`, however these are capitalised."""
-    folded = {fold(one) for one in taken}
+    folded = {fold(name) for name in taken}
     while fold(name) in folded:
         name = f"{name}_value"
     return name
@@ -177,6 +177,6 @@ def unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
 def closest(name: str, known: Sequence[str]) -> str:
     """Return the end of a sentence about an unknown name: a similar name, if there is one, and the known names."""
     shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") or "none"
-    folded = {fold(one): one for one in known}
+    folded = {fold(name): name for name in known}
     near = difflib.get_close_matches(fold(name), list(folded), 1)
     return f". Did you mean {folded[near[0]]}? There are {shown}" if near else f"; there are {shown}"

@@ -1,8 +1,8 @@
 """Tables of a Spark session, as `dp.connect(spark, session)` sees them.
 
 Statements are parsed and checked by DuckDB as always. Only the names of tables are looked up in Spark's catalog, and
-the rows of a table are asked on Spark. Names are compared without case and resolved to the table itself, so that
-another spelling of a name has the same declarations.
+the rows of a table are read on Spark. Names are compared without case and resolved to the table itself, so another
+spelling of a name has the same declarations.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dp_polars.errors import StatementNotAllowed
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SparkTable(OpenedFile):
-    """A table, view or DataFrame of Spark. Its DataFrame identifies it, or the version that its owner gives."""
+    """A table, view or DataFrame of Spark. Its DataFrame identifies it, or the version that its owner gives it."""
 
     source: SparkSource
     view: bool = False
 
     @property
     def is_view(self) -> bool:
-        """Whether nobody knows how its rows are computed."""
+        """Whether this is a view, whose rows may be computed in any way."""
         return self.view
 
     def schema(self) -> pl.Schema:
@@ -49,7 +49,7 @@ class SparkTable(OpenedFile):
 
 
 def spark_table(frame: Any, *, is_view: bool = False) -> SparkTable:
-    """Return a DataFrame of Spark as a table."""
+    """Return a Spark DataFrame as a table."""
     return SparkTable(_origin=frame, source=SparkSource(frame), view=is_view)
 
 
@@ -106,14 +106,16 @@ class SparkDatabase(Database):
             return None
         wanted = path[-2] if len(path) > 1 else fold(here[1])
         spaces = (
-            [here[1]] if len(path) == 1 else [one.name for one in catalog.listDatabases() if fold(one.name) == wanted]
+            [here[1]]
+            if len(path) == 1
+            else [database.name for database in catalog.listDatabases() if fold(database.name) == wanted]
         )
-        tables = [one for space in spaces for one in catalog.listTables(space) if fold(one.name) == path[-1]]
-        tables = [one for one in tables if len(path) == 1 or not one.isTemporary]
-        temporary = [one for one in tables if one.isTemporary]
+        tables = [table for space in spaces for table in catalog.listTables(space) if fold(table.name) == path[-1]]
+        tables = [table for table in tables if len(path) == 1 or not table.isTemporary]
+        temporary = [table for table in tables if table.isTemporary]
         found = temporary or tables  # as in Spark, a temporary view hides a table
         if len(found) > 1:
-            raise StatementNotAllowed(f"{'.'.join(path)} could mean two tables, whose names differ by case alone.")
+            raise StatementNotAllowed(f"{'.'.join(path)} could mean two tables, whose names differ only by case.")
         if not found:
             return None
         parts = [found[0].name] if temporary else [here[0], spaces[0], found[0].name]
@@ -123,11 +125,11 @@ class SparkDatabase(Database):
 
     def names(self) -> list[str]:
         """Return the names of the tables in the current schema."""
-        return [one.name for one in self._spark.catalog.listTables()]
+        return [table.name for table in self._spark.catalog.listTables()]
 
 
 def is_spark_session(thing: object) -> bool:
-    """Return whether an object is a session of pyspark. Nothing is imported to find out."""
+    """Return whether an object is a Spark session. Nothing is imported to find out."""
     return any(
         kind.__module__.startswith("pyspark.sql") and kind.__name__ == "SparkSession" for kind in type(thing).__mro__
     )

@@ -1,7 +1,7 @@
 """`SUMMARIZE t` and `SUMMARIZE SELECT ...` on a guarded connection: a profile of private rows, in one release.
 
-The statement must stand alone. It profiles every column that it selects but the unit; `con.sql("SUMMARIZE t",
-by=["region"], columns=["amount"], share=0.1)` says more.
+It must be the whole statement, and it profiles every selected column except the unit. Options choose otherwise:
+`con.sql("SUMMARIZE t", by=["region"], columns=["amount"], share=0.1)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import ProfileQuestion, profile_question
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._profile.profile import TableProfile
-from dp_polars._session.releases import Release, release_key
+from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
@@ -60,14 +60,14 @@ class SummaryStatement:
         try:
             if self.catalog.state(self.sources) != self.state:  # a plan for some columns must not be used on others
                 raise InvalidDataError("The data changed after this query was planned. Run the statement again.")
-            release = replace(self.question, engine=self._counts).release(self._key)
+            release = replace(self.question, engine=self._counts).release(self._identity)
         finally:
             self.catalog.close()
         self.releases.append(release)
         return TableProfile(release).table.to_arrow()
 
-    def _key(self) -> bytes:
-        return release_key(self.question.plan.fingerprint(), self.catalog.source(self.sources))
+    def _identity(self) -> bytes:
+        return self.catalog.source(self.sources)
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())
@@ -78,8 +78,8 @@ class SummaryStatement:
 
 def summary_statement(node: Node, context: Context, session: Session, options: dict[str, Any]) -> SummaryStatement:
     """Plan a SUMMARIZE of private rows, or refuse it. Nothing is read or spent."""
-    own = {"select_list": None, "from_table": None}
-    if {**node, **own} != {**context.parser.select("SELECT 1 FROM t"), **own}:
+    varying = {"select_list": None, "from_table": None}
+    if {**node, **varying} != {**context.parser.select("SELECT 1 FROM t"), **varying}:
         raise StatementNotAllowed("SUMMARIZE must be the whole statement. Read its answer in Python or in a table.")
     query = node["from_table"].get("query")
     relation = None if query is None else private_relation(query, context)
@@ -92,7 +92,7 @@ def summary_statement(node: Node, context: Context, session: Session, options: d
     state = catalog.state(relation.sources)
     schema = relation.rows.schema
     units = zip(relation.table_unit.columns, relation.unit, strict=True)
-    made: dict[str, Expression] = {shown: Column(one, schema[one]) for shown, one in units}
+    made: dict[str, Expression] = {shown: Column(name, schema[name]) for shown, name in units}
     taken, names = {fold(name) for name in made}, dict[str, str]()
     for name, meaning in relation.tables[0].columns.items():
         if isinstance(meaning, Column) and fold(name) not in taken:
@@ -120,12 +120,12 @@ def _names(option: str, given: Any, known: dict[str, str]) -> list[str] | None:
     """Return listed columns as the table spells them."""
     if given is None:
         return None
-    listed = [one.strip() for one in given.split(",")] if isinstance(given, str) else list(given)
-    missing = [str(one) for one in listed if not isinstance(one, str) or fold(one) not in known]
+    listed = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+    missing = [str(name) for name in listed if not isinstance(name, str) or fold(name) not in known]
     if missing:
         raise InvalidParameterError(
             f"{option}= names {', '.join(missing)}, which the summarized rows don't have. They have "
             f"{', '.join(known.values())}.",
             code="unknown-column",
         )
-    return [known[fold(one)] for one in listed]
+    return [known[fold(name)] for name in listed]

@@ -296,12 +296,12 @@ def children(node: Node) -> Iterator[Node]:
 
 def _expressions(item: Any) -> Iterator[Node]:
     if isinstance(item, list):
-        for one in item:
-            yield from _expressions(one)
+        for part in item:
+            yield from _expressions(part)
     elif isinstance(item, dict):
         if "class" not in item:
-            for one in item.values():
-                yield from _expressions(one)
+            for part in item.values():
+                yield from _expressions(part)
         elif item["class"] != "TYPE":
             yield item
 
@@ -331,13 +331,13 @@ def parameters_of(node: Any) -> list[str]:
 
     def look(item: Any) -> None:
         if isinstance(item, list):
-            for one in item:
-                look(one)
+            for part in item:
+                look(part)
         elif isinstance(item, dict):
             if item.get("class") == "PARAMETER":
                 found.add(str(item["identifier"]))
-            for one in item.values():
-                look(one)
+            for part in item.values():
+                look(part)
 
     look(node)
     return sorted(found)
@@ -386,10 +386,10 @@ def replaced_tables(node: Any, name: Callable[[Node], str]) -> Any:
     copy = {key: replaced_tables(item, name) for key, item in node.items()}
     if copy.get("type") != "BASE_TABLE" or "class" in copy:
         return copy
-    own = name(node)
+    given = name(node)
     alias = copy["alias"] or copy["table_name"]
-    copy |= {"catalog_name": "", "schema_name": "", "table_name": own, "alias": alias if alias != own else ""}
-    return {**copy, "qualified_name": {"path": [own]}}
+    copy |= {"catalog_name": "", "schema_name": "", "table_name": given, "alias": alias if alias != given else ""}
+    return {**copy, "qualified_name": {"path": [given]}}
 
 
 def changed_modifier(modifier: Node, change: Callable[[Node], Any]) -> Node:

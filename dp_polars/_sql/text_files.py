@@ -19,26 +19,26 @@ import polars as pl
 from dp_polars._sql.types import TEXT, declared_type
 
 SEPARATORS = (",", ";", "\t", "|")
-"""The signs that may separate fields."""
+"""The characters that may separate fields."""
 
 _FIELDS = {
     separator: re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"({sign}|\r?\n|\r?\Z)|([^{separator}\n]*+)({sign}|\n|\Z)')
-    for separator, sign in ((own, re.escape(own)) for own in SEPARATORS)
+    for separator, sign in ((character, re.escape(character)) for character in SEPARATORS)
 }
 """A field and its end, by separator. The groups are a quoted field and its end, or another field and its end."""
 
 _INFERRED = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
-"""The types that are tried for a column, in this order, before it is text."""
+"""The types that are tried for a column, in this order. If none fits, the column is text."""
 
 
 def separator_of(content: bytes, usual: str) -> str:
-    """Return the sign that separates the fields of a file: the one that splits the header into the most names.
+    """Return the character that separates the fields of a file: the one that splits the header into the most names.
 
     Only the first line is looked at. It names the columns and is public, and no other line may decide how lines are
-    read. The usual sign wins if another one splits the header into as many names, and a tab wins if it is the usual one
-    and occurs at all.
+    read. The usual character wins if another one splits the header into as many names, and a tab wins if it is the
+    usual one and occurs at all.
     """
-    bare = re.sub(rb'"[^"]*"', b"", content.partition(b"\n")[0])  # signs inside quotes belong to a name
+    bare = re.sub(rb'"[^"]*"', b"", content.partition(b"\n")[0])  # characters inside quotes belong to a name
     found = {sign: bare.count(sign.encode()) for sign in (usual, *SEPARATORS)}
     return usual if usual == "\t" and found[usual] else max(found, key=lambda sign: found[sign])
 
@@ -103,7 +103,7 @@ def _slow(content: bytes, separator: str, names: list[str]) -> pl.DataFrame:
     width = len(names)
     rows = [(record + [None] * (width - len(record)))[:width] for record in records]
     columns = list(zip(*rows, strict=True)) if rows else [()] * width
-    return pl.DataFrame([pl.Series(name, own, pl.String) for name, own in zip(names, columns, strict=True)])
+    return pl.DataFrame([pl.Series(name, values, pl.String) for name, values in zip(names, columns, strict=True)])
 
 
 def _records(text: str, separator: str) -> Iterator[list[str | None]]:

@@ -116,7 +116,7 @@ def declared_type(text: str) -> tuple[str, pl.DataType]:
         if 1 <= precision <= _MOST_DIGITS and scale <= precision:
             return f"DECIMAL({precision}, {scale})", pl.Decimal(precision, scale)
     if enum:
-        values = [one.replace("''", "'") for one in re.findall(r"'((?:[^']|'')*)'", enum[1])]
+        values = [quoted.replace("''", "'") for quoted in re.findall(r"'((?:[^']|'')*)'", enum[1])]
         if len(set(values)) == len(values):
             listed = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
             return f"ENUM({listed})", pl.Enum(values)

@@ -36,7 +36,7 @@ class StreamPlan(FramePlan):
     threshold, hits, numeric, monotone, of
         The arguments of `sparse_vector`.
     max_rows, max_rows_rule
-        The most rows of one unit that count, and where this cap came from. None: only units can be counted.
+        The most rows of one unit that count, and where this cap came from; None if only units can be counted.
     epsilon
         The epsilon of the whole stream.
     scales
@@ -69,7 +69,7 @@ class StreamPlan(FramePlan):
         return self.epsilon / self.terms.group_size
 
     def expected_error(self, questions: int, confidence: float = 0.95, sensitivity: Number = 1) -> SparseError:
-        """Return the error of a whole stream of so many questions, each of which one unit moves by `sensitivity`."""
+        """Return the error of a whole stream of this many questions, if one unit moves each answer by `sensitivity`."""
         return sparse_error(
             answers=questions,
             hits=self.hits,
@@ -157,8 +157,8 @@ def stream_plan(
         max_rows, max_rows_rule = 1, "every row is a unit"
     elif max_rows is None and of == "rows":
         raise InvalidParameterError(
-            "How many rows may one unit count with? That decides the noise. Say max_rows_per_group=10 (here or in the "
-            "session), or count units instead of rows with of='units'.",
+            "A stream of rows needs a cap on the rows of one unit, because the noise depends on it. Say "
+            "max_rows_per_group=10 (here or in the session), or count units instead of rows with of='units'.",
             code="row-cap-missing",
         )
     epsilon, cost = pure_spend(terms, spend, "a stream")

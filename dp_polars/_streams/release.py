@@ -113,6 +113,6 @@ class OpenStream:
 def closed() -> InvalidParameterError:
     """Return the error of a closed stream."""
     return InvalidParameterError(
-        "This stream is closed: all its hits are used up. Open another one, which has a price of its own, or use the "
+        "This stream is closed: all its hits are used up. Open another one, which has its own price, or use the "
         "answers of this one."
     )

@@ -10,11 +10,10 @@ from typing import Generic, Literal, NoReturn, TypeVar, Unpack
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
-from dp_polars._expressions.panics import no_panics
 from dp_polars._frame.adopted import adopted_bounds, adopted_cap
 from dp_polars._frame.aggregate_question import check_unit
 from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
-from dp_polars._frame.question import FrameMethods, Origin, Question, View
+from dp_polars._frame.question import FrameMethods, Origin, Question, View, no_panics
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan
@@ -237,7 +236,7 @@ def stream_opening(
     if of == "rows":
         cap, rule = adopted_cap(options, "max_rows_per_group", view, [])
     else:
-        cap, rule = cap_of(options, "max_rows_per_group", view.session)
+        cap, rule = cap_of(options, "max_rows_per_group", view.defaults)
     if cap == "auto":
         if of != "units" or options.get("max_rows_per_group") is not None:
             raise InvalidParameterError(
@@ -259,5 +258,5 @@ def stream_opening(
         spend=spend_of(options, view.session),
     )
     # A view holds the rows, so a stream keeps one only if a profile was adopted.
-    bounds: AdoptedBounds = partial(adopted_bounds, view) if view.session.adopted else no_bounds
+    bounds: AdoptedBounds = partial(adopted_bounds, view) if view.suggestions else no_bounds
     return StreamOpening(labelled(plan, options), view.rows, view.session, bounds=bounds)

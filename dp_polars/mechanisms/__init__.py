@@ -17,9 +17,10 @@ Modules that only the library uses:
 - `_numeric_input`: the numbers that mechanisms accept, as flat arrays.
 - `_grid`: floats on a power-of-two grid, and sums that saturate.
 - `_calibration`: the variance of Gaussian noise for an (epsilon, delta).
+- `_noise_tails`: tails of noise for whole arrays, given a threshold, and of linear combinations.
 - `_quantiles`: choosing a point by its rank in many groups at once.
 - `_multiplicative_weights`: a public table that learns from noisy measurements.
-- `_small_database`: choosing a small synthetic table among all of its size.
+- `_small_database`: choosing a small synthetic table among all tables of its size.
 
 May import: `_sampling`, `theory`, `_numbers`, `errors`, numpy, polars. Never: sessions, plans or engines.
 """

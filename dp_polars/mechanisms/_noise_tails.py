@@ -145,7 +145,7 @@ def _log_gaussian_tails(sigma: float) -> Floats:
 
 
 def limits_above_threshold(law: NoiseLaw, shown: Numbers, threshold: int, miss: float) -> tuple[Numbers, Numbers]:
-    """Return the limits of whole numbers x >= 1 of which x + noise is shown because it reached a threshold.
+    """Return the limits of whole numbers x >= 1 if x + noise is shown because it reached a threshold.
 
     They miss x with probability at most `miss`, given that the number is shown. A value of x is left out if the
     number shown would be at least as large, or at least as small, with a conditional probability of at most miss / 2:
@@ -237,8 +237,8 @@ def combined_errors(laws: Sequence[NoiseLaw], coefficients: Floats, misses: Sequ
     spectrum = np.ones((len(size), _HALF + 1))
     norm = np.ones(len(size))
     edges = (np.arange(half + 1) + 0.5) * cell
-    for law, own in zip(laws, size.T, strict=True):
-        masses = _cell_masses(law, edges, own[:, np.newaxis])
+    for law, factors in zip(laws, size.T, strict=True):
+        masses = _cell_masses(law, edges, factors[:, np.newaxis])
         wrapped = np.zeros((len(size), length))
         wrapped[:, : half + 1] = masses
         wrapped[:, -half:] = masses[:, :0:-1]

@@ -211,7 +211,7 @@ def exponential_regret(
     optimal: int = 1,
     monotone: bool = False,
 ) -> float:
-    """Return how far below the best score the choice of `exponential` lies at most, with this confidence.
+    """Return the most that the choice of `exponential` lies below the best score, with this confidence.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def partition_rule(
     if adjacency not in get_args(Adjacency):
         raise InvalidParameterError(f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}.")
     if max_groups > MAX_MAGNITUDE:
-        raise InvalidParameterError("max_groups must be at most 1e18: no unit is part of so many groups.")
+        raise InvalidParameterError("max_groups must be at most 1e18: no unit is part of that many groups.")
     touched = max_groups * (2 if adjacency == "replace" else 1)
     # Each of the touched groups may appear wrongly, independently, so each gets 1 - (1 - delta)**(1 / touched).
     likely = min(float(delta), math.nextafter(1.0, 0.0))

@@ -126,7 +126,7 @@ class Channel:
         return np.where(again, uniform_integers(self.size, len(codes), source).astype(np.int64), codes)
 
     def respond_to_any(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
-        """Respond to codes of which those below 0 stand for values outside the categories.
+        """Respond to codes, where codes below 0 stand for values outside the categories.
 
         Refusing such a value would reveal it, so it first becomes a uniformly random category. The matrix of the
         channel is symmetric and its columns sum to 1, so the response is uniform again: the mean of the matrix rows.

@@ -39,10 +39,9 @@ from dp_polars.theory import advanced
 
 Constants = Literal["lyu-su-li", "dwork-roth"]
 
-_VALUE_SHARE = Fraction(
-    1, 3
-)  # of epsilon, for Lyu, Su and Li's constants; values then err about as much as comparisons
-_LARGEST_BATCH = 256  # of noise that is drawn ahead
+# The part of epsilon that pays for values with Lyu, Su and Li's constants: values err about as much as comparisons.
+_VALUE_SHARE = Fraction(1, 3)
+_LARGEST_BATCH = 256  # how much noise is drawn ahead
 _LARGEST = Fraction(sys.float_info.max)
 _TOO_WIDE = "The noise would not fit into 64 bits. Use a larger epsilon or fewer hits."
 

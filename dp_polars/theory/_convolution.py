@@ -123,7 +123,7 @@ def _onto_grid(atoms: Atoms, step: float) -> tuple[int, Array, float]:
 
     An outcome with probabilities (p, p·e^{−ℓ}) becomes two outcomes, with the losses below and above ℓ, whose
     probabilities add up to the same pair. Merging the two again gives the original, so by post-processing the original
-    is no easier to distinguish. The split is therefore pessimistic, also under composition, and far less so than
+    is no easier to distinguish. The split is therefore pessimistic, even under composition, and far less so than
     rounding ℓ up. It is the "connect the dots" method of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022. Returns
     the first multiple, the cells and the relative error of their sums.
     """

@@ -1,7 +1,7 @@
 """Composition theorems as functions: basic, advanced and optimal composition, and group privacy.
 
 The theorems hold for releases whose privacy parameters are all fixed in advance; the mechanisms themselves may be
-chosen adaptively. These functions charge no session. A session needs a privacy filter, and of these theorems only
+chosen adaptively. These functions charge no session. A session needs a privacy filter, and only
 `basic` is one.
 """
 
@@ -167,7 +167,7 @@ def optimal(epsilon: Number, count: int, *, slack: Number, delta: Number = 0.0) 
     """Compose `count` releases of (epsilon, delta) as tightly as any theorem can.
 
     Randomized response dominates every (epsilon, delta) mechanism and attains the result. This function solves the
-    exact hockey-stick curve of its k-fold composition for the total epsilon, also between the breakpoints (k−2i)ε at
+    exact hockey-stick curve of its k-fold composition for the total epsilon, even between the breakpoints (k−2i)ε at
     which the theorem is stated.
 
     Parameters

@@ -19,5 +19,5 @@ def kind(request):
 
 @pytest.fixture(scope="module", params=DOORS, ids=lambda door: door.__name__)
 def closed(request):
-    """A door at which every question is refused, so that one is enough."""
+    """Every door, opened once for each module: its questions are all refused, so tests can share it."""
     return request.param(FRAME.clone(), session())  # a frame, and so a database, of its own

@@ -73,13 +73,13 @@ class Lazy(Polars):
 
 
 class Rows:
-    """A database whose table `rows` has the rows of one frame after another: opening one takes longer than to ask."""
+    """A database whose table `rows` is filled anew for each frame: opening a database takes longer than asking it."""
 
     def __init__(self):
         self.raw, self._frame = duckdb.connect(), None
 
     def of(self, frame):
-        """Return the database with the rows of a frame. A door that was asked before may have put others there."""
+        """Return the database with the rows of a frame. Another door may have put other rows there."""
         if self._frame is not frame:
             self.raw.register("given", frame.to_arrow())
             self.raw.execute("CREATE OR REPLACE TABLE rows AS FROM given")
@@ -138,7 +138,7 @@ class Functions:
 
     @property
     def raw(self):
-        """The database, where the session of this door replaces the last one's behind the same macros."""
+        """The database. The session of this door replaces the previous one behind the same macros."""
         raw = registered_database().of(self.frame)
         let_functions_charge(raw, self.paying)
         return raw
@@ -179,12 +179,12 @@ DOORS = [Polars, Lazy, Guarded, Functions, InParts]
 
 
 def rows(frame: pl.DataFrame, by: str | None):
-    """Return answers by key, or the one answer."""
+    """Return the answers by key, or the only answer."""
     return dict(frame.select(by, "answer").iter_rows()) if by else frame.select("answer").rows()[0][0]
 
 
 def charges(frame: pl.DataFrame, *given, **words):
-    """Return what each door charges for a question and what it calls it: one pair, if they agree."""
+    """Return what each door charges for a question and how it labels it. If all agree, this is a single pair."""
     found = set()
     for kind in DOORS:
         paying = session(epsilon=1)
@@ -195,7 +195,7 @@ def charges(frame: pl.DataFrame, *given, **words):
 
 
 def refused(door, message: str, *given, **words):
-    """See that a door refuses a question and charges nothing."""
+    """Check that a door refuses a question and charges nothing."""
     with pytest.raises(door.errors, match=message):
         door.ask(*given, **words)
     assert not door.paying.releases

@@ -1,4 +1,4 @@
-"""How far an answer may be from the exact one, derived from its plan: beyond that with a probability below 1e-9."""
+"""How far an answer may be from the exact one, derived from its plan. It is farther off with probability below 1e-9."""
 
 import math
 
@@ -6,9 +6,9 @@ MISS = 1e-9
 
 
 def margin(measurement, unit=1.0):
-    """Noise on a sum: more steps than s log(2 / p) with probability p, more than 7 sigma with 3e-12.
+    """Return how far noise moves a sum: s log(2 / p) for Laplace (exceeded with probability p), or 7 sigma (3e-12).
 
-    `unit` is what the number 1 stands for: of decimals the last digit.
+    `unit` is the value of one stored unit: 10**-scale for decimals, 1 otherwise.
     """
     spread = float(measurement.noise.parameter)
     steps = spread * math.log(2 / MISS) if measurement.noise.mechanism == "laplace" else 7 * math.sqrt(spread)
@@ -16,7 +16,7 @@ def margin(measurement, unit=1.0):
 
 
 class Margins:
-    """The margins of one aggregate that is made of sums, by their role: x, xx, rows and so on."""
+    """The margins of the sums behind one aggregate, by their role: x, xx, rows and so on."""
 
     def __init__(self, plan, unit=1.0):
         (compiled,) = plan.compiled
@@ -34,7 +34,7 @@ class Margins:
         self.step = {one: 0 if exact else float(measurements[one].grid.step) * unit for one in letters}
 
     def _of_basis(self, measurement, unit, integers):
-        """With t a value's place between the bounds: rows, t - 1/2 and (t - 1/2)**2 from k sums, each c rows off."""
+        """Bound rows, t - 1/2 and (t - 1/2)**2, with t a value's place in its bounds, from k sums, each c rows off."""
         k, grid = len(measurement.statistic.columns), measurement.grid
         step = float(grid.step) * unit
         width, c = (
@@ -45,12 +45,12 @@ class Margins:
         self.most, self.step = {"x": width / 2}, {"x": 0 if integers else step}
 
     def mean(self, rows, role="x"):
-        """Noise on the sum, and on the count times the most that a row adds; values are rounded to the grid."""
+        """Add the noise on the sum, that on the count times the most that a row adds, and the rounding to the grid."""
         few = self.sums["rows"]
         return (self.sums[role] + self.most[role] * few) / (rows - few) + self.step[role] + 1e-9
 
     def spread(self, rows, role="xx"):
-        """A mean of products less the product of means, by n / (n - 1) at most; rounding moves either value."""
+        """Bound the error of a mean of products minus the product of means, scaled by n / (n - 1), with rounding."""
         (first, second), few = role, self.sums["rows"]
         most = self.most[first] * self.most[second]
         products = (self.sums[role] + most * few) / (rows - few)
@@ -62,9 +62,9 @@ class Margins:
 
 
 def slack(plan):
-    """How many rows the rank of a chosen value may be off: p points of a grid, each exp(-rate * r) as likely as a best.
+    """Return how many rows the rank of a chosen value may be off, if each grid point r off weighs exp(-rate * r).
 
-    The exponent is epsilon / (2 max_rows) for each row of rank; on each level of a descent again.
+    The exponent is epsilon / (2 max_rows) per row of rank, on each level of a descent.
     """
     (measurement,) = [measurement for measurement in plan.measurements if measurement.noise is None]
     rate = float(measurement.epsilon) / (2 * measurement.statistic.max_rows)
@@ -79,7 +79,7 @@ def step_of(plan):
 
 
 def off(values, answer, quantile, step=0.0):
-    """How many rows the answer's rank is off: |(1 - q) below - q above| over max(q, 1 - q), ties where they suit."""
+    """Return how many rows the answer's rank is off: |(1 - q) below - q above| / max(q, 1 - q), with ties at best."""
     below = sum(value < answer - step for value in values)
     above = sum(value > answer + step for value in values)
     ties = len(values) - below - above

@@ -65,9 +65,9 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [
-        ({}, {}, "What may this release cost"),
-        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "How many groups of region"),
-        ({"epsilon": 1}, {"max_rows_per_group": None}, "How many rows may one unit add"),
+        ({}, {}, "This release needs a spend"),
+        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "Grouping by region needs a cap on the groups"),
+        ({"epsilon": 1}, {"max_rows_per_group": None}, "needs a cap on the rows that one unit adds"),
         ({"epsilon": 1, "by": "who"}, {}, "reads the unit column"),
         ({"epsilon": 1, "by": "region"}, {"delta": None}, "no delta to discover"),
         ({"epsilon": 1, "share": 0.1}, {}, "in one way"),

@@ -1,4 +1,4 @@
-"""`count` of a column through every door: the values that are there."""
+"""`count` of a column through every door counts the values that are present."""
 
 import polars as pl
 import pytest
@@ -15,7 +15,7 @@ def ask(kind, frame, column, **words):
 @pytest.mark.parametrize("column", ["n", "x", "region"])
 @pytest.mark.parametrize("by", [None, "kind"])
 def test_it_equals_the_plain_count_of_what_is_there(kind, column, by):
-    """Neither null nor NaN is there. Noise of scale 5 * 50 / 10**5 at most: 0 but for a chance below 1e-100."""
+    """Null and NaN do not count. Noise of scale 5 * 50 / 10**5 or less is 0, except with probability below 1e-100."""
     plain = OWNED.with_columns(pl.col("x").fill_nan(None))
     found = ask(kind, FRAME, column, by=by, max_groups=5)
     expected = plain[column].count() if by is None else dict(plain.group_by(by).agg(pl.col(column).count()).iter_rows())

@@ -23,7 +23,7 @@ def door(request):
 @pytest.mark.parametrize("by", [None, "region"])
 @pytest.mark.parametrize("column", ["n", "x"])
 def test_it_equals_the_plain_geometric_mean_of_clipped_values(door, by, column):
-    """The noise of the sum of logarithms is below 0.02 and that of the count 0.01, over 700 rows or more."""
+    """The noise on the sum of logarithms is below 0.02 and that on the count below 0.01, over 700 rows or more."""
     found = rows(door.ask("geometric_mean", column=column, by=by, bounds=BOUNDS, epsilon=HUGE, **CAPS), by)
     plain = OWNED.with_columns(pl.col("x").fill_nan(None))
     average = pl.col(column).cast(pl.Float64).clip(*BOUNDS).log().mean().exp()

@@ -14,7 +14,7 @@ PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
 
 @pytest.fixture(params=[door for door in DOORS if door is not Functions], ids=lambda door: door.__name__)
 def with_edges(request):
-    """Functions have bins over bounds only."""
+    """Return a door that takes edges. Functions take only bins between bounds."""
     return request.param
 
 
@@ -27,7 +27,7 @@ def ask(kind, frame, column, **words):
 
 
 def plainly(values, edges):
-    """Count by definition: a bin has its lower edge, the last one both."""
+    """Count by definition: a bin includes its lower edge, and the last bin includes both."""
     *_, last = edges
     return [
         (low, high, sum(low <= value < high or (value == high == last) for value in values))
@@ -38,7 +38,7 @@ def plainly(values, edges):
 @pytest.mark.slow
 @pytest.mark.parametrize(("column", "bounds", "bins"), [("n", (-9, 29), 2), ("n", (0, 20), 10), ("x", (0, 25), 5)])
 def test_it_equals_the_plain_counts_of_equal_bins(kind, column, bounds, bins):
-    """Noise of scale 50 / 10**5 on each: 0 but for a chance below 1e-200. What lies outside is left out."""
+    """Noise of scale 50 / 10**5 is 0, except with probability below 1e-200. Values outside are left out."""
     edges = [bounds[0] + place * (bounds[1] - bounds[0]) / bins for place in range(bins + 1)]
     found = ask(kind, FRAME, column, bounds=bounds, bins=bins)
     assert found == plainly(PLAIN[column].drop_nulls().to_list(), edges)
@@ -73,7 +73,7 @@ def test_values_on_edges_belong_to_the_bin_above_and_the_last_to_the_last(with_e
 
 @pytest.mark.slow
 def test_edges_between_whole_numbers_are_those_that_were_given(with_edges):
-    """Neither the last bin of whole numbers has more than it shows, nor does any show another edge."""
+    """The last bin of whole numbers holds no more than it shows, and every bin shows the edges that were given."""
     frame = pl.DataFrame({"who": range(6), "v": [-1, 0, 1, 2, 3, 4]})
     found = ask(with_edges, frame, "v", edges=[-0.5, 1.5, 2.5])
     assert [count for _, _, count in found] == [2, 1]
@@ -90,7 +90,7 @@ def test_infinite_values_lie_outside(with_edges):
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [1, 3, 29, 50])
 def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap):
-    """Ten units have 30 rows within the bounds and 30 outside, which use up nothing of the cap."""
+    """Ten units have 30 rows within the bounds and 30 outside, which don't count towards the cap."""
     frame = pl.DataFrame({"who": [i % 10 for i in range(600)], "v": [i // 10 for i in range(600)]})
     found = ask(kind, frame, "v", bounds=(0, 29), bins=3, max_rows_per_group=cap)
     assert sum(count for _, _, count in found) == 10 * min(cap, 30)
@@ -109,7 +109,7 @@ def test_constants_nulls_empty_frames_and_groups(kind):
 
 
 def test_frames_have_a_row_for_each_bin_and_an_interval():
-    """The interval of one bin is that of its noise: scale 1 / 0.5, within 5 for 90 %."""
+    """The interval of one bin is that of its noise, which has scale 1 / 0.5 and stays within 5 in 90 % of cases."""
     frame = pl.DataFrame({"who": range(100), "key": ["a", "b"] * 50, "v": range(100)})
     words = {"bounds": (0, 100), "bins": 4, "max_rows_per_group": 1, "max_groups": 1, "confidence": 0.9}
     with session():
@@ -178,7 +178,7 @@ def test_edges_are_refused_alike(with_edges, words, message):
     ids=str,
 )
 def test_edges_beyond_64_bits_are_refused_before_anything_is_charged(dtype, edges):
-    """The engine would fail on them after the charge, on any rows, and close the session for everybody."""
+    """The engine would fail on them after the charge, whatever the rows are, and close the session for everybody."""
     frame = pl.DataFrame({"user": [1, 2], "x": pl.Series([1, 2]).cast(dtype)})
     session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="64-bit"):

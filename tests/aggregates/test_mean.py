@@ -18,7 +18,7 @@ def door(request):
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_it_equals_the_plain_mean_of_clipped_values(door, by, column, bounds):
-    """The noise of the sum is at most 0.05 and of the count 0.01, over 700 rows or more."""
+    """The noise on the sum is at most 0.05 and that on the count at most 0.01, over 700 rows or more."""
     found = rows(door.ask("mean", column=column, by=by, bounds=bounds, epsilon=HUGE, **CAPS), by)
     plain = OWNED.with_columns(pl.col("x").fill_nan(None))
     average = pl.col(column).clip(*bounds).mean()

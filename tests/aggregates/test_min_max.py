@@ -1,7 +1,7 @@
 """`min` and `max` through every door.
 
-They aim a little inside: at a value that about t = 10 / epsilon rows (times the cap) lie beyond. At epsilon 10**5 that
-is one row at most, so a minimum lies from the least value to the second.
+They aim a little inside: about t = 10 / epsilon rows (times the cap) lie beyond the answer. At epsilon 10**5 that is at
+most one row, so a minimum lies between the smallest and the second smallest value.
 """
 
 import math
@@ -45,7 +45,7 @@ def test_they_lie_from_the_last_value_to_the_one_before(kind, column, by):
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["min", "max"])
 def test_they_aim_inside_by_ten_over_epsilon(kind, aggregate):
-    """Of 4000 different values about t = 5 lie beyond at epsilon 2: no more than t and the slack in ranks."""
+    """About t = 5 of 4000 different values lie beyond at epsilon 2, and never more than t plus the slack in ranks."""
     frame = pl.DataFrame({"who": range(4000), "v": range(4000)})
     words = {"bounds": (0, 4000), "max_rows_per_group": 1, "epsilon": 2}
     near = math.ceil(10 / 2) + slack(plan_of(frame, aggregate, "v", **words))

@@ -52,7 +52,7 @@ def test_a_covariance_equals_the_plain_one_of_clipped_values(kind, by, ddof):
 
 
 def errors(near, part):
-    """Return how far covariance and variances, and the mean of y, may be off."""
+    """Return how far the covariance, the variances and the mean of y may be off."""
     spreads = {role: near.spread(part.height, role) for role in ("xy", "xx", "yy")}
     return spreads, near.mean(part.height, "x"), near.mean(part.height, "y")
 
@@ -60,7 +60,7 @@ def errors(near, part):
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_correlation_equals_the_plain_one_of_clipped_values(kind, by):
-    """Of a / root(bc), covariance over variances: da / root(bc) + (db / b + dc / c) / 2, twice that for the rest."""
+    """The ratio a / sqrt(bc) is off by da / sqrt(bc) + (db / b + dc / c) / 2; twice that covers higher orders."""
     found, near = ask(kind, LINE, "corr", by=by), margins(LINE, "corr", by=by)
     for key, part in groups(BOTH, by).items():
         spreads, _, _ = errors(near, part)
@@ -75,7 +75,7 @@ def test_a_correlation_equals_the_plain_one_of_clipped_values(kind, by):
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_regression_equals_the_plain_line_through_clipped_values(kind, by):
-    """The slope a / b is off by (da + |a / b| db) / (b - db), the intercept by dy + |slope| dx + |x| dslope."""
+    """The slope a / b is off by (da + |a / b| db) / (b - db), and the intercept by dy + |slope| dx + |x| dslope."""
     found, near = ask(kind, LINE, "linear_regression", by=by), margins(LINE, "linear_regression", by=by)
     for key, part in groups(BOTH, by).items():
         spreads, dx, dy = errors(near, part)
@@ -97,7 +97,7 @@ def test_a_correlation_of_a_column_with_itself_is_one_and_never_more(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [[], [3.0], [None], [float("nan")]], ids=str)
 def test_too_few_rows_give_no_error_and_stay_in_range(kind, values):
-    """Whatever noise makes of them: a covariance within twice half ranges, a correlation from -1 to 1 or null."""
+    """Whatever the noise, a covariance stays within twice the half ranges; a correlation is in [-1, 1] or null."""
     frame = pl.DataFrame({"who": range(len(values)), "v": values}, schema={"who": pl.Int64, "v": pl.Float64})
     words = {"bounds": ((0, 8), (0, 8)), "epsilon": HUGE, **CAPS}
     door = kind(frame, session())
@@ -111,7 +111,7 @@ def test_too_few_rows_give_no_error_and_stay_in_range(kind, values):
 
 @pytest.mark.slow
 def test_a_constant_first_column_has_no_line_of_its_own(kind):
-    """The variance of x is noise: 0 (then there is no slope) or tiny; a constant y makes a flat line."""
+    """The variance of x is only noise: it is tiny, or 0, and then there is no slope. A constant y gives a flat line."""
     frame = LINE.with_columns(x=pl.lit(5.0), y=pl.lit(6.0))
     assert abs(ask(kind, frame, "cov")) <= margins(frame, "cov").spread(N, "xy")
     flat = LINE.select("who", "k", y=pl.lit(6))

@@ -17,7 +17,7 @@ def ask(kind, frame, *given, **words):
 @pytest.mark.slow
 @pytest.mark.parametrize("column", ["n", "x", "region", "kind"])
 def test_it_equals_the_plain_number_of_values(kind, column):
-    """Noise of scale 50 / 10**5: not 0 with a probability below 1e-200. Neither null nor NaN is a value."""
+    """Noise of scale 50 / 10**5 is 0, except with probability below 1e-200. Null and NaN are not values."""
     own = OWNED[column].fill_nan(None) if column == "x" else OWNED[column]
     assert ask(kind, FRAME, column) == own.drop_nulls().n_unique()
 
@@ -25,7 +25,7 @@ def test_it_equals_the_plain_number_of_values(kind, column):
 @pytest.mark.slow
 @pytest.mark.parametrize("column", ["n", "x"])
 def test_it_equals_the_plain_number_in_each_group(kind, column):
-    """Scale 5 * 50 / (10**5 * 2 / 3) on each: not 0 with a probability below 1e-100."""
+    """Noise of scale 5 * 50 / (10**5 * 2 / 3) is 0, except with probability below 1e-100."""
     expected = OWNED.with_columns(pl.col("x").fill_nan(None)).drop_nulls(column).group_by("region")
     found = ask(kind, FRAME, column, by="region", max_groups=5)
     assert found == dict(expected.agg(pl.col(column).n_unique()).iter_rows())
@@ -40,7 +40,7 @@ def test_a_filter_leaves_values_out(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [1, 7, 20, 21])
 def test_of_a_unit_as_many_values_count_as_the_cap_says(kind, cap):
-    """No two units share a value, so that each adds exactly the lesser of the cap and its own number."""
+    """No two units share a value, so each adds exactly its number of values or the cap, whichever is smaller."""
     found = ask(kind, MANY, "own", by="key", keys=["a", "b"], max_rows_per_group=cap)
     assert found == dict.fromkeys("ab", 10 * min(cap, 20))
     assert ask(kind, MANY, "own", max_rows_per_group=cap) == 10 * cap
@@ -48,7 +48,7 @@ def test_of_a_unit_as_many_values_count_as_the_cap_says(kind, cap):
 
 @pytest.mark.slow
 def test_the_cap_is_on_values_not_on_rows(kind):
-    """Each unit has 300 rows of 3 values: all of them count under a cap of 3."""
+    """Each unit has 300 rows with 3 different values, and all 3 count under a cap of 3."""
     frame = pl.DataFrame({"who": [i % 10 for i in range(3000)], "v": [i // 1000 + 3 * (i % 10) for i in range(3000)]})
     assert ask(kind, frame, "v", max_rows_per_group=3) == 30
     assert ask(kind, frame, "v", max_rows_per_group=2) == 20
@@ -89,8 +89,8 @@ def test_every_door_plans_and_charges_the_same(by):
 @pytest.mark.parametrize(
     ("words", "terms", "message"),
     [
-        ({"epsilon": 1}, {"max_rows_per_group": None}, "How many rows may one unit add to a group of this n_unique"),
-        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "How many groups of region"),
+        ({"epsilon": 1}, {"max_rows_per_group": None}, "This n_unique needs a cap on the rows"),
+        ({"epsilon": 1, "by": "region"}, {"max_groups": None}, "Grouping by region needs a cap on the groups"),
         ({"within": 5, "by": "region"}, {}, "needs public keys"),
         ({"epsilon": 5}, {"epsilon": 1}, "does not fit the session's budget"),
     ],

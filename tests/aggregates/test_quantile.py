@@ -1,7 +1,7 @@
 """`quantile` and `median` through every door.
 
-An answer is right if its rank is: how many rows it is off is bounded by `slack`, from the plan. With next to no privacy
-that is below one row, so the answer lies between the two values next to the wanted rank, or is one of them.
+An answer is right if its rank is right: `slack` bounds, from the plan, by how many rows the rank may be off. At a huge
+epsilon that is less than one row, so the answer lies between the two values next to the wanted rank, or is one of them.
 """
 
 import polars as pl
@@ -18,7 +18,7 @@ PLAIN = OWNED.with_columns(pl.col("x").fill_nan(None))
 
 @pytest.fixture(params=[door for door in DOORS if door is not Functions], ids=lambda door: door.__name__)
 def listing(request):
-    """A door that answers with lists; a function of dp.register answers with one number."""
+    """A door that answers with lists; a function of dp.register answers with a single number."""
     return request.param
 
 
@@ -67,9 +67,9 @@ def test_the_median_of_each_group_has_half_of_its_rows_below(kind, column, bound
 
 @pytest.mark.slow
 def test_several_quantiles_are_a_list_in_the_order_asked_for(listing):
-    """Each level halves the rows at the last answer, which moves the ranks below it by up to half of them and one.
+    """Each level halves the rows at the last answer, which moves later ranks by up to half of these rows plus one.
 
-    There are three levels, and no more than two values on one point of the grid.
+    There are three levels, and at most two values share a point of the grid.
     """
     quantiles, bounds = [0.9, 0.1, 0.5, 0.25, 0.75, 0.5], (-60, 80)
     words = {"quantile": quantiles, "bounds": bounds}
@@ -111,14 +111,14 @@ def test_in_sql_a_quantile_and_its_bounds_have_places():
 @pytest.mark.slow
 @pytest.mark.parametrize(("cap", "expected"), [(1, 10), (20, 10), (22, 90), (50, 90)])
 def test_of_a_unit_as_many_rows_count_as_the_cap_says(kind, cap, expected):
-    """One unit has 1000 rows of 90, 21 units have one of 10: only from 22 rows on it has the most."""
+    """One unit has 1000 rows of 90, and 21 units have one row of 10: it takes 22 rows to outweigh the others."""
     frame = pl.DataFrame({"who": [0] * 1000 + list(range(1, 22)), "v": [90] * 1000 + [10] * 21})
     assert ask(kind, frame, "median", "v", bounds=(0, 100), max_rows_per_group=cap) == expected
 
 
 @pytest.mark.slow
 def test_ties_constants_and_a_single_value(kind):
-    """Nothing but these values has the best rank; any other of 101 points is exp(-500) as likely."""
+    """Only these values have the best rank; any other of the 101 points is exp(-500) times as likely."""
     tied = pl.DataFrame({"who": range(100), "v": [1] * 20 + [5] * 40 + [9] * 40})
     words = {"bounds": (0, 100), "max_rows_per_group": 1}
     door = kind(tied, session())
@@ -145,7 +145,7 @@ def test_values_beyond_the_bounds_count_at_the_bounds(kind):
 
 @pytest.mark.slow
 def test_two_units_empty_frames_and_empty_public_groups(kind):
-    """Of no rows every point of the bounds is as likely as any other."""
+    """Without rows, every point within the bounds is equally likely."""
     frame = pl.DataFrame({"who": [1, 2], "key": ["a", "a"], "v": [2, 6]})
     words = {"bounds": (0, 8), "max_rows_per_group": 1}
     found = ask(kind, frame, "median", "v", by="key", keys=["a", "none"], **words)
@@ -200,12 +200,12 @@ def test_what_a_median_does_not_have_is_refused_alike(closed):
 
 @pytest.fixture(params=[Polars, Lazy, Functions], ids=lambda door: door.__name__)
 def with_intervals(request):
-    """A door that adds the columns of an interval by itself; a SELECT names them (see tests/sql/test_intervals.py)."""
+    """A door that adds the columns of an interval itself; a SELECT names them (see tests/sql/test_intervals.py)."""
     return request.param
 
 
 def columns(kind, aggregate, words, paying=None):
-    """Return the only row of an answer by the names of its columns, without that of the answer."""
+    """Return the only row of an answer by column name, without the column of the answer itself."""
     door = kind(FRAME, session() if paying is None else paying)
     if kind is Functions:
         found = door.raw.sql(f"FROM dp.dp_{aggregate}('rows', {words['sql']})").pl()
@@ -235,7 +235,7 @@ def test_the_error_of_a_rank_is_free(with_intervals):
 
 @pytest.mark.slow
 def test_ends_of_values_stand_around_the_quantile(with_intervals):
-    """Missed with a probability below 1e-6."""
+    """The ends miss the quantile with probability below 1e-6."""
     values = sorted(values_of("x", (0, 25)))
     words = {"bounds": (0, 25), "epsilon": HUGE, "confidence": 1 - 1e-6, "interval": "value"}
     sql = f"epsilon := {HUGE}, confidence := 0.999999, interval := 'value'"

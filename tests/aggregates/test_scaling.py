@@ -1,6 +1,6 @@
-"""Where the cap on rows binds, answers are those of the scaled rows: for every type, at every cap, through both doors.
+"""If the cap on rows binds, answers are those of the scaled rows, for every type, at every cap, through both doors.
 
-The judge is exact: fractions, in which each row of a unit with n rows in a group counts min(1, cap / n).
+The reference uses exact fractions: each row of a unit with n rows in a group counts min(1, cap / n).
 """
 
 import datetime
@@ -46,7 +46,7 @@ CAPS = [1, 2, 5, 7, 20]
 
 
 def typed(name):
-    """Return rows whose values are 0 and the largest, in a type, and the largest."""
+    """Return rows of a type whose values are 0 and the largest value, and that largest value."""
     kind, most = TYPES[name]
     return ROWS.with_columns((pl.col("x", "y") * most).cast(kind)), most
 
@@ -85,7 +85,7 @@ def exact(kind, cap, most):
 
 
 def asked(door, kind, cap, most, **words):
-    """Return the answer of a door; of a regression the slope."""
+    """Return the answer of a door, or the slope of a regression."""
     pair = kind in ("cov", "corr", "linear_regression")
     bounds = ((0, most), (0, most)) if pair else (0, most)
     column = ("x", "y") if pair else "x"
@@ -101,11 +101,11 @@ def asked(door, kind, cap, most, **words):
 )
 @pytest.mark.parametrize("engine", [Polars, InParts], ids=["polars", "in parts"])
 def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
-    """Off by less than 1e-4 of the answer (of whole numbers 1/2 more).
+    """The answer is off by less than a relative 1e-4, or by 1/2 more for whole numbers.
 
-    The noise has the scale 20 / (1e5 / 6) of a row's range at most, on sums of 30 or more of it: 25 times that, beyond
-    which it is with probability below 1e-10, is below 1e-3 at the largest cap, where sums are 500 and more, and in
-    proportion to the cap and the sum at all others.
+    The scale of the noise is at most 20 / (1e5 / 6) of a row's range, on sums of 30 ranges or more. It exceeds 25 times
+    its scale with probability below 1e-10. That is below 1e-3 at the largest cap, where sums are 500 or more, and
+    proportional to the cap and the sum at all others.
     """
     frame, most = typed(name)
     door = engine(frame, session())
@@ -120,9 +120,9 @@ def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 @pytest.mark.parametrize("name", TYPES)
 def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):
-    """What would be shown of the exact numbers; on a basis (Laplace) and on sums apart (Gaussian).
+    """This is what would be shown without noise, on a basis (Laplace) and on separate sums (Gaussian).
 
-    The largest value decides about the grid, together with the cap, so one type of each size has all caps.
+    The largest value and the cap determine the grid, so one type of each size is tried with all caps.
     """
     frame, most = typed(name)
     door = Polars(frame, session())
@@ -134,7 +134,7 @@ def test_without_noise_no_cap_costs_more_than_a_ten_thousandth(name, mechanism):
         plan = door.plan(kind, "x", **words)
         exactly = run_bounded(frame.lazy().select(unit0="who", value0="x"), request_of(plan))
         noiseless = pl.DataFrame(
-            [pl.Series(measurement.name, _vector(exactly, measurement)) for measurement in plan.measurements]
+            [pl.Series(measurement.name, _vector(exactly, measurement.statistic)) for measurement in plan.measurements]
         )
         found = float(present(noiseless, plan).item())
         slack = 0.5 if kind == "sum" and not frame.schema["x"].is_float() else 0
@@ -178,9 +178,9 @@ def test_totals_are_scaled_in_their_groups_and_whole_numbers_add_up(name):
 
 
 def test_a_small_cap_on_booleans_loses_nothing():
-    """5,000 units with 20 rows each, a tenth True, of which 5 count: 0.033 where it is 0.1, when rounded down.
+    """5,000 units have 20 rows each, a tenth of them True, and 5 count. Rounding down would give 0.033, not 0.1.
 
-    Laplace noise at epsilon 50: of scale 0.1 on sums of thousands; beyond 40 scales with probability below 1e-16.
+    At epsilon 50, Laplace noise has scale 0.1 on sums of thousands, and exceeds 40 scales with probability below 1e-16.
     """
     values = np.random.default_rng(0).random(100_000) < 0.1
     frame = pl.DataFrame({"who": np.repeat(np.arange(5000), 20), "b": values})

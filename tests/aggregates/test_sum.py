@@ -24,7 +24,7 @@ def clipped(column, low, high):
 @pytest.mark.parametrize("by", [None, "region", "kind"])
 @pytest.mark.parametrize(("column", "bounds"), [("n", (-5, 20)), ("x", (0, 25))])
 def test_it_equals_the_plain_sum_of_clipped_values(door, by, column, bounds):
-    """Laplace noise of scale 5 * 50 * 25 / 10**5 at most; within 60 scales but for a chance below 1e-25."""
+    """Laplace noise of scale 5 * 50 * 25 / 10**5 or less exceeds 60 scales with probability below 1e-25."""
     found = rows(door.ask("sum", column=column, by=by, bounds=bounds, epsilon=HUGE, **CAPS), by)
     if by is None:
         assert found == pytest.approx(OWNED.select(clipped(column, *bounds)).item(), abs=5)

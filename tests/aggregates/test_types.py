@@ -1,6 +1,6 @@
 """Dates, times, durations, decimals and Booleans as values, through every door that has the type.
 
-DuckDB's intervals are no durations (a month has no length), and functions of `dp.register` answer with numbers.
+DuckDB's intervals are not durations (a month has no fixed length), and functions of `dp.register` return numbers.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -58,7 +58,7 @@ def named(pairs):
 
 @cache
 def only(column):
-    """Return units and one column, as one object, so that doors can share its database."""
+    """Return units and one column as the same object each time, so that doors can share its database."""
     return FRAME.select("who", column)
 
 
@@ -75,7 +75,7 @@ def plan_of(aggregate, column, **words):
 
 
 def stored(values):
-    """Return values as the numbers that they are stored as."""
+    """Return the numbers that stand for values in storage."""
     return (values.cast(pl.Int8) if values.dtype == pl.Boolean else values).to_physical().to_list()
 
 
@@ -97,7 +97,7 @@ def test_a_median_is_a_value_of_the_type_in_the_middle(kind, column):
 @pytest.mark.slow
 @named(CALENDAR + SPAN)
 def test_a_mean_of_times_is_a_time(kind, column):
-    """The mean of dates has a time of day, so that nothing is rounded to a day. One microsecond is for rounding."""
+    """The mean of dates has a time of day, so nothing is rounded to a day. One microsecond is allowed for rounding."""
     found = asked(kind, "mean", column)["answer"]
     expected = FRAME[column].cast(pl.Datetime("us")).mean() if column == "day" else FRAME[column].mean()
     near = timedelta(microseconds=1) + in_time(Margins(plan_of("mean", column)).mean(DAYS), column)
@@ -109,7 +109,7 @@ def test_a_mean_of_times_is_a_time(kind, column):
 
 
 def in_time(number, column):
-    """Return how long a stored number is."""
+    """Return the duration that a stored number stands for."""
     unit = {"day": 86400.0, "seen_ms": 1e-3, "seen_ns": 1e-9, "clock": 1e-9}.get(column, 1e-6)
     return timedelta(seconds=number * unit)
 
@@ -128,7 +128,7 @@ def test_a_mean_and_a_variance_of_decimals_and_booleans_are_floats(kind, column)
 @pytest.mark.slow
 @named(NUMBERS + SPAN)
 def test_a_sum_of_decimals_durations_and_booleans(kind, column):
-    """Decimals stay exact to their last digit, durations are durations; a function answers with a float."""
+    """Decimals stay exact to their last digit, and durations stay durations; a function returns a float."""
     (measurement,) = plan_of("sum", column).measurements
     (found,) = asked(kind, "sum", column)["answer"].to_list()
     expected = FRAME[column].sum()
@@ -144,7 +144,7 @@ def test_a_sum_of_decimals_durations_and_booleans(kind, column):
 @pytest.mark.slow
 @named([*CALENDAR, *SPAN, *((door, column) for door, column in NUMBERS if column != "flag")])
 def test_min_and_max_are_values_of_the_type(kind, column):
-    """From the last value to the one before."""
+    """The answer lies between the extreme value and the one next to it."""
     step = max(step_of(plan_of("min", column)), 1)
     values = stored(FRAME[column])
     door, words = kind(only(column), session()), {"bounds": BOUNDS[column], **ONE}
@@ -156,7 +156,7 @@ def test_min_and_max_are_values_of_the_type(kind, column):
 @pytest.mark.slow
 @named([(door, column) for door in SQL for column in ("day", "seen", "clock", "price")] + SPAN)
 def test_a_histogram_has_edges_of_the_type(kind, column):
-    """Noise of scale 1e-5: the counts are exact."""
+    """Noise of scale 1e-5 leaves the counts exact."""
     low, high = BOUNDS[column]
     middle = FRAME[column][20]
     bins = rows(asked(kind, "histogram", column, bounds=None, edges=[low, middle, high]), None)
@@ -175,7 +175,7 @@ def test_values_of_any_type_can_be_told_apart(kind):
 @pytest.mark.slow
 @named([(door, column) for door in SQL for column in ("day", "seen")] + [(Polars, "took"), (Guarded, "price")])
 def test_nulls_are_left_out_and_values_clipped(kind, column):
-    """Of 61 rows the last 21 are null; bounds around the first few make the mean the upper one, nearly."""
+    """The last 21 of 61 rows are null. Bounds around the first few values put the mean near the upper bound."""
     frame = FRAME.with_columns(pl.when(pl.col("i") < 40).then(column).alias(column))
     values = FRAME[column]
     found = asked(kind, "median", column, frame, bounds=(values[0], values[5]))

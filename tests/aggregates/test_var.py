@@ -45,7 +45,7 @@ def test_a_standard_deviation_is_the_root_of_the_variance(kind):
 
 @pytest.mark.slow
 def test_rows_beyond_the_cap_are_scaled_down(kind):
-    """One unit has 990 rows of 0, ten units have one row of 10: under a cap of 10 that is 10 rows of each."""
+    """One unit has 990 rows of 0, and ten units have one row of 10: under a cap of 10, each value has 10 rows."""
     frame = pl.DataFrame({"who": [0] * 990 + list(range(1, 11)), "v": [0] * 990 + [10] * 10})
     near = tolerance(frame, "v", 20, (0, 10), max_rows_per_group=10)
     found = ask(kind, frame, "var", "v", bounds=(0, 10), max_rows_per_group=10, ddof=0)
@@ -54,7 +54,7 @@ def test_rows_beyond_the_cap_are_scaled_down(kind):
 
 @pytest.mark.slow
 def test_a_constant_column_hardly_varies(kind):
-    """Below 0 it is shown as 0, so that the root is a number."""
+    """A variance below 0 is shown as 0, so its root is a number."""
     frame = pl.DataFrame({"who": range(200), "v": [3] * 200})
     near = tolerance(frame, "v", 200, (0, 10), max_rows_per_group=1)
     found = ask(kind, frame, "var", "v", bounds=(0, 10), max_rows_per_group=1)
@@ -65,7 +65,7 @@ def test_a_constant_column_hardly_varies(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [[], [4.0], [4.0, None], [float("nan"), None]], ids=str)
 def test_one_value_or_none_varies_within_what_bounds_allow(kind, values):
-    """With so few rows noise decides; whatever it does, a variance is a number from 0 to 2 * (range / 2)**2."""
+    """With so few rows noise decides, but a variance is always a number from 0 to 2 * (range / 2)**2."""
     schema = {"who": pl.Int64, "v": pl.Float64}
     frame = pl.DataFrame({"who": range(len(values)), "v": values}, schema=schema)
     assert 0 <= ask(kind, frame, "var", "v", bounds=(0, 10), max_rows_per_group=1) <= 50

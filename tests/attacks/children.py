@@ -1,4 +1,4 @@
-"""Attacks on memory run in a child process with little of it: a crash there is a result, not the end of the tests."""
+"""Attacks on memory run in a child process with little memory: a crash there is a result, not the end of the tests."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def session(**words):
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that an observer sees of a child: whether it lived, and what it printed."""
+    """Everything that an observer sees of a child: whether it survived, and what it printed."""
 
     status: int
     printed: str

@@ -1,8 +1,8 @@
 """Attacks that once broke the guarantee through Polars, each as a test of what an observer sees.
 
 An attack asks the same question of two neighbours, with and without one person, and looks for any difference beyond
-what noise covers: another answer for the other people, an error, another charge, a process that dies. Noise is switched
-off by an epsilon at which there is none, so that answers can be compared exactly.
+what noise covers: another answer for the other people, an error, another charge, a process that dies. The epsilon is
+so large that there is no noise, so answers can be compared exactly.
 """
 
 import os
@@ -223,7 +223,7 @@ def test_no_number_of_rows_fills_the_memory_with_numbers(how, monkeypatch):
     ids=str,
 )
 def test_a_panic_while_an_expression_is_checked_is_no_exception_of_its_own(expr):
-    """checker_panic: pyo3's PanicException is no Exception, so it passed every `except Exception` of a server."""
+    """checker_panic: pyo3's PanicException is not an Exception, so it escaped every `except Exception` of a server."""
     paying = session()
     found = outcome(lambda: type(dp.private(pl.DataFrame({"user": [1]}), paying).filter(expr)).__name__)
     assert found in ("PrivateFrame", "ExpressionNotAllowed")
@@ -244,7 +244,7 @@ CONSTANTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_has_no_number_of_rows_of_its_own(name):
-    """constant_length: a constant of k rows made a question work exactly if k rows were left: an exact count."""
+    """constant_length: with a constant of k rows, a question worked only if k rows were left: an exact count."""
     truth = 4
     df = pl.DataFrame({"user": range(28), "sick": [i % 7 == 0 for i in range(28)]})
     found = set()
@@ -259,7 +259,7 @@ def test_a_constant_has_no_number_of_rows_of_its_own(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 1_000])
 def test_a_lone_row_is_not_broadcast_to_the_height_of_a_constant(k):
-    """constant_length: with dp.ROW a single row that was left became k rows."""
+    """constant_length: with dp.ROW, a single remaining row became k rows."""
     df = pl.DataFrame({"name": ["bob", "alice"]})
     for name in CONSTANTS:
         private = dp.private(df, session(unit=dp.ROW)).filter(pl.col("name") == "alice")
@@ -312,7 +312,7 @@ def test_old_values_that_are_equal_after_a_cast_multiply_no_row(name):
 
 
 def chunked(*, alice):
-    """Return 40 chunks of 1,000 rows; of one of them a filter leaves nobody, unless alice is there."""
+    """Return 40 chunks of 1,000 rows. A filter empties one of them, unless alice is there."""
     parts = [["carol" if i == 1 else "bob"] * 1_000 for i in range(40)]
     if alice:
         parts[1][-1] = "alice"
@@ -378,7 +378,7 @@ def reached(path):
 @pytest.mark.parametrize("kind", [pl.Datetime("ns"), pl.Duration("ns"), pl.Time()], ids=str)
 @pytest.mark.parametrize("shape", NESTED)
 def test_public_frames_that_differ_by_nanoseconds_inside_are_different_questions(shape, kind):
-    """digest_collision: inside lists and structs times lost their nanoseconds, so one question got another's answer."""
+    """digest_collision: times inside lists and structs lost their nanoseconds, so one question got another's answer."""
     people = pl.DataFrame({"user": range(1_000), "k": 1, "at": ns(5, kind).new_from_index(0, 1_000)})
     paying = session()
     answers, spent = [], []
@@ -400,7 +400,7 @@ def csv_of(path, people):
 
 
 def two_folders(tmp, monkeypatch):
-    """Two files of one name, size and time in two folders, each asked by its relative path."""
+    """Ask two files of the same name, size and time in two folders, each by its relative path."""
     for year, people in (("2023", 100), ("2024", 900)):
         csv_of(tmp / year / "v.csv", people)
         monkeypatch.chdir(tmp / year)
@@ -408,7 +408,7 @@ def two_folders(tmp, monkeypatch):
 
 
 def a_pattern(tmp, monkeypatch):
-    """A name that is a file for the system and a pattern for other files to Polars."""
+    """Use a name that is a file to the system, and a pattern for other files to Polars."""
     pl.DataFrame({"user": [0]}).write_parquet(tmp / "d[1].parquet")
     for people in (100, 700):
         pl.DataFrame({"user": range(people)}).write_parquet(tmp / "d1.parquet")
@@ -423,7 +423,7 @@ def shortened(frame):
 
 
 def a_function(tmp, monkeypatch):
-    """A function that is written down by its name, and does something else the second time."""
+    """Use a function that is recorded by its name, and does something else the second time."""
     pl.DataFrame({"user": range(5_000)}).write_parquet(tmp / "m.parquet")
     for people in (100, 4_000):
         monkeypatch.setitem(LAST, "rows", people)
@@ -431,7 +431,7 @@ def a_function(tmp, monkeypatch):
 
 
 def a_link(tmp, monkeypatch):
-    """A link that leads to another file the second time."""
+    """Use a link that leads to another file the second time."""
     for year, people in (("2023", 100), ("2024", 900)):
         csv_of(tmp / year / "v.csv", people)
         (tmp / "l.csv").unlink(missing_ok=True)
@@ -442,7 +442,7 @@ def a_link(tmp, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("swapped", [two_folders, a_pattern, a_function, a_link])
 def test_a_release_of_other_data_is_never_given_again(swapped, tmp_path, monkeypatch):
-    """source_identity: another file behind the same words was answered by the stored release, for free."""
+    """source_identity: a question about another file under the same name got the stored release, for free."""
     paying = session(ledger=tmp_path / "budget.db")
     for place, (frame, people) in enumerate(swapped(tmp_path, monkeypatch), 1):
         assert dp.private(frame, paying).count_units(epsilon=HUGE).collect().item() == people
@@ -455,7 +455,7 @@ def test_a_release_of_other_data_is_never_given_again(swapped, tmp_path, monkeyp
 
 @pytest.mark.parametrize("unit", [dp.ROW, "visit", ["user", "visit"], {"user": "visit", "visit": "user"}])
 def test_a_table_can_not_be_asked_with_a_weaker_unit_than_was_agreed(unit):
-    """unit_override: unit=dp.ROW made one person's 1,000 rows 1,000 people, and the ledger said nothing of it."""
+    """unit_override: unit=dp.ROW turned one person's 1,000 rows into 1,000 people, and the ledger did not say so."""
     df = pl.DataFrame({"user": [1] * 1_000, "visit": range(1_000)})
     paying = session()
     assert outcome(lambda: dp.private(df, paying, unit=unit).count(epsilon=HUGE).item()) == "InvalidParameterError"
@@ -527,7 +527,7 @@ def test_the_sign_of_a_zero_does_not_tell_how_many_rows_there_are():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNS)
 def test_one_person_does_not_turn_the_score_of_all_others(name):
-    """zero_sign_select_best: equal rows are scored once; whether they are one or two decided the sign for all."""
+    """zero_sign_select_best: equal rows are scored once, and whether there were one or two decided the sign for all."""
     found = []
     for alice in (False, True):
         df = pl.DataFrame({"user": range(1_000), "x": [0.0] * 999 + [1.0 if alice else 0.0]})

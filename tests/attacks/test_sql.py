@@ -150,9 +150,9 @@ GROWING = {
 
 @pytest.mark.slow
 def test_no_text_grows_until_memory_is_gone():
-    """In a process with 4 GB: it must end the same way with and without the chosen value, and not by dying.
+    """A process with 4 GB must end the same way with and without the chosen value, and it must not die.
 
-    One child tries them all, each with a session of its own; what it printed before it died tells which one killed it.
+    One child tries all statements, each with its own session. What it printed before it died tells which one killed it.
     """
     body = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -246,7 +246,7 @@ def test_functions_know_the_table_by_every_name():
 
 @pytest.mark.slow
 def test_a_declaration_does_not_outlive_its_database(tmp_path):
-    """A table of another file that is attached under the same name is another table."""
+    """A table of another file that is attached under the same name is a different table."""
     for name, value in (("one", 1), ("two", 2)):
         with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as file:
             file.execute(f"CREATE TABLE t AS SELECT {value} AS user_id")
@@ -422,7 +422,7 @@ def test_no_sample_stands_below_a_release():
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["generated", "view"])
 def test_what_a_table_computes_fails_for_all_conditions_or_for_none(source):
-    """A condition applied by DuckDB once decided whether a generated or view column was computed on the bad row."""
+    """Once, a condition that DuckDB applied decided whether a view or generated column was computed on the bad row."""
     raw = duckdb.connect()
     computed = "code BIGINT GENERATED ALWAYS AS (CAST(note AS BIGINT))" if source == "generated" else "other BIGINT"
     raw.execute(f"CREATE TABLE t (user_id BIGINT, cents BIGINT, note VARCHAR, {computed})")

@@ -28,7 +28,7 @@ def session(**words):
 
 
 class Reset(dp.Cost):
-    """A price that makes every sum it is part of itself."""
+    """A price that replaces every sum that it is part of."""
 
     def __add__(self, other):
         return self

@@ -2,7 +2,7 @@
 
 `polars` also takes `--rows 100000000` (`streams` and `spark` too) and `--opendp PYTHON`, a Python that has
 opendp[polars] to compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one
-question to one library, and `--markdown`; `accuracy` takes the same but for `--rows` and `--seconds`, and
+question to one library, and `--markdown`; `accuracy` takes the same except `--rows` and `--seconds`, and
 `--only TEXT` for the rows that contain a text, such as "std of dep_delay" or "mean of air_time, epsilon 1 each";
 `versions` takes `--before FOLDER`, another checkout to compare with.
 """

@@ -2,14 +2,15 @@
 
 The data are the flights from New York in 2013 (a plane is a unit) and a made-up shop of 50,000 customers with heavy
 tails. By hand, bounds are the 2 % and 98 % quantiles of all rows, and caps are 98 % quantiles of units, which nobody
-could know without the data. Automatic ones are "auto".
+could know without the data. Automatic caps and bounds are "auto".
 
-An answer has collapsed if caps and bounds alone put it off by more than half in some group, although those by hand do
-not. Estimates that call themselves unreliable are counted separately.
+An answer has collapsed if caps and bounds alone move it by more than half in some group, and those by hand do not.
+Estimates that call themselves unreliable are counted separately.
 
 "covered" is the share of groups in which the 95 % interval of an automatic answer holds what its caps and bounds leave:
-intervals are about the noise. "told" is the share of those groups whose interval misses the truth of all rows in which
-`cut=True`, asked with the same caps and bounds, counts units that lose something.
+intervals are about the noise. "told" looks at the groups
+whose interval misses the truth of all rows: it is the share of them in which `cut=True`, asked with the same caps and
+bounds, counts units that lose something.
 
 Other libraries are asked with the caps and bounds by hand, which they all need. Name the Python of each (see `peers`).
 """
@@ -94,7 +95,7 @@ def flights() -> pl.DataFrame | None:
 
 
 def shop(customers: int = CUSTOMERS, seed: int = 1) -> pl.DataFrame:
-    """Return orders of customers, most of whom have a few, and some of whom have hundreds."""
+    """Return the orders of customers: most have a few, and some have hundreds."""
     generator = np.random.default_rng(seed)
     orders = np.minimum(500, 1 + generator.pareto(1.3, customers) * 2).astype(np.int64)
     who = np.repeat(np.arange(customers), orders)
@@ -122,7 +123,7 @@ class Limits:
 
 
 def by_hand(question: Question, frame: pl.DataFrame) -> Limits:
-    """Return quantiles of the data: 2 % and 98 % of rows, and 98 % of units."""
+    """Return caps and bounds from quantiles of the data: 2 % and 98 % of rows, and 98 % of units."""
     unit, keys = UNITS[question.table], [question.by] if question.by else []
     groups = frame.select(unit, *keys).unique().group_by(unit).len()["len"]
     rows = frame.group_by(unit, *keys).len()["len"]
@@ -136,7 +137,7 @@ def by_hand(question: Question, frame: pl.DataFrame) -> Limits:
 
 
 def exact(question: Question, frame: pl.DataFrame, limits: Limits | None) -> Answers:
-    """Return the answers without noise, of all rows or of what caps and bounds leave."""
+    """Return the answers without noise, for all rows or for what caps and bounds leave."""
     unit, keys = UNITS[question.table], [question.by] if question.by else []
     value = pl.lit(1.0) if question.column is None else pl.col(question.column).cast(pl.Float64)
     rows = frame.select(unit, *keys, value=value).drop_nulls("value")
@@ -188,7 +189,7 @@ def ask(
 
 
 def settled_plans(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -> Iterator[Any]:
-    """Yield plans with automatic limits. The rows are looked up once; every plan has choices of its own."""
+    """Yield plans with automatic limits. The rows are looked up once; every plan draws its own choices."""
     plan = ask(question, frame, None, spend, preview=True)[1]
     columns = {"unit0": UNITS[question.table], "key0": question.by, "value0": question.column}
     rows = frame.select(**{name: pl.col(own) for name, own in columns.items() if own is not None}).lazy()
@@ -242,7 +243,7 @@ class Measured:
 
 
 def measure(question: Question, frame: pl.DataFrame, spend: str, repeats: int) -> Measured:
-    """Ask a question by hand and with automatic limits, so many times each."""
+    """Ask a question with limits by hand and with automatic limits, this many times each."""
     hand, truth = by_hand(question, frame), exact(question, frame, None)
     clipped_by_hand = exact(question, frame, hand)
     errors = [relative(_first(ask(question, frame, hand, spend)[0]), truth) for _ in range(min(repeats, MOST_ANSWERS))]
@@ -314,7 +315,7 @@ def run(
 ) -> bool:
     """Ask the questions and print a table. Return whether nothing collapsed and automatic errors are small enough.
 
-    With `only`, those rows alone are asked whose question and spend contain this text.
+    With `only`, only the rows whose question and spend contain this text are asked.
     """
     wanted = [(own, spend) for own in QUESTIONS for spend in SPENDS if only is None or only in f"{own}, {spend}"]
     if not wanted:

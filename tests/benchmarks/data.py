@@ -18,7 +18,7 @@ _PRIME = 2_147_483_647  # spreads the heavy users over all ids; larger than any 
 
 
 def users_of(rows: int) -> int:
-    """Return how many users the rows may come from: ten rows for each on average, a few for most."""
+    """Return how many users the rows may come from: ten rows per user on average, and a few for most."""
     return max(rows // 10, 1)
 
 
@@ -75,5 +75,5 @@ def user_names(user: pl.Series) -> pl.Series:
 
 
 def _heavy(generator: np.random.Generator, size: int, power: int, rows: int) -> NDArray[np.int64]:
-    """Return numbers below `size`, of which number k has a probability of about k ** (1 / power - 1)."""
+    """Return random numbers below `size`, where k has a probability of about k ** (1 / power - 1)."""
     return (size * generator.random(rows) ** power).astype(np.int64)

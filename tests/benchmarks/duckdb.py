@@ -197,7 +197,7 @@ def _plain(asked: str) -> str:
 
 
 def _relative_error(true: list[Any], private: list[Any]) -> float:
-    """Return the mean relative error of the numbers of rows that both have."""
+    """Return the mean relative error over the rows that both results have."""
     known = {tuple(x for x in row if isinstance(x, str)): row for row in private}
     errors = [
         abs(float(a) - float(b)) / abs(float(a))

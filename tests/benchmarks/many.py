@@ -20,7 +20,7 @@ DOMAIN = {**{f"c{i}": None for i in range(5)}, "x": dp.bins(range(0, 101, 10))}
 
 
 def run() -> bool:
-    """Measure in a process of its own, so that its memory is that of these questions alone."""
+    """Measure in a separate process, so that its memory is that of these questions alone."""
     program = "from tests.benchmarks.many import measured; measured()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

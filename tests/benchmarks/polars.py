@@ -25,7 +25,7 @@ Work = Callable[[], object]
 
 
 def run(rows: int = ROWS, opendp: str | None = None) -> bool:
-    """Measure at so many rows; `opendp` is a Python that has opendp[polars], to compare with."""
+    """Measure with this many rows. `opendp` is a Python that has opendp[polars], to compare with."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         # First, while this process is small: a process begins with the peak of the one that started it.
@@ -42,7 +42,7 @@ def run(rows: int = ROWS, opendp: str | None = None) -> bool:
 
 
 class _Report:
-    """The rows of a report: each question against the plain query, and against half of counting every unit's groups."""
+    """The rows of a report: each question compared with the plain query, and with half of a count by unit and group."""
 
     def __init__(self, frame: pl.LazyFrame | pl.DataFrame) -> None:
         self.frame, self.rows, self._pairs = frame, [], {}
@@ -147,7 +147,7 @@ def _other_aggregates(frame: pl.DataFrame) -> bool:
 
 
 def _several_at_once(frame: pl.DataFrame) -> bool:
-    """Five aggregates in one agg against one of them, of one column and of two."""
+    """Compare five aggregates in one agg with one of them, over one column and over two."""
     report = _Report(frame)
     five = {
         "n": dp.count(),
@@ -187,7 +187,7 @@ def _rows_as_units(frame: pl.DataFrame) -> bool:
 
 
 def _strings_as_units(frame: pl.DataFrame) -> bool:
-    """Compare text as unit ids with integers, as read from a file; public keys, so that the sessions do the same."""
+    """Compare text and integers as unit ids, read from a file. Keys are public, so both sessions do the same work."""
     regions = data.region_names()
     rows = []
     for length in (12, 32):
@@ -240,7 +240,7 @@ def _memory(path: Path) -> list[Row]:
 
 
 def _child(*words: object) -> str:
-    """Run `peak` in a process of its own and return what it printed."""
+    """Run `peak` in a separate process and return what it printed."""
     command = [sys.executable, "-c", PEAK, *map(str, words)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 

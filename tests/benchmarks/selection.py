@@ -21,7 +21,7 @@ Work = Callable[[], object]
 
 
 def run(rows: int = ROWS) -> bool:
-    """Measure at so many rows."""
+    """Measure with this many rows."""
     # First, while this process is small: a process begins with the peak of the one that started it.
     fine = show(f"select_best, {rows:,} rows, one run of a process", _best(rows))
     frame = data.frame(rows)
@@ -32,7 +32,7 @@ def run(rows: int = ROWS) -> bool:
 
 
 def _choices(frame: pl.DataFrame, *, discovers: bool) -> list[Row]:
-    """Return choices among 100,000 candidates beside the count by them: public in both, or from the data in both."""
+    """Return choices among 100,000 candidates beside the count by candidate: public in both, or discovered in both."""
     rows = []
     for what, column, candidates in (
         ("integers", "shop", pl.Series("shop", range(data.SHOPS))),
@@ -72,7 +72,7 @@ def _best(rows: int) -> list[Row]:
 
 
 def best(rows: int, candidates: int, values: int) -> None:
-    """Choose a price among so many and print CPU seconds and gigabytes: the body of a child process."""
+    """Choose among this many prices, and print CPU seconds and gigabytes. This is the body of a child process."""
     import resource  # not on every system, and only needed here
 
     def gigabytes() -> float:

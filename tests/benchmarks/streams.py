@@ -32,12 +32,12 @@ def run(rows: int = ROWS) -> bool:
 
 
 def opened(private: dp.PrivateFrame, of: str) -> dp.Stream:
-    """Return a stream whose threshold nothing reaches, so that all is asked."""
+    """Return a stream whose threshold nothing reaches, so every question is asked."""
     return private.sparse_vector(10**15, hits=10, of=of, epsilon=1)  # type: ignore[arg-type]
 
 
 def plain(frame: pl.DataFrame, queries: list[pl.Expr]) -> pl.DataFrame:
-    """Return the counts of all conditions as Polars does it best: on the streaming engine."""
+    """Return the counts of all conditions in the fastest way that Polars has: on the streaming engine."""
     counts = [query.sum().alias(str(place)) for place, query in enumerate(queries)]
     return frame.lazy().select(counts).collect(engine="streaming")
 

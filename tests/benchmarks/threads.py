@@ -1,7 +1,7 @@
 """Wall time and CPU of private questions against the plain query, on one and on two threads, and a guess for sixteen.
 
-Each number of threads is a process of its own, which asks both sides in turn, so that whatever else the machine does
-hits both. The best of all rounds is shown, and how far the median is above it.
+Each number of threads has its own process, which asks both sides in turn, so other work on the machine affects both.
+The best of all rounds is shown, and how far the median is above it.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def run(rows: int = ROWS) -> bool:
 
 
 def _extrapolated(one: float, two: float) -> float:
-    """Return the time on many cores, if the part that two threads share shrinks further and the rest stays."""
+    """Return the time on many cores, if the part that two threads share shrinks further and the rest does not."""
     shared = min(max(2 * (1 - two / one), 0.0), 1.0)
     return one * (1 - shared + shared / MANY)
 
 
 def _measured(path: Path, threads: int) -> dict[str, tuple[Timing, Timing]]:
-    """Return the timings of both sides of every question, from a process with so many threads."""
+    """Return the timings of both sides of every question, from a process with this many threads."""
     words = [sys.executable, "-c", CHILD, str(path), str(threads)]
     environment = {**os.environ, "POLARS_MAX_THREADS": str(threads)}
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)

@@ -1,8 +1,8 @@
 """Wall time and CPU of ordinary questions in this tree, against another checkout of it.
 
 `python -m tests.benchmarks versions --before FOLDER`, where the folder is made with `git worktree add FOLDER COMMIT`.
-Each version lives in a process of its own. The two processes are asked in turn, one question at a time, and the order
-changes from round to round, so that whatever else the machine does hits both. For each question the best time of either
+Each version has its own process. The two processes are asked in turn, one question at a time, and the order changes
+from round to round, so other work on the machine affects both. For each question the best time of either
 version is compared; the median of the ratios of a round is shown beside it.
 
 The questions use only what both versions understand. Frames in memory are new in each question, so nothing is

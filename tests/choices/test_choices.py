@@ -364,7 +364,7 @@ def test_the_same_choice_is_stored_and_a_fresh_one_pays():
 
 @pytest.mark.slow
 def test_other_choices_are_other_releases():
-    """Whatever changes the question changes its key, so that none finds the release of another."""
+    """Whatever changes the question changes its key, so no question finds the release of another."""
     with session(epsilon=100) as paying:
         asked = [
             lambda: ROWS.dp.noisy_max("kind", KINDS, epsilon=1),
@@ -587,7 +587,7 @@ REFUSED = {
     "mechanism": (private("kind", KINDS, mechanism="laplace"), "mechanism"),
     "confidence": (private("kind", KINDS, confidence=0.95), "confidence"),
     "keys without by": (private("kind", KINDS, keys=[1]), "nothing to group by"),
-    "no spend": (private("kind", KINDS, epsilon=None), "What may this release cost"),
+    "no spend": (private("kind", KINDS, epsilon=None), "This release needs a spend"),
     "two spends": (private("kind", KINDS, share=0.1), "one way"),
     "nothing to spend": (private("kind", KINDS, epsilon=0), "epsilon"),
     "too much": (private("kind", KINDS, epsilon=2), "budget"),

@@ -46,7 +46,7 @@ def wide():
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
-    """All views are in one page, each in a frame of its own, with plans unfolded."""
+    """All views are in one page, each in its own frame, with plans unfolded."""
     together = "".join(views(session).values())
     found = measure(together, dark=dark)
     assert found["page"] == [600, 600]
@@ -71,7 +71,7 @@ def test_every_view_fits_600_pixels_and_can_be_read(session, dark):
     ],
 )
 def test_the_theme_of_the_notebook_counts_more_than_the_system(session, theme, system, dark):
-    """Under JupyterLab's rules for tables, which colour rows and text."""
+    """JupyterLab's rules for tables, which colour rows and text, apply here."""
     release = session.releases[0]
     found = measure(
         session._repr_html_() + release._repr_html_() + release.plan._repr_html_(),
@@ -329,7 +329,7 @@ def test_every_plan_has_its_text_and_its_html_from_the_same_rows():
 
 
 def test_every_plan_says_that_rows_without_a_unit_take_no_part():
-    """Rows without a unit are dropped, so that an answer can be far from the number of rows that one sees."""
+    """Rows without a unit are dropped, so an answer can be far from the number of rows that people see."""
     many = {"region": REGIONS}
     with a_session():
         preview = VISITS.dp.preview

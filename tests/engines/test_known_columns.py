@@ -364,7 +364,7 @@ def test_a_number_that_another_thread_added_later_stands_for_nothing():
 
 
 def test_null_in_other_rows_is_another_column(session):
-    """`when` shares the values and has nulls of its own; in a slice Polars copies them to hand them over."""
+    """`when` shares the values but has its own nulls; in a slice, Polars copies them to hand them over."""
     whole = pl.DataFrame({"person": range(20_001), "city": (["a", "b", "c"] * 7000)[:20_001]})
     frame = whole.slice(1)
     raw = frame["city"].to_frame()

@@ -19,7 +19,7 @@ MARKED = {
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("values", MARKED.values(), ids=MARKED)
 def test_filters_look_at_every_row(values, lazy):
-    """Found by an attacker: of 1,000 rows 314 were counted, and one more person made them 1,002."""
+    """Found by an attacker: 314 of 1,000 rows were counted, and one more person raised the count to 1,002."""
     rows = pl.DataFrame({"user": range(len(values)), "x": values.set_sorted()})
     session = dp.Session(epsilon=1e4, unit="user", max_rows_per_group=1)
     own = dp.private(rows.lazy() if lazy else rows, session)

@@ -265,7 +265,7 @@ ZONES = ("Europe/Paris", "America/Sao_Paulo", "Asia/Beirut", "Australia/Lord_How
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_no_hour_of_fifty_years_makes_a_time_zone_fail(zone, never_isolated):  # noqa: F811
-    """Every half hour within two days of a change of the clock, and one of every other day: they are all alike."""
+    """Try every half hour within two days of a clock change, and one on every other day, which are all alike."""
     hours = pl.datetime_range(dt.datetime(1975, 1, 1), dt.datetime(2025, 1, 1), "30m", time_zone=UTC, eager=True)
     frame = hours.dt.convert_time_zone(zone).alias("x").to_frame()
     offset = pl.col("x").dt.base_utc_offset() + pl.col("x").dt.dst_offset()

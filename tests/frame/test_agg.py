@@ -49,7 +49,7 @@ def weights(plan):
 @pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_aggregate_in_one_release_with_one_charge(paying, lazy):
-    """Sixteen aggregates share 10**5. The noise on counts has a scale of 0.04, so it is below 1 up to 1e-10."""
+    """Sixteen aggregates share 10**5. The noise on counts has scale 0.04, so it is below 1 except with 1e-10."""
     frame = FRAME.lazy() if lazy else FRAME
     found = frame.dp.group_by("region").agg(**EVERY, epsilon=HUGE, max_groups=5, session=paying).lazy()
     assert list(found.collect_schema()) == ["region", *EVERY]

@@ -123,7 +123,7 @@ def test_mistakes_are_explained() -> None:
         dp.Dashboard(epsilon=1).on(VISITS)  # type: ignore[arg-type]
     with pytest.raises(dp.InvalidParameterError, match="up to 1"):
         dp.Dashboard(share=2)
-    with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
+    with pytest.raises(dp.InvalidParameterError, match="This release needs a spend"):
         dp.Dashboard().on(dp.private(VISITS, session())).count()
     board = dp.Dashboard(share=0.5)
     with pytest.raises(dp.InvalidParameterError, match="doesn't count the rows"):
@@ -150,7 +150,7 @@ def parts(board: dp.Dashboard) -> list[float]:
 @pytest.mark.parametrize("spend", [{"epsilon": 0.2}, {"epsilon": 0.9}, {"share": 0.2}, {"rho": 0.002}])
 @pytest.mark.parametrize("given", [{}, {"queries": 3}, {"queries": 30}], ids=["no queries", "few", "many"])
 def test_equal_spends_have_equal_parts_which_add_up(given: dict[str, int], spend: dict[str, float]) -> None:
-    """Counts, means and choices have other prices in the account of rhos, and the first ones are counted by epsilon."""
+    """Counts, means and choices have different prices in rho, and the first questions are counted by epsilon."""
     own = session(delta=1e-6, **given)
     board = dp.Dashboard(**spend)  # type: ignore[arg-type]
     asked(board, own)
@@ -220,7 +220,7 @@ def test_without_a_size_the_table_says_how_to_see_the_other_errors() -> None:
 
 @pytest.mark.parametrize("each", [0.6, 0.9, 1.5])
 def test_a_board_of_different_noises_is_scaled_until_it_fits(each):
-    """On the way, spends below the smallest price of a release are tried. They are no reason to fail."""
+    """On the way, spends below the smallest price of a release are tried. They must not make it fail."""
     frame = pl.DataFrame({"user_id": [i % 900 for i in range(3000)], "x": [i % 40 for i in range(3000)]})
     session = dp.Session(epsilon=1.0, delta=1e-6, unit="user_id", max_groups=1, max_rows_per_group=4)
     board = dp.Dashboard()

@@ -256,7 +256,7 @@ def test_a_wanted_error_finds_the_spend(small):
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth():
-    """Every group is a draw of its own, so one release has 2,000 of them."""
+    """Every group is a separate draw, so one release has 2,000 of them."""
     frame = pl.DataFrame({"user": range(6_000), "group": [user % 2_000 for user in range(6_000)]})
     words = {"keys": range(2_000), "max_groups": 1, "max_rows_per_group": 1, "epsilon": 1, "confidence": 0.9}
     with dp.Session(epsilon=1, unit="user"):
@@ -297,7 +297,7 @@ def ask(call, **session):
         (lambda v: v.count("user", epsilon=0.1), {}, "reads the unit column"),
         (lambda v: v.count(pl.col("user") % 10, epsilon=0.1), {}, "reads the unit column"),
         (lambda v: v.count("value", epsilon=0.1), {}, "can't be a grouping key"),
-        (lambda v: v.count("region"), {}, "What may this release cost"),
+        (lambda v: v.count("region"), {}, "This release needs a spend"),
         (lambda v: v.count("region", epsilon=0.1, share=0.1), {}, "in one way"),
         (lambda v: v.count("region", epsilon=0.1), {"delta": None}, "no delta to discover them.*keys="),
         (lambda v: v.count("region", keys=["a", "a"], epsilon=0.1), {}, "lists a value twice"),

@@ -1,4 +1,4 @@
-"""The methods that Polars users reach for mean what they mean in Polars, and say what to write where they can't."""
+"""The methods that Polars users reach for work as in Polars, or say what to write instead."""
 
 import copy
 import pickle

@@ -95,7 +95,7 @@ def test_a_categorical_comes_back_as_text(rich):
 
 
 def test_all_categories_are_answered_null_too(session):
-    """That one of three or four categories is missing among 3000 answers at epsilon 1 has probability below 1e-100."""
+    """One of three or four categories is missing among 3000 answers at epsilon 1 with probability below 1e-100."""
     with session:
         assert set(PEOPLE.dp.randomized_response("flag", epsilon=1)["flag"]) == {True, False, None}
         assert set(PEOPLE.dp.randomized_response("flag", categories=[False, True], epsilon=1)["flag"]) == {True, False}
@@ -324,7 +324,7 @@ def test_the_standard_error_of_the_plan_is_that_of_the_estimate(session):
 
 
 def test_responses_of_a_frame_are_estimated_within_their_errors(session):
-    """Three frequencies are within 6 standard errors, up to a probability of 6e-9."""
+    """Three frequencies are within 6 standard errors, except with probability 6e-9."""
     with session:
         out = PEOPLE.dp.randomized_response("flag", epsilon=2)
     estimate = dp.estimate_frequencies(out, epsilon=2)
@@ -434,7 +434,7 @@ def test_steps_that_keep_all_rows_are_fine(rich):
 @pytest.mark.parametrize(
     ("column", "words", "message"),
     [
-        ("flag", {}, "What may these responses cost"),
+        ("flag", {}, "These responses need a spend"),
         ("flag", {"epsilon": 0}, "epsilon"),
         ("flag", {"epsilon": math.nan}, "epsilon"),
         ("flag", {"epsilon": 1, "share": 0.1}, "one way"),
@@ -484,7 +484,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released_and_the_charge_s
     plan, rows = asked(PEOPLE, session, "flag", epsilon=1)
     names = iter([b"before", b"after"])
     with pytest.raises(dp.EngineError, match="changed while it was read"):
-        run_responses(plan, rows, session, name=lambda: next(names), fresh=False)
+        run_responses(plan, rows, session, identity=lambda: next(names), fresh=False)
     assert session.spent.epsilon == 1
     assert session.releases[0].state == "failed"
 

@@ -1,4 +1,4 @@
 """Tests that take long, run by `python -m tests.long soak fuzz`.
 
-Each module has a `main()` that prints a report and returns whether all held.
+Each module has a `main()` that prints a report and returns whether everything held.
 """

@@ -1,7 +1,7 @@
-"""A soak: as many releases as a session can have, in one ledger, by several sessions, with failures in between.
+"""A soak test: as many releases as a session can have, in one ledger, by several sessions, with failures in between.
 
-After each part: the sums are those of the rows, nothing is overspent, every release that was handed out is stored, and
-the file opens again. `python -m tests.long soak` makes all 100,000 releases; the tests make some thousand.
+After each part, the sums match the rows, nothing is overspent, every release that was handed out is stored, and the
+file opens again. `python -m tests.long soak` makes all 100,000 releases; the tests make a few thousand.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ FAILURES = 1000  # one in so many charges fails and closes the session
 
 
 def soak(path: Path, releases: int, dice: random.Random, failures: int = FAILURES) -> dict[str, float]:
-    """Use up a budget in so many equal charges, of which one in `failures` fails; return what was counted."""
+    """Use up a budget in this many equal charges, where one in `failures` fails, and return what was counted."""
     price = dp.pure_cost(Fraction(1, releases))
     sessions = [dp.Session(epsilon=1.0, unit="user", ledger=path) for _ in range(3)]
     handed: dict[int, int] = {}

@@ -311,9 +311,9 @@ BAD = [
     ({"max_updates": 10**7}, "larger alpha"),
     ({"max_updates": 0}, "max_updates"),
     ({"max_updates": 1.5}, "max_updates"),
-    ({"max_rows_per_group": "auto"}, "How many rows"),
+    ({"max_rows_per_group": "auto"}, "a cap on the rows"),
     ({"epsilon": -1}, "epsilon"),
-    ({"epsilon": None}, "What may this release cost"),
+    ({"epsilon": None}, "This release needs a spend"),
     ({"within": 5}, "no option within"),
     ({"epsilom": 5}, "Did you mean epsilon"),
 ]
@@ -330,7 +330,10 @@ def test_bad_words_are_refused_and_cost_nothing(words, message):
 
 
 def test_a_cap_on_rows_must_be_given():
-    with dp.Session(epsilon=1, unit="user") as session, pytest.raises(dp.InvalidParameterError, match="How many rows"):
+    with (
+        dp.Session(epsilon=1, unit="user") as session,
+        pytest.raises(dp.InvalidParameterError, match="a cap on the rows"),
+    ):
         members().dp.online_queries(["member"], alpha=0.1, epsilon=0.5)
     assert not session.releases
 

@@ -312,7 +312,7 @@ BAD = [
     ({"epsilon": 1e-9}, "too small"),
     ({"fresh": "yes"}, "fresh"),
     ({"keys": ["a"]}, "no option keys"),
-    ({"max_rows_per_group": None}, "How many rows"),
+    ({"max_rows_per_group": None}, "a cap on the rows"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Frequencies behind responses: unbiased, with the right errors, by groups, from frames and series alike."""
+"""Frequencies behind responses are unbiased and have the right errors, by groups, from frames and from series."""
 
 import itertools
 import math

@@ -64,7 +64,7 @@ def gaussian_at_least(variance: Fraction, m: int) -> float:
 def chances(rule, n: int, min_units: int = 1) -> tuple[float, float]:
     """Return the probabilities with which a group of n units is shown and hidden, from the documented rule.
 
-    Each is computed separately, so that both are accurate to all digits.
+    Each is computed separately, so both are accurate to all digits.
     """
     if n == 0:
         return 0.0, 1.0
@@ -432,7 +432,7 @@ def test_an_enormous_min_units_hides_everything(strategy):
 @pytest.mark.parametrize("min_units", [1, 3])
 @pytest.mark.parametrize(("epsilon", "delta", "max_groups"), [(1, 1e-2, 1), (0.5, 0.1, 2), (3, 1e-3, 4)])
 def test_shown_groups_follow_the_chances(strategy, min_units, epsilon, delta, max_groups):
-    """Each number of units is a binomial test at 1e-7; about 400 in all: 4e-5 of all seeds would fail one."""
+    """There are about 400 binomial tests at 1e-7, one per number of units, so 4e-5 of all seeds would fail one."""
     rule = rule_of(Fraction(repr(epsilon)), Fraction(repr(delta)), max_groups, strategy)
     source = SeededBits(17)
     tested = 0

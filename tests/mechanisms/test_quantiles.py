@@ -141,7 +141,7 @@ def test_chunks_cover_every_group_once(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("bits", "excess"), [(62, 0.9), (6, 0.3), (8, 2.0**-38)])
 def test_envelopes_that_are_far_too_large_give_the_same_law(bits, excess, monkeypatch):
-    """So many draws are rejected that groups draw again and again, from running sums with few steps."""
+    """Most draws are rejected, so groups draw again and again, from running sums with few steps."""
     monkeypatch.setattr(quantiles, "_SUM_BITS", bits)
     monkeypatch.setattr(quantiles, "_EXCESS", excess)
     monkeypatch.setattr(quantiles, "_CHUNK", 100)
@@ -226,7 +226,7 @@ def test_no_group_and_no_cell():
 
 
 def random_coins(size):
-    """Return pieces with envelopes as the sampler makes them, and words of which half lie near the probability."""
+    """Return pieces with envelopes as the sampler makes them, and words, half of which lie near the probability."""
     generator = np.random.default_rng(14)
     lengths = generator.integers(1, 1 << generator.integers(1, 62, size))
     distances = generator.integers(0, 1 << generator.integers(1, 20, size))
@@ -389,7 +389,7 @@ def test_one_row_more_changes_no_log_probability_by_more_than_two_weights(target
 
 
 def test_scores_are_those_of_the_definition():
-    """Compare the distances of all pieces, point by point, with the definition, also for more than one group."""
+    """Compare the distances of all pieces, point by point, with the definition, for one group and for several."""
     generator = np.random.default_rng(26)
     for target in TARGETS:
         cases = [random_case(generator) for _ in range(15)]

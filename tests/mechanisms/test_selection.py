@@ -357,7 +357,7 @@ def test_noisy_max_of_floats_is_calibrated_to_its_grid(monkeypatch):
 
 @pytest.mark.slow
 def test_ties_are_broken_evenly():
-    """This holds also at extreme scores, where each candidate must be exactly as good as the others."""
+    """This holds even at extreme scores, where each candidate must be exactly as good as the others."""
     source = SeededBits(5)
     for scores in (np.zeros(4), np.full(4, 2**63 - 1), np.full(4, -(2**63)), np.full(4, 1.7e308), np.full(4, 5e-324)):
         for choices in (

@@ -602,7 +602,7 @@ NUMBERS = st.one_of(
 def test_answers_within_the_sensitivity_lie_within_the_steps(answer, part, sensitivity, epsilon, seed):
     """The values of two streams on the same random words differ by the distance of their answers on the grid.
 
-    Answers and noise stay below 2**53 grid points here, so that the released floats are exact.
+    Answers and noise stay below 2**53 grid points here, so the released floats are exact.
     """
     scales = scales_of(epsilon, 1, numeric=True)
 

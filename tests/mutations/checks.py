@@ -142,7 +142,7 @@ def rows_without_a_unit_count_nowhere():
 
 
 def _kept_groups(salt, units):
-    """Return which of four groups each unit keeps, of which two count."""
+    """Return which of its four groups each unit keeps under a cap of two."""
     frame = pl.DataFrame([(unit, key) for unit in units for key in "abcd"], schema=["unit0", "key0"], orient="row")
     kept = {}
     for unit in units:  # each unit's groups show in the difference that it makes
@@ -171,7 +171,7 @@ def units_keep_groups_at_random_and_by_themselves():
 
 
 def units_are_told_apart():
-    """By a hash of 128 bits, for which delta pays 2**-39; of 300,000 units in 32 bits ten would share theirs."""
+    """Delta pays 2**-39 for a hash of 128 bits. With 32 bits, about ten of 300,000 units would share theirs."""
     count = 300_000
     frame = pl.DataFrame({"unit0": pl.Series(range(count)).cast(pl.String)})
     plan = plans.plan_of(query("count_units", keys=(), integer_unit=False), terms_of(1, 1e-6))
@@ -194,7 +194,7 @@ def equal_floats_are_one_value():
 
 
 def sums_beyond_a_cap_lose_nothing():
-    """A unit with 2 of 20 rows of 1, of which 5 count, adds a half; a thousand of them 500."""
+    """A unit whose 20 rows hold 2 ones adds a half under a cap of 5, and a thousand such units add 500."""
     plan = plans.plan_of(query("sum", keys=(), bounds=(0, 1), max_rows=5), terms_of(1, 1e-6))
     rows = [(unit, int(n < 2)) for unit in range(1_000) for n in range(20)]
     exact = exact_answers(plan, pl.DataFrame(rows, schema=["unit0", "value0"], orient="row"))
@@ -257,7 +257,7 @@ def every_group_that_a_choice_touches_is_paid_for():
 
 
 def choices_of_values_stay_within_their_epsilon():
-    """The law of every answer, enumerated on two neighbours."""
+    """Enumerate the law of every answer on two neighbours."""
     for asked in (query("median", keys=(), bounds=(0, 10)), query("quantile", keys=(), bounds=(0, 10))):
         plan = plans.plan_of(asked, terms_of(1))
         (measurement,) = plan.measurements
@@ -278,7 +278,7 @@ def choices_of_values_stay_within_their_epsilon():
 
 
 def an_interval_of_a_median_is_paid_for_and_covers_it():
-    """In 20,000 groups with one row, at the upper bound: all other candidates are as likely as they can be."""
+    """Try 20,000 groups with one row at the upper bound, where all other candidates are as likely as they can be."""
     confidence, groups = 0.8, 20_000
     one = aggregate("median", (0, 40), of_value=True, confidence=confidence)
     plan = plans.plan_of(query(aggregates=(one,), domain=DOMAIN, spend=HALF, max_rows=1), terms_of(1))
@@ -305,7 +305,7 @@ def _joined(cells):
 
 
 def _pmf(noise):
-    """Return the law of a noise that is not wide, by its definition."""
+    """Return the law of narrow noise, from its definition."""
     scale, reach = float(noise.parameter), math.ceil(12 * noise.deviation)
     places = np.arange(-reach, reach + 1)
     weights = np.exp(-np.abs(places) / scale if noise.mechanism == "laplace" else -(places**2) / (2 * scale))
@@ -313,7 +313,7 @@ def _pmf(noise):
 
 
 def _fits(numbers, noise):
-    """Whether numbers fit a noise; a wide one is looked at in bins of a tenth of its deviation."""
+    """Return whether numbers fit a noise law. Wide noise is compared in bins of a tenth of its deviation."""
     if noise.deviation < 300:
         return chi_square_fits(numbers, _pmf(noise))
     width = round(noise.deviation / 10)
@@ -362,7 +362,7 @@ def noise_of_groups_is_independent():
 
 
 def noise_is_exact_in_its_last_bit():
-    """Where a sample has more bits than a float, its last ones are as likely 0 as 1."""
+    """If a sample has more bits than a float, its last bits are 0 and 1 equally often."""
     measurement = _NoisyMeasurement(
         Noise(mechanism="laplace", parameter=Fraction(2**52), cost=Cost(epsilon=Fraction(1), rho=Fraction(1)))
     )
@@ -403,7 +403,7 @@ def an_interval_comes_from_the_noisy_value():
 
 
 def a_shown_group_lies_in_its_interval():
-    """20,000 groups of 10 units, of which the luckiest are shown: a coverage of 95 % fails once in 10**7 runs."""
+    """The luckiest of 20,000 groups of 10 units are shown. A coverage of 95 % fails once in 10**7 runs."""
     frame = pl.DataFrame({"k": np.repeat(np.arange(20_000), 10)})
     private = dp.private(frame, dp.Session(epsilon=5.0, delta=1e-6, unit=dp.ROW))
     shown = private.count_units("k", rho=0.1, confidence=0.95)
@@ -413,7 +413,7 @@ def a_shown_group_lies_in_its_interval():
 
 
 def a_stream_is_compared_with_one_noisy_threshold():
-    """Four questions that lie on the threshold: all are below it more often than by chance, by a law that is known."""
+    """Four questions lie on the threshold. All are below it more often than by chance, by a known law."""
     scales = sparse_scales(1, 2, delta=None, monotone=False, constants="lyu-su-li", numeric=False)
     source, opened, questions = SeededBits(4), 1_500, 4
     below = every = 0
@@ -435,7 +435,7 @@ def a_stream_is_compared_with_one_noisy_threshold():
 
 
 def _lone_group(plan):
-    """Return the most that a group of nobody else counts, and the chance that its noise shows it."""
+    """Return the largest count of a group that only the protected units are in, and the chance that noise shows it."""
     measurement = plan.measurement(plan.discovery.counted)
     together = plan.terms.group_size
     missing = plan.discovery.threshold - together * measurement.statistic.most
@@ -539,7 +539,7 @@ def every_question_has_a_smallest_price():
 
 
 def no_account_is_overdrawn():
-    """One arm of the filter may be exceeded, not both, and never the delta for keys."""
+    """One account of the filter may be exceeded, but not both, and never the delta for keys."""
     terms = terms_of(1, 1e-6)
     rho, delta = terms.rho_allowed, terms.native_delta
     fits = {

@@ -1,7 +1,7 @@
 """Deliberate faults, and the check that catches each.
 
-A fault changes one function or constant of the package, as a mistake would. The table is open: faults of another front
-end or engine are added with their own switches and checks.
+A fault changes one function or constant of the package, as a mistake would. Faults of another
+front end or engine can be added with their own switches and checks.
 """
 
 import hashlib
@@ -372,8 +372,8 @@ def delta_of_keys_not_charged(patch: Patch) -> None:
 def delta_of_keys_charged_twice(patch: Patch) -> None:
     honest = charging.release_once
 
-    def wrong(paying, cost, *given, **words):
-        return honest(paying, replace(cost, delta=2 * cost.delta), *given, **words)
+    def wrong(paying, own, **words):
+        return honest(paying, replace(own, cost=replace(own.cost, delta=2 * own.cost.delta)), **words)
 
     patch.setattr(run, "release_once", wrong)
 
@@ -398,9 +398,9 @@ def groups_of_few_units_hidden_by_their_exact_number(patch: Patch) -> None:
 def charge_after_the_read(patch: Patch) -> None:
     honest = charging.release_once
 
-    def wrong(paying, cost, label, *, name, fresh, make):
+    def wrong(*given, make, **words):
         made = make()
-        return honest(paying, cost, label, name=name, fresh=fresh, make=lambda: made)
+        return honest(*given, make=lambda: made, **words)
 
     patch.setattr(run, "release_once", wrong)
 

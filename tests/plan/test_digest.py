@@ -93,7 +93,7 @@ def test_python_objects_are_refused():
 
 
 def test_two_questions_that_differ_by_a_nanosecond_are_two():
-    """From an attack: times inside of structs went through Python's, which drop nanoseconds."""
+    """This was an attack: times inside structs were converted to Python's, which drop nanoseconds."""
     people = pl.DataFrame({"user": range(50), "k": [1] * 50})
     session = dp.Session(epsilon=5.0, unit="user")
     for late in (4, 6):

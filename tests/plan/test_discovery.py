@@ -174,7 +174,7 @@ def test_a_wanted_error_is_met_with_discovered_keys_and_the_count_itself_decides
 
 
 def test_a_group_without_units_is_never_shown_and_the_count_that_decides_is_not_shown():
-    """Whatever the noise: with a threshold that every noisy count reaches, exactly the groups with units appear."""
+    """With a threshold that every noisy count reaches, exactly the groups with units appear."""
     plan = plan_of(query("count", max_groups=12, max_rows=20, spend=WHOLE), TERMS)
     assert plan.discovery.counted == plan.units
     open_door = replace(plan, discovery=replace(plan.discovery, threshold=-(10**9)))

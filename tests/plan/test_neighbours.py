@@ -1,7 +1,7 @@
 """The derived sensitivity is what neighbours really differ by: on random frames, queries, bounds and adjacencies.
 
-With one salt for both frames (the choice of groups is the unit's own), the exact bounded aggregates of two neighbours
-differ by no more than the plan says, in every norm. That is the whole of the privacy argument that noise rests on.
+With one salt for both frames (a unit's choice of groups depends on its own rows alone), the exact bounded aggregates of
+two neighbours differ by no more than the plan says, in every norm. The privacy of the noise rests on this alone.
 """
 
 import math
@@ -128,7 +128,7 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
 
 def named_vector(table, measurement, grouped):
     """Return the exact numbers of a measurement by group and place."""
-    numbers = _vector(table, measurement)
+    numbers = _vector(table, measurement.statistic)
     numbers = numbers if numbers.ndim == 2 else numbers[:, None]
     keys = table.groups["key0"].to_list() if grouped else [None]
     return {(key, place): n for key, row in zip(keys, numbers.tolist(), strict=True) for place, n in enumerate(row)}
@@ -153,7 +153,7 @@ def moved_cells(left, right, name, grouped):
 
 @cache
 def small_units(low, high):
-    """Return a number of groups, and two frames of them: with and without a unit of up to six rows in each."""
+    """Return a number of groups, and two frames: with and without a unit that has up to six rows in each group."""
     joins = [rows for n in range(7) for rows in combinations_with_replacement(range(low, high + 1), n)]
     others = [(), (0,), (0, 0, 1), (0, 0, 0, 0, 1), (-1, 0, 0, 1, 1, 2, 2), (2, 2, 2, 2, 2, 2, -1)]
     common, joined = [], []
@@ -170,9 +170,9 @@ def small_units(low, high):
 @pytest.mark.parametrize("kind", ["sum", "mean", "var"])
 @pytest.mark.parametrize(("fine", "inner"), [(0, 0), (0, 1), (1, 1), (1, 3), (14, 32)])
 def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form, kind, fine, inner, monkeypatch):
-    """Exhaustive: all multisets of up to six rows of four values join all that others may leave as a rest.
+    """Try all multisets of up to six rows of four values with every remainder that other units may leave.
 
-    Each pair is a group of its own. Few fractional bits are the hard case: there rounding is coarse.
+    Each pair is a separate group. Few fractional bits are the hard case, because rounding is coarse then.
     """
     monkeypatch.setattr(grid, "_MOST_FINE", fine)
     monkeypatch.setattr(grid, "MOST_INNER", inner)
@@ -188,7 +188,7 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
         tables = [run_bounded(frame.lazy(), request_of(plan)) for frame in frames]
         assert tables[0].groups["key0"].equals(tables[1].groups["key0"])
         for measurement in plan.measurements:
-            vectors = [_vector(table, measurement).reshape(groups, -1) for table in tables]
+            vectors = [_vector(table, measurement.statistic).reshape(groups, -1) for table in tables]
             moved = np.abs(vectors[0] - vectors[1])
             assert moved.sum(axis=1).max() <= measurement.sensitivity.l1
             assert (moved**2).sum(axis=1).max() <= measurement.sensitivity.l2_squared
@@ -198,7 +198,7 @@ def test_every_small_unit_moves_every_small_sum_by_at_most_the_sensitivity(form,
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize(("lower", "upper"), [(0, 10), (-4, 10), (-10, -2)])
 def test_the_sensitivity_is_reached(adjacency, lower, upper):
-    """Not only an upper bound: some neighbours differ by exactly this much (noise is not wasted)."""
+    """Some neighbours differ by exactly this much, so the bound is tight and no noise is wasted."""
     terms = terms_of(1, 1e-6, adjacency=adjacency)
     domain = pl.DataFrame({"k": ["a", "b", "c", "d"]})
     plan = plan_of(query("sum", domain=domain, bounds=(lower, upper), max_groups=2, max_rows=3), terms)

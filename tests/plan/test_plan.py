@@ -29,7 +29,7 @@ def spend(**words):
 
 
 def test_the_noise_of_a_sum_has_the_scale_of_the_closed_form():
-    """Laplace: groups * rows * bound / epsilon, with no hidden factor; shown by the plan and by the draws."""
+    """The scale is groups * rows * bound / epsilon, with no hidden factor, in the plan and in the draws."""
     for epsilon in (0.1, 1.0):
         plan = plan_of(
             query("sum", keys=(), bounds=(0, 1000), integers=False, max_rows=1, spend=spend(epsilon=epsilon)), TERMS
@@ -100,7 +100,7 @@ def test_shares_that_sum_to_one_always_fit(terms, aggregate):
 @pytest.mark.parametrize("aggregate", ["count", "count_units", "sum", "mean"])
 @pytest.mark.parametrize("spends", [{"epsilon": 0.1}, {"share": 0.1}])
 def test_ten_releases_with_discovered_keys_fit_into_the_session(aggregate, spends):
-    """Key discovery takes its share of delta, a hair less, so ten tenths fit although floats round."""
+    """Key discovery takes slightly less than its share of delta, so ten tenths fit although floats round."""
     plan = plan_of(query(aggregate, spend=spend(**spends)), TERMS)
     assert accepts(TERMS, plan.cost * 10)
     assert plan.cost.delta > 0
@@ -150,9 +150,9 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta(size, adjacency, mech
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("kind", ["mean", "var"])
 def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basis(size, kind, monkeypatch):
-    """The noisy sums of a basis add up to the rows; so does their noise, whose law is convolved here.
+    """The noisy sums of a basis add up to the rows, and so does their noise, whose law is convolved here.
 
-    With four steps in one of a row, so that the law is short; what rounding lets a unit add counts too.
+    A row is divided into four steps, so that the law is short. What rounding lets a unit add counts, too.
     """
     monkeypatch.setattr(grid_of_values, "_MOST_FINE", 2)
     terms = terms_of(1, 1e-3, group_size=size)
@@ -174,7 +174,7 @@ def test_a_group_of_nobody_else_appears_with_at_most_delta_by_the_sums_of_a_basi
 
 
 def test_units_together_discover_keys_of_sums_by_group_privacy():
-    """Three units in the same groups: each group's chance of being shown changes as epsilon and delta allow."""
+    """With three units in the same groups, each group's chance of being shown changes as epsilon and delta allow."""
     terms = terms_of(1, 1e-3, group_size=3)
     plan = plan_of(query("sum", max_groups=2, spend=spend(epsilon=1.0, delta=1e-4)), terms)
     rule, groups = plan.discovery.rule, plan.bounds.max_groups
@@ -225,8 +225,8 @@ def test_a_plan_is_made_of_the_question_and_the_terms_alone():
     ("asked", "terms", "text"),
     [
         (query("count", domain=None), terms_of(1), "no delta to discover"),
-        (query("count", max_groups=None), TERMS, "How many groups of k"),
-        (query("count", max_rows=None), TERMS, "How many rows"),
+        (query("count", max_groups=None), TERMS, "Grouping by k needs a cap on the groups"),
+        (query("count", max_rows=None), TERMS, "a cap on the rows"),
         (query("sum", max_rows=None), TERMS, "per='unit'"),
         (query("mean", domain=FOUR, spend=Spend(within=Fraction(5))), TERMS, "depends on how many rows"),
         (query("sum", spend=Spend(within=Fraction(5))), TERMS, "needs public keys"),
@@ -271,7 +271,7 @@ def test_a_pure_session_or_a_tiny_delta_has_units_told_apart_exactly():
 
 @pytest.mark.parametrize("aggregate", ["count", "sum", "mean"])
 def test_the_hash_of_units_is_paid_from_the_delta_of_the_query(aggregate):
-    """So that shares that sum to 1 fit, and a delta that was named is not exceeded."""
+    """Shares that sum to 1 therefore fit, and a delta that the query names is not exceeded."""
     terms = terms_of(1, 1e-6)
     asked = query(aggregate, spend=spend(share=0.5), integer_unit=False)
     plan = plan_of(asked, terms)

@@ -1,4 +1,4 @@
-"""A spend split among several statistics: in epsilon or in rho, never more than was said, and the less noisy way."""
+"""A spend is split among several statistics in epsilon or in rho, whichever is less noisy, and never exceeded."""
 
 import math
 from fractions import Fraction
@@ -20,7 +20,7 @@ KINDS = ["count", "count_units", "n_unique", "sum", "mean", "var", "median", "ma
 
 
 def rho_of(plan):
-    """Return the rho that the measurements of a plan really have: of each mechanism by its own formula, exactly."""
+    """Return the exact rho of a plan's measurements, with the formula of each mechanism."""
     total = Fraction(0)
     for measurement in plan.measurements:
         if measurement.noise is None:
@@ -80,7 +80,7 @@ def test_the_price_covers_all_parts_and_is_what_was_said(data):
 
 
 def test_several_gaussian_parts_share_one_rho_not_one_epsilon():
-    """Ten counts over 60 groups: each gets a tenth of the rho, so the noise grows by the root of ten, not by ten."""
+    """Each of ten counts over 60 groups gets a tenth of the rho, so the noise grows by sqrt(10), not by 10."""
     domain = DOMAINS[-1]
 
     def deviation(n):

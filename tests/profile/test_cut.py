@@ -1,4 +1,4 @@
-"""What caps and bounds cut off: counted with `cut=True`, told by an adopted profile, or said to be unknown."""
+"""What caps and bounds cut off is counted with `cut=True`, known from an adopted profile, or said to be unknown."""
 
 import numpy as np
 import polars as pl
@@ -36,7 +36,7 @@ def exact_of(frame, aggregate, monkeypatch, **words):
 
 
 def test_the_units_are_counted_that_lose_rows_or_values(monkeypatch):
-    """Unit 1 has 3 rows in a and a value above the bounds, 2 a value below them in b, 4 has 4 rows in c and a NaN."""
+    """Unit 1 has 3 rows in a and a value above the bounds, 2 has one below them in b, 4 has 4 rows in c and a NaN."""
     _, found = exact_of(ROWS, dp.mean("x", bounds=(0, 10)), monkeypatch, max_groups=3)
     assert found["cut_by_cap"].tolist() == [1, 0, 1]
     assert found["cut_by_bounds"].tolist() == [1, 1, 0]
@@ -77,7 +77,7 @@ def planes():
 
 @pytest.mark.slow
 def test_the_release_tells_which_group_was_cut():
-    """Noise of scale 20 on counts of 600 and 0: a false alarm at 300 has a probability below 1e-6."""
+    """With noise of scale 20 on counts of 600 and 0, a false alarm at 300 has a probability below 1e-6."""
     session = dp.Session(epsilon=10.0, unit="user")
     asked = dp.private(planes(), session)
     words = {"max_rows_per_group": 20, "max_groups": 1, "keys": ["a", "b"]}
@@ -105,7 +105,7 @@ def test_a_select_that_would_pay_for_the_cut_without_showing_it_is_refused():
 
 
 def test_a_select_shows_the_cut_by_group():
-    """Noise of scale 7 on counts of 600 and 0: a false alarm at 300 has a probability below 1e-15."""
+    """With noise of scale 7 on counts of 600 and 0, a false alarm at 300 has a probability below 1e-15."""
     session = dp.Session(epsilon=10.0, unit="user", max_rows_per_group=20, max_groups=1)
     con = dp.connect(None, session).register("flights", planes())
     words = {"keys": ["a", "b"], "epsilon": 3}

@@ -66,7 +66,7 @@ def rows_of(draw, unit):
 @given(st.data())
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 def test_no_part_moves_further_than_its_sensitivity(adjacency, data):
-    """One unit is added, removed or replaced; also if every row is a unit."""
+    """One unit is added, removed or replaced, even if every row is a unit."""
     draw = data.draw
     others = [row for unit in range(draw(st.integers(0, 4))) for row in rows_of(draw, unit)]
     old, new = rows_of(draw, 99), rows_of(draw, 99)
@@ -131,7 +131,7 @@ def test_exact_counts_are_what_they_say(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["user", dp.ROW])
 def test_the_shape_of_a_profile_does_not_depend_on_the_data(unit):
-    """An empty frame, one of nulls and an ordinary one give the same table but for the noisy counts."""
+    """An empty frame, one of nulls and an ordinary one give the same table except for the noisy counts."""
     frames = [
         frame_of([]),
         frame_of([(1, None, *[None] * len(TYPES))] * 5),
@@ -166,7 +166,7 @@ def heavy_shop(units=20_000):
 
 
 def test_a_profile_of_a_shop_is_close_to_the_truth():
-    """With a probability of a false alarm below 1e-6: all tolerances are more than 8 standard deviations."""
+    """All tolerances are more than 8 standard deviations, so a false alarm has a probability below 1e-6."""
     shop = heavy_shop()
     session = dp.Session(epsilon=10.0, unit="user")
     profile = dp.private(shop, session).profile("shop", columns=["amount", "gift"], epsilon=5)
@@ -471,7 +471,7 @@ def test_the_counts_of_a_histogram_are_not_negative_and_add_up():
 
 
 def test_units_that_are_spread_over_many_bins_are_found():
-    """Half of the units are in one bin, the others in twelve bins of which none stands out from the noise."""
+    """Half of the units are in one bin; the others are in twelve bins, none of which stands out from the noise."""
     noisy = np.zeros(80)
     noisy[20] = 2_000
     noisy[40:52] = 170

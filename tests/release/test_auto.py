@@ -1,4 +1,4 @@
-"""Estimated caps and bounds: near the best, within their public range, at a price that is fixed before."""
+"""Estimated caps and bounds are near the best, within their public range, and at a price that is fixed in advance."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -90,7 +90,7 @@ def numbers_of(frame, plan, salt):
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(st.data())
 def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
-    """Adding one moves them within this width, so that the exponential mechanism at that rate costs epsilon.
+    """Adding a unit moves scores within this width, so the exponential mechanism at that rate costs epsilon.
 
     The noisy count comes first and is public. It is the same for both neighbours here, and a unit moves it by one.
     """
@@ -136,7 +136,7 @@ def test_one_unit_moves_scores_within_the_range_that_is_paid(data):
 
 
 def test_what_lies_beyond_the_search_range_counts_as_its_ends():
-    """All values are beyond: the estimate is still a candidate, and the answer finite."""
+    """All values lie beyond it. The estimate is still a candidate, and the answer is finite."""
     frame = pl.DataFrame({"who": range(500), "x": [1e300, -1e300, float("inf"), float("nan"), None] * 100})
     session = dp.Session(epsilon=1, unit="who", max_rows_per_group=1)
     with session, pytest.warns(dp.DPWarning, match="bounds of x"):
@@ -166,7 +166,7 @@ def test_a_preview_says_what_is_unknown_and_the_price_of_it_all():
 def mean_error(exact, plan, truth, seed):
     """Return the mean error of a count or sum over groups and 40 draws of its noise."""
     (measurement,) = plan.measurements
-    vector, step = _vector(exact, measurement), float(measurement.grid.step)
+    vector, step = _vector(exact, measurement.statistic), float(measurement.grid.step)
     source = SeededBits(seed)
     errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(40)]
     return float(np.mean(errors))
@@ -175,7 +175,7 @@ def mean_error(exact, plan, truth, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["count", "sum"])
 def test_at_most_a_quarter_worse_than_the_best_caps_by_hand(monkeypatch, kind):
-    """Heavy-tailed rows; 12 estimates of everything at once against the best of a grid of hand-chosen caps.
+    """On heavy-tailed rows, compare 12 estimates of all caps and bounds with the best of a grid of hand-chosen caps.
 
     The salt is fixed, so the same request has the same exact answer, whatever the session and the seed of the noise.
     """
@@ -266,14 +266,14 @@ def test_estimated_bounds_that_equal_given_ones_share_what_they_share():
         frame = pl.DataFrame({"unit0": range(n), places[values["x"].name]: [1.0] * n, places["y"]: [90.0] * n})
         frames.append(run_bounded(frame.lazy(), request_of(after)))
     for measurement in after.measurements:
-        moved = _vector(frames[0], measurement) - _vector(frames[1], measurement)
+        moved = _vector(frames[0], measurement.statistic) - _vector(frames[1], measurement.statistic)
         assert np.abs(moved).sum() == measurement.sensitivity.l1 - measurement.statistic.slack
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [2, 8, 20])
 def test_candidates_for_decimals_of_many_digits_fit(scale):
-    """They are whole numbers of the last digit; a ladder beyond 64 bits failed after the charge."""
+    """They are stored as multiples of the last digit. Once, a ladder beyond 64 bits failed after the charge."""
     frame = pl.DataFrame({"who": range(50), "d": pl.Series(["1.5"] * 50).cast(pl.Decimal(38, scale))})
     session = dp.Session(epsilon=1, unit="who", max_rows_per_group=1)
     with pytest.warns(dp.DPWarning, match="bounds of d"):
@@ -295,7 +295,7 @@ def test_an_estimated_cap_on_groups_costs_little_noise_if_units_are_in_one_group
 
 
 def test_a_cap_that_is_larger_than_necessary_is_rarely_chosen():
-    """20,000 units in one group each: the chance of a cap above 1, from the law of the choice. It was 0.39 before."""
+    """With 20,000 units in one group each, compute the chance of a cap above 1 from the law of the choice."""
     plan = plan_of(auto("count", domain=pl.DataFrame({"k": range(16)}), spend=Spend(epsilon=Fraction(1))), terms_of(1))
     (estimate,) = [one for one in plan.estimates if one.what == "max_groups"]
     wanted = wanted_beyond(estimate, plan.query, plan.main, {})
@@ -374,7 +374,7 @@ def test_estimated_caps_whose_noise_64_bits_do_not_hold_are_lowered():
 
 
 def delays(units=15_000, rows=10, seed=5):
-    """Return made-up flights: delays from -43 to 1301 with a mean of about 12, as those of 2013 from New York."""
+    """Return made-up flights: delays from -43 to 1301 with a mean of about 12, like those of 2013 from New York."""
     generator = np.random.default_rng(seed)
     n = units * rows
     late = generator.random(n) < 0.4
@@ -397,7 +397,7 @@ CARRIERS = list(range(16))
 
 
 def small_session():
-    """Return the session in which bounds collapsed: its seventh part is an epsilon of about 0.14."""
+    """Return the session in which bounds once collapsed. A seventh of it is an epsilon of about 0.14."""
     return dp.Session(epsilon=1, delta=1e-6, queries=7, unit="plane", max_rows_per_group="auto", per_unit=["carrier"])
 
 
@@ -426,8 +426,8 @@ def draws_of(plan, frame, column, runs):
 def test_estimates_never_collapse(kind, column, keys):
     """In none of 40 runs is the answer of a carrier off by more than half because of caps and bounds.
 
-    The seeds are fixed, so that this cannot fail by chance. Before, bounds of delays were like -8 to 2e-06. The
-    benchmark `accuracy` has 200 runs of more questions.
+    The seeds are fixed, so this cannot fail by chance. Once, bounds of delays were like -8 to 2e-06. The benchmark
+    `accuracy` has 200 runs of more questions.
     """
     with small_session():
         asked = getattr(FLIGHTS.dp.preview, kind)
@@ -456,7 +456,7 @@ def test_estimates_never_collapse(kind, column, keys):
 
 @pytest.mark.slow
 def test_automatic_bounds_of_delays_through_polars_and_sql():
-    """One release each; the seeded runs above all have estimates like these."""
+    """There is one release each; all seeded runs above have estimates like these."""
     with small_session() as session:
         FLIGHTS.dp.mean("delay", by="carrier", keys=CARRIERS, bounds="auto")
         plans = [session.plan()]
@@ -495,7 +495,7 @@ def test_too_few_units_are_told_in_the_plan_and_as_a_warning():
 
 @pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
 def test_an_answer_with_unreliable_bounds_has_no_interval_and_no_expected_error():
-    """Of 300 planes, the noisy count is never as large as the thousands that are needed (chance below 1e-9)."""
+    """The noisy count of 300 planes never reaches the thousands that are needed (chance below 1e-9)."""
     paying = small_session()
     few = dp.private(FLIGHTS.filter(pl.col("plane") < 300), paying)
     asked = {
@@ -546,7 +546,7 @@ def test_an_unreliable_cap_leaves_no_interval_to_what_depends_on_it():
 
 @pytest.mark.slow
 def test_whether_an_estimate_is_reliable_follows_from_released_numbers():
-    """Rare values other than 0 are few units, too. What the plan says depends on the noisy count alone."""
+    """Units with a value other than 0 can be too few. What the plan says depends on the noisy count alone."""
     with small_session():
         plan = FLIGHTS.dp.preview.sum("refund", by="carrier", keys=CARRIERS, bounds="auto")
     (one,) = (one for one in plan.estimates if one.value is not None)
@@ -590,7 +590,7 @@ def test_decimals_with_very_many_digits_have_no_estimated_bounds():
 
 @pytest.mark.slow
 def test_the_benchmark_of_accuracy_measures_single_rows(capsys, monkeypatch):
-    """It would be noticed only after hours that a row of the benchmark can't be asked any more."""
+    """Otherwise it would take hours to notice that a row of the benchmark can't be asked any more."""
     monkeypatch.setattr(accuracy, "shop", lambda: accuracy_shop(5_000))
     assert not accuracy.run(repeats=1, only="no such row")
     accuracy.run(repeats=1, only="mean of rating by city, epsilon 1 each", markdown=True)

@@ -1,7 +1,7 @@
-"""Intervals cover the truth with their confidence: of every kind of answer, in small and large groups, shown or lucky.
+"""Intervals cover the truth with their confidence, for every kind of answer, in small, large, public and lucky groups.
 
-The exact tests enumerate the noise of a plan: each outcome becomes a group of a made-up noisy frame, so that one call
-gives all intervals, and the coverage is a sum of probabilities without any chance. The others release thousands of
+The exact tests enumerate the noise of a plan. Each outcome becomes a group of a made-up noisy frame, so one call gives
+all intervals, and the coverage is an exact sum of probabilities. The others release thousands of
 groups at once, and fail by chance less than once in 10**7 runs.
 """
 
@@ -30,7 +30,7 @@ def session(**words):
 def outcomes(plan, truth, least=1e-6):
     """Return a noisy frame with a row for each outcome of the noise around `truth`, and the probability of each.
 
-    Outcomes beyond a reach that all noises together leave with probability `least` are left out.
+    Outcomes beyond a reach that the noises exceed with probability `least` are left out.
     """
     noises = [(own, place) for own in plan.measurements for place in range(max(1, len(own.statistic.columns)))]
     axes, chances = [], []
@@ -268,20 +268,19 @@ def test_intervals_are_hardly_wider_than_the_noise():
 
 
 SMALL = [{"epsilon": 0.01}, {"rho": 1e-4}]  # sessions refuse spends that are too small a part of them
+EXTREME = [
+    *SMALL, {"epsilon": 29.9}, {"rho": 10},
+    {"epsilon": 1, "confidence": 0.999999999}, {"epsilon": 1, "confidence": 1e-6},
+    {"epsilon": 1, "min_units": 100_000}, {"rho": 0.1, "min_units": 100_000},
+]  # fmt: skip
+BOUNDS = [(0, 1), (-(10**15), 10**15), (10**13 - 2, 10**13), (-1e-90, 0)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"epsilon": 0.01}, {"epsilon": 29.9}, {"rho": 1e-4}, {"rho": 10},
-        {"epsilon": 1, "confidence": 0.999999999}, {"epsilon": 1, "confidence": 1e-6},
-        {"epsilon": 1, "min_units": 100_000}, {"rho": 0.1, "min_units": 100_000},
-    ],
-    ids=str,
-)  # fmt: skip
-@pytest.mark.parametrize("bounds", [(0, 1), (-(10**15), 10**15), (10**13 - 2, 10**13), (-1e-90, 0)], ids=str)
+@pytest.mark.parametrize("words", EXTREME, ids=str)
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 def test_extreme_spends_bounds_and_confidences_give_intervals(words, bounds):
+    """Keys are public or discovered, so that both meet each of the words and each of the bounds."""
     asked = {
         "n": dp.count("x"), "u": dp.count_units(), "t": dp.sum("x", bounds=bounds), "m": dp.mean("x", bounds=bounds),
         "s": dp.std("x", bounds=bounds), "r": dp.corr("x", "y", bounds=(bounds, bounds)),
@@ -289,19 +288,19 @@ def test_extreme_spends_bounds_and_confidences_give_intervals(words, bounds):
     }  # fmt: skip
     frame = pl.DataFrame({"k": ["a"], "x": [0.5], "y": [0.1]})
     private = dp.private(frame, session(epsilon=2.0 if words in SMALL else 100.0, group_size=2)).preview.group_by("k")
-    for keys in ({}, {"keys": ["a"]}):
-        plan = private.agg(**asked, **{"confidence": 0.95, **words}, **keys)
-        columns = {"key0": ["a"] * 3}
-        for own in plan.measurements:
-            high = 1 << 62
-            if plan.discovery is not None and own.name == plan.discovery.counted:
-                numbers = [plan.discovery.threshold, plan.discovery.threshold + 10, high]
-            else:
-                numbers = [-high, 0, high]
-            several = len(own.statistic.columns)
-            columns[own.name] = np.array([[one] * several for one in numbers]) if several else numbers
-        found = present(pl.DataFrame(columns), plan)
-        for name in ("n", "u", "t", "m", "s", "r"):
-            ends = found.select(f"{name}_low", f"{name}_high")
-            assert not ends.select(pl.all().cast(pl.Float64).is_nan().any()).row(0)[0]
-            assert (ends[f"{name}_low"] <= ends[f"{name}_high"]).all()
+    keys = {"keys": ["a"]} if (EXTREME.index(words) + BOUNDS.index(bounds)) % 2 else {}
+    plan = private.agg(**asked, **{"confidence": 0.95, **words}, **keys)
+    columns = {"key0": ["a"] * 3}
+    for own in plan.measurements:
+        high = 1 << 62
+        if plan.discovery is not None and own.name == plan.discovery.counted:
+            numbers = [plan.discovery.threshold, plan.discovery.threshold + 10, high]
+        else:
+            numbers = [-high, 0, high]
+        several = len(own.statistic.columns)
+        columns[own.name] = np.array([[one] * several for one in numbers]) if several else numbers
+    found = present(pl.DataFrame(columns), plan)
+    for name in ("n", "u", "t", "m", "s", "r"):
+        ends = found.select(f"{name}_low", f"{name}_high")
+        assert not ends.select(pl.all().cast(pl.Float64).is_nan().any()).row(0)[0]
+        assert (ends[f"{name}_low"] <= ends[f"{name}_high"]).all()

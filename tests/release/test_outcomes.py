@@ -1,4 +1,4 @@
-"""Whether a question is answered, and how the answer looks, is the same whoever is there: errors are answers too."""
+"""Whether a question is answered or fails, and what the answer looks like, does not depend on who is there."""
 
 import datetime
 from decimal import Decimal

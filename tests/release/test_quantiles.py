@@ -1,4 +1,4 @@
-"""Quantiles: as near as the exponential mechanism promises, never crossing, several at the price of their levels."""
+"""Quantiles are as near as the exponential mechanism promises, never cross, and cost as much as their levels."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ def drawn(groups, statistic, epsilon, seed=1):
 @pytest.mark.slow
 @pytest.mark.parametrize("quantile", [Fraction(1, 10), Fraction(1, 2), Fraction(95, 100)])
 def test_the_rank_is_within_what_the_mechanism_promises(quantile):
-    """By group: the regret is at most (2 D / epsilon)(ln |R| + t) but for e**-t; 300 groups with t = 21: below 3e-7."""
+    """The regret exceeds (2 D / epsilon)(ln |R| + t) with probability e**-t: below 3e-7 for 300 groups and t = 21."""
     generator = np.random.default_rng(3)
     epsilon, high, n = 0.5, 100_000, 4000
     groups, ordered = [], []
@@ -68,7 +68,7 @@ def test_several_never_cross_and_stay_within_the_bounds():
 
 
 def test_constant_columns_and_ties_are_found():
-    """A column of one value: all quantiles are it, although most candidates lie elsewhere (chance of others: 1e-30)."""
+    """All quantiles of a constant column are its value, although most candidates lie elsewhere (false alarm: 1e-30)."""
     groups = [[(7, 500)], [(0, 10), (3, 980), (9, 10)]]
     answers = drawn(groups, statistic_of(QUARTILES, 0, 1000), Fraction(2))
     assert answers.tolist() == [[7, 7, 7], [3, 3, 3]]
@@ -76,7 +76,7 @@ def test_constant_columns_and_ties_are_found():
 
 @pytest.mark.slow
 def test_the_ends_are_a_little_inside():
-    """2 (ln n + 5) rows, so that all candidates beyond weigh e**-5 at most: of 300 draws 2 on average, not 20."""
+    """They aim 2 (ln n + 5) rows inside, so all candidates beyond weigh at most e**-5: about 2 of 300 draws, not 20."""
     groups = [[(value, 1) for value in range(100, 900)]] * 300
     for target, side in ((Fraction(0), 100), (Fraction(1), 899)):
         answers = drawn(groups, statistic_of((target,), 0, 999), Fraction(1))[:, 0]
@@ -117,7 +117,7 @@ CROWDS = [[], [(0, 1)], [(2, 3)], [(0, 2), (1, 1), (4, 5)], [(1, 4), (3, 4)]]
 
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_one_unit_changes_several_answers_by_at_most_two_levels(crowd):
-    """Exactly, over all answers: three quantiles are two levels, each costs one choice, whatever rows a unit adds."""
+    """This is exact over all answers: three quantiles have two levels, each at the price of one choice."""
     epsilon = Fraction(1)
     statistic = statistic_of(QUARTILES, 0, 4, max_rows=2)
     here = law_of_several(crowd, 0, 4, statistic, epsilon)

@@ -98,7 +98,7 @@ def test_the_ranks_of_several_quantiles_are_within_their_ranges(targets, crowd):
 
 
 def test_rows_of_equal_value_move_later_quantiles_by_as_much_as_stated():
-    """60 of 100 rows have the value 0, half of which are left above the median: the upper quartile has the rank 65."""
+    """60 of 100 rows have the value 0, and half of them stay above the median, so the upper quartile has rank 65."""
     cells = [(0, 60), *((place, 1) for place in range(1, 41))]
     statistic = statistic_of(QUARTILES, 0, HIGH)
     epsilon = Fraction(1000)
@@ -137,7 +137,7 @@ def test_the_ends_of_an_interval_lie_on_the_right_sides(quantile, crowd):
 
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_one_unit_changes_the_law_of_an_end_by_at_most_epsilon(crowd):
-    """All ways to add two rows of a unit, and to replace them: by epsilon, and by 1 / max(q, 1 - q) times as much."""
+    """Try all ways to add two rows of a unit (epsilon) and to replace them (1 / max(q, 1 - q) times as much)."""
     epsilon = Fraction(1, 2)
     for quantile, lower in itertools.product((HALF, Fraction(1, 5)), (True, False)):
         statistic = statistic_of((quantile,), 0, HIGH, max_rows=2)
@@ -156,7 +156,7 @@ def test_one_unit_changes_the_law_of_an_end_by_at_most_epsilon(crowd):
 
 
 def test_ends_are_drawn_from_that_law():
-    """Also in groups without a row, and in groups that have rows at the bound."""
+    """This includes groups without a row, and groups that have rows at the bound."""
     epsilon, confidence, draws = Fraction(1), 1 - 2 * MISS, 20_000
     statistic = statistic_of((Fraction(1, 5), HALF), 0, HIGH)
     ends = type(statistic)(**{**vars(statistic), "confidence": confidence})

@@ -104,7 +104,7 @@ def session():
 
 
 def test_a_table_and_its_totals_in_one_answer(session):
-    """Laplace noise of scale 3 * 6 * 20 / 10**5 on each level: 0 but for a chance below 1e-100."""
+    """Laplace noise of scale 3 * 6 * 20 / 10**5 on each level is 0, except with probability below 1e-100."""
     with session:
         found = ROWS.dp.count(["k", "l"], keys=DOMAIN, rollup=True, epsilon=10**5)
     assert found.columns == ["k", "l", "level", "count"]

@@ -1,7 +1,7 @@
 """Noisy numbers are paid for once, however they are presented, and never shown for another question.
 
-Questions in one class differ in presentation alone: one charge answers all of them. Questions in different classes
-differ in one thing that changes what is drawn: each has a charge of its own. Both are counted in the ledger.
+Questions in one class differ only in presentation, and one charge answers all of them. Questions in different classes
+differ in one thing that changes what is drawn, and each has its own charge. The tests count charges in the ledger.
 """
 
 import math
@@ -235,7 +235,7 @@ def test_other_presentations_show_the_same_numbers(rows):
 
 
 def test_a_mean_brings_the_count_of_its_values_along(session, rows):
-    """Both are made of the same noisy numbers, so the second aggregate is no new question."""
+    """Both come from the same noisy numbers, so the second aggregate is not a new question."""
     mean = rows.mean("y", bounds=B, epsilon=1).item()
     both = rows.group_by().agg(m=dp.mean("y", bounds=B), n=dp.count("y"), epsilon=1)
     assert both["m"].item() == mean

@@ -170,7 +170,7 @@ def test_a_zcdp_session_keeps_its_renyi_divergences_for_adaptive_mixtures():
 
 
 def separate_sums(terms, spent):
-    """Implement a wrong filter that adds the room under both conditions."""
+    """Implement a wrong filter that adds up what both conditions allow."""
     return spent.epsilon <= terms.epsilon * 2 and spent.delta <= terms.native_delta
 
 

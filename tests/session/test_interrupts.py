@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -23,6 +24,7 @@ PACKAGE = Path(dp.__file__).parent
 WATCHED = (str(PACKAGE / "_session") + os.sep, str(PACKAGE / "_release" / "charge.py"))
 FRAME = pl.DataFrame({"n": [1]})
 PRICE = dp.pure_cost(1e-5)
+PLAN = SimpleNamespace(cost=PRICE, label=lambda: "q", fingerprint=lambda: b"q")
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -71,7 +73,7 @@ def traced(work, reach, event, watched):
 
 
 def moments(work, event="line", watched=WATCHED):
-    """Return the numbers of the moments of a run. Of those that differ only by rounds of a loop, return the first."""
+    """Return the numbers of the moments of a run. If some differ only by rounds of a loop, return the first of them."""
     found, last = {}, 0
 
     def reach(frame):
@@ -118,7 +120,7 @@ def check_nothing_is_left(session):
 
 
 def ask_once(session):
-    return release_once(session, PRICE, "q", name=lambda: b"q", fresh=True, make=lambda: (FRAME, None))
+    return release_once(session, PLAN, identity=lambda: b"", fresh=True, make=lambda: (FRAME, None))
 
 
 def open_and_ask(session):
@@ -142,7 +144,7 @@ def test_an_interrupt_at_any_line_of_a_question_leaves_nothing_behind(session, a
 
 @pytest.mark.slow
 def test_an_interrupt_at_any_step_of_a_question_leaves_nothing_behind():
-    """Interpreter steps are more moments than those at which CPython handles signals."""
+    """There are more interpreter steps than moments at which CPython handles signals."""
     session = dp.Session(epsilon=1.0, unit="user")
     watched = tuple(str(PACKAGE / name) for name in ("_session/exclusive_lock.py", "_release/charge.py"))
     for moment in moments(lambda: ask_once(session), "opcode", watched):
@@ -189,7 +191,7 @@ def test_an_interrupt_while_rows_are_read_comes_at_once_and_a_second_one_waits(s
 
     session._ledger.fail = twice
     with pytest.raises(KeyboardInterrupt):
-        release_once(session, PRICE, "q", name=lambda: b"q", fresh=True, make=make)
+        release_once(session, PLAN, identity=lambda: b"", fresh=True, make=make)
     assert not reached
     check_nothing_is_left(session)
     assert [one.state for one in session.releases] == ["failed"]
@@ -219,9 +221,8 @@ def test_an_alarm_waits_too_and_one_that_stops_a_question_closes_the_session(ses
         with pytest.raises(dp.EngineError):
             release_once(
                 session,
-                PRICE,
-                "q",
-                name=lambda: b"q",
+                PLAN,
+                identity=lambda: b"",
                 fresh=True,
                 make=lambda: (signal.raise_signal(signal.SIGALRM), (FRAME, None))[1],
             )

@@ -158,7 +158,7 @@ def session_of(kind, **words):
 
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_no_session_has_more_than_a_hundred_thousand_charges(kind):
-    """Even if each charge costs the least, in the account of the filter that lasts longest."""
+    """This holds even if each charge costs the least, in the account that lasts longest."""
     session = session_of(kind)
     terms = session.terms
     if kind == "zcdp":

@@ -200,7 +200,7 @@ VISITS = pl.DataFrame({"user_id": [1, 1, 2], "visit": [1, 2, 3], "amount": [5, 6
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [{"user_id": "visit"}, {"USER_ID": "visit"}, {"user_id": "amount"}])
 def test_a_table_that_has_the_unit_column_has_it_under_no_other_name(unit):
-    """The other column may tell the rows of one person apart: a count of them would be exact but for noise of one."""
+    """The other column may tell the rows of one person apart, whose count would then have the noise of a single row."""
     session = dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="less"):
         dp.private(VISITS, session, unit=unit).count(epsilon=0.1)

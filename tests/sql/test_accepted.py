@@ -320,7 +320,7 @@ def test_names_of_earlier_items_can_be_used_in_later_ones(con):
     "clause", ["HAVING region > 740", "QUALIFY region > 740 AND count(*) OVER () > 0", "ORDER BY -region LIMIT 2"]
 )
 def test_an_alias_wins_over_a_key_of_the_same_name(con, clause):
-    """Above the aggregation `region` is the count, although the key in GROUP BY is called region too."""
+    """Above the aggregation, `region` is the count, although the key in GROUP BY is called region, too."""
     counts = sorted(VISITS.group_by("region").len()["len"])
     assert counts[1] <= 740 < counts[2]
     found = con.sql(f"SELECT dp_count(*) AS region FROM visits GROUP BY visits.region {clause}", epsilon=HUGE)

@@ -265,7 +265,7 @@ def test_what_is_not_on_the_list_is_refused_with_the_reason(expression, message)
 
 @pytest.mark.slow
 def test_steps_in_each_other_do_not_multiply():
-    """Polars gets the argument of each addition three times, so 60 nested additions could once never be computed."""
+    """Polars gets the argument of each addition three times, so 60 nested additions once could not be computed."""
     deep = "(" * 60 + "i" + " + 1)" * 60
     assert computed(f"{deep} > 0 OR {deep} + {deep} > 1").to_list() == [True, True, True, True, None, True]
     assert computed("greatest(" + ", ".join(f"i + {n}" for n in range(60)) + ")").to_list()[0] == 59

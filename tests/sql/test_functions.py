@@ -61,7 +61,7 @@ def test_every_function_and_its_options(con, session):
 
 @pytest.mark.slow
 def test_both_doors_have_the_same_names(con, session):
-    """Statements and `dp.register` have the same list, but for what is about the aggregates beside it in a SELECT."""
+    """Statements and `dp.register` have the same list, except for functions about other aggregates of a SELECT."""
     dp.register(con, session)
     macros = con.sql(
         "SELECT DISTINCT function_name FROM duckdb_functions() "
@@ -113,7 +113,7 @@ def test_every_cursor_sees_them_and_the_file_keeps_nothing(con, session, tmp_pat
     ("call", "message"),
     [
         ("dp_count('visits', by := 'user_id', epsilon := 1)", "StatementNotAllowed: Grouping by user_id"),
-        ("dp_count('visits')", "InvalidParameterError: What may this release cost"),
+        ("dp_count('visits')", "InvalidParameterError: This release needs a spend"),
         ("dp_count('hidden', epsilon := 1)", "Temporary tables"),
         ("dp_count('visits', \"where\" := 'qty > (SELECT max(qty) FROM visits)', epsilon := 1)", "subquery inside"),
         (
@@ -164,7 +164,7 @@ def test_the_budget_is_a_value_and_a_second_registration_takes_over(con, session
 
 @pytest.mark.slow
 def test_randomized_response_is_right_as_often_as_it_says(con, session):
-    """At epsilon ln 3, 3 of 5 responses are true. Of 20,000 they are within 6 deviations, except with 2e-9."""
+    """At epsilon ln 3, 3 of 5 responses are true: within 6 deviations in 20,000, except with probability 2e-9."""
     dp.register(con, session)
     (right,) = con.sql(
         "SELECT count(*) FILTER (dp_randomized_response(i % 2 = 0, 1.0986122886681098) = (i % 2 = 0)) "

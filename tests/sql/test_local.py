@@ -42,7 +42,7 @@ def shared():
 
 @pytest.fixture
 def writes():
-    """Named by tests that write to their database: it is not shared."""
+    """Mark tests that write to their database, which is then not shared."""
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_nothing_is_charged_on_a_connection_of_ones_own(own):
     ],
 )
 def test_both_doors_estimate_as_frames_do(own, column, words, frame_words, writes):
-    """Both from a temporary table on the user's connection and from a public table on a guarded connection."""
+    """One reads a temporary table on the user's connection, and the other a public table on a guarded connection."""
     frame = pl.DataFrame(own.sql("SELECT * REPLACE (pick::VARCHAR AS pick) FROM votes").to_arrow_table())
     frame = frame.with_columns(pl.col("pick").cast(pl.Enum(["x", "y", "w"])))
     expected = dp.estimate_frequencies(frame, column.lower(), **frame_words)
@@ -243,7 +243,7 @@ def test_estimates_that_make_no_sense_are_refused(own, arguments, message):
     ],
 )
 def test_a_guarded_connection_answers_and_charges(con, session, call, values):
-    """Each category occurs among 2000 responses, except with 1e-100. The same query again is free."""
+    """Each category occurs among 2000 responses, except with probability 1e-100. The same query again is free."""
     words = {"params": {"e": 1.0}} if "$e" in call else {}
     plan = con.preview(f"SELECT {call} AS response FROM votes", **words)
     assert session.spent.epsilon == 0
@@ -312,7 +312,7 @@ def test_everything_around_them_is_refused(con, session, statement):
     ("statement", "message"),
     [
         ("SELECT dp_randomized_response(word, 1.0) FROM votes", "need categories"),
-        ("SELECT dp_randomized_response(yes) FROM votes", "What may these responses cost"),
+        ("SELECT dp_randomized_response(yes) FROM votes", "These responses need a spend"),
         ("SELECT dp_randomized_response() FROM votes", "needs a column"),
         ("SELECT dp_randomized_response(*) FROM votes", "needs a column"),
         ("SELECT dp_randomized_response(yes, user_id) FROM votes", "constant or a parameter"),

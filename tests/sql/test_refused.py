@@ -148,7 +148,7 @@ REFUSED = [
     ("SELECT dp_sum(price, 0, 1, 2, epsilon := 1) FROM visits", "takes other arguments"),
     ("SELECT dp_count_units(region, epsilon := 1) FROM visits", "takes no column"),
     ("SELECT dp_sum(price, epsilon := 0.1) FROM visits", "bounds="),
-    ("SELECT dp_count(*) FROM visits", "What may this release cost"),
+    ("SELECT dp_count(*) FROM visits", "This release needs a spend"),
     ("SELECT dp_count(*, epsilon := 0.1, keys := ['a']) AS a, dp_count_units(epsilon := 0.1, keys := ['b']) AS b "
      "FROM visits GROUP BY region", "differs between the private aggregates"),
     (f"SELECT {ONE} FROM lookup", "is for private tables"),

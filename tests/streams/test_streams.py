@@ -373,7 +373,7 @@ def test_what_else_is_missing_is_said_and_costs_nothing():
     private = dp.private(FRAME, payer)
     with pytest.raises(dp.InvalidParameterError, match=r"max_rows_per_group=10.*of='units'"):
         private.above_threshold(5, epsilon=1)
-    with pytest.raises(dp.InvalidParameterError, match="What may this release cost"):
+    with pytest.raises(dp.InvalidParameterError, match="This release needs a spend"):
         private.above_threshold(5, max_rows_per_group=1)
     with pytest.raises(dp.InvalidParameterError, match="session"):
         FRAME.dp.above_threshold(5, epsilon=1)

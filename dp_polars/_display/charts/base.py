@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
 
 def title(text: str, *below: str) -> Any:
     """Return the title of a chart, with grey lines below it."""
-    lines = [line for one in below if one for line in textwrap.wrap(one, 90)]
+    lines = [line for text in below if text for line in textwrap.wrap(text, 90)]
     return altair().TitleParams(text=textwrap.wrap(text, 70), subtitle=lines, anchor="start", subtitleColor=GREY)
 
 

@@ -28,7 +28,7 @@ from dp_polars.errors import InvalidParameterError
 from dp_polars.theory.privacy_loss import PrivacyLoss
 
 _FEW = 60  # atoms that are drawn one by one; more atoms are gathered into this many bins
-_POINTS = 201  # of a density curve
+_POINTS = 201  # points of a density curve
 _FINE = 2**17  # atoms of a whole plan, fewer than `PrivacyLoss` keeps exactly
 _EACH = 1_000  # atoms of one answer; a larger sensitivity is represented by coarser steps
 _MOST = 20_000  # atoms of a part
@@ -104,7 +104,7 @@ def _curve(loss: PrivacyLoss) -> Any:
     density = np.zeros_like(x)
     for centre, mass in zip(centres, loss.probabilities, strict=True):
         density += mass * np.exp(-(((x - centre) / mu) ** 2) / 2) / (mu * math.sqrt(2 * math.pi))
-    rows = [{"loss": float(one), "density": float(high)} for one, high in zip(x, density, strict=True)]
+    rows = [{"loss": float(loss), "density": float(high)} for loss, high in zip(x, density, strict=True)]
     marks = alt.Chart(inline(rows)).mark_area(color=BLUE, opacity=0.4, line={"color": BLUE})
     return marks.encode(
         x=alt.X(field="loss", type="quantitative", title="privacy loss"),
@@ -210,6 +210,6 @@ def _of_measurement(measurement: Measurement, parts: int) -> PrivacyLoss:
 
 
 def _laplace(scale: Fraction, moved: int, most: int) -> PrivacyLoss:
-    """Return the loss of an answer that moves by this many steps, in coarser steps of the same total if too many."""
+    """Return the loss of an answer that moves by this many steps, or by fewer, coarser steps if these are too many."""
     steps = min(moved, most)
     return PrivacyLoss.discrete_laplace(scale * steps / moved, steps)

@@ -23,7 +23,7 @@ from dp_polars.errors import InvalidParameterError
 
 _NO_KEY = ""
 _ENDS = ("_low", "_high", "_rank_low", "_rank_high", "_rank_error")
-"""What the names of columns that an interval adds end with."""
+"""The suffixes of the columns that an interval adds."""
 _FEW = 6  # bars that fit without slanted labels and without the whole width
 
 
@@ -118,7 +118,7 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
 
 def _rows(answer: ShownAnswer, value: str) -> list[ChartRow]:
     frame, (low, high) = answer.frame, answer.interval(value) or (None, None)
-    rows: list[ChartRow] = [{"value": one} for one in frame[value].to_list()]
+    rows: list[ChartRow] = [{"value": number} for number in frame[value].to_list()]
     if low is not None and high is not None:
         for row, lower, upper in zip(rows, low, high, strict=True):
             row |= {"low": lower, "high": upper}
@@ -157,16 +157,16 @@ def _one(answer: ShownAnswer, value: str) -> Any:
     tooltip = _tooltip(answer, value, rows, kind)
     colour = {"color": alt.Color(field="series", type="nominal", title=" / ".join(answer.keys[1:]))} if series else {}
     beside = {"xOffset": alt.XOffset(field="series", type="nominal")} if series and not on_line else {}
-    own = {} if series else {"color": BLUE}
+    plain_colour = {} if series else {"color": BLUE}
     layers = []
     if on_line:
         if "low" in rows[0]:
-            layers.append(base.mark_area(opacity=0.2, **own).encode(x=x, **ends, **colour))
-        layers.append(base.mark_line(point=True, **own).encode(x=x, y=y, tooltip=tooltip, **colour))
+            layers.append(base.mark_area(opacity=0.2, **plain_colour).encode(x=x, **ends, **colour))
+        layers.append(base.mark_line(point=True, **plain_colour).encode(x=x, y=y, tooltip=tooltip, **colour))
     else:
-        bars = {"opacity": 0.75, **own}
+        bars = {"opacity": 0.75, **plain_colour}
         # Dates have no zero from which a bar could start.
-        marks = base.mark_point(filled=True, size=80, **own) if y_kind == "temporal" else base.mark_bar(**bars)
+        marks = base.mark_point(filled=True, size=80, **plain_colour) if y_kind == "temporal" else base.mark_bar(**bars)
         layers.append(marks.encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
         if "low" in rows[0]:
             layers.append(base.mark_rule(color="#30363d", strokeWidth=2).encode(x=x, **ends, tooltip=tooltip, **beside))
@@ -198,10 +198,10 @@ def _histogram(answer: ShownAnswer) -> Any:
     errors = list(answer.errors.values())
     if low is None and len(errors) == 1:
         counts = frame["count"].to_list()
-        low, high = [one - errors[0] for one in counts], [one + errors[0] for one in counts]
+        low, high = [count - errors[0] for count in counts], [count + errors[0] for count in counts]
     rows: list[ChartRow] = [
-        {"bin_low": one, "bin_high": end, "middle": middle, "count": count}
-        for one, end, middle, count in bins.select(*BIN, "middle", "count").rows()
+        {"bin_low": begin, "bin_high": end, "middle": middle, "count": count}
+        for begin, end, middle, count in bins.select(*BIN, "middle", "count").rows()
     ]
     if low is not None and high is not None:
         for row, lower, upper in zip(rows, low, high, strict=True):
@@ -277,7 +277,7 @@ def _responses(answer: ShownAnswer) -> Any:
     alt, (name,) = altair(), answer.frame.columns[:1]
     counted = answer.frame[name].value_counts(sort=True)
     categories = texts_of(counted[name])
-    rows = [{"key": one, "value": n} for one, n in zip(categories, counted["count"].to_list(), strict=True)]
+    rows = [{"key": category, "value": n} for category, n in zip(categories, counted["count"].to_list(), strict=True)]
     bars = alt.Chart(inline(rows)).mark_bar(color=GREY, opacity=0.75)
     chart = bars.encode(
         x=alt.X(field="key", type="nominal", title=name, sort=None),

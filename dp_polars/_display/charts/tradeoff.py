@@ -20,7 +20,7 @@ from dp_polars.errors import InvalidParameterError
 EPSILONS = tuple(float(f"{0.05 * 100 ** (place / 20):.2g}") for place in range(21))
 """The default epsilons, from 0.05 to 5 and even on a logarithmic scale."""
 
-_QUESTIONS = 100  # that a stream is assumed to be asked
+_QUESTIONS = 100  # how many a stream is assumed to be asked
 
 
 def tradeoff_chart(

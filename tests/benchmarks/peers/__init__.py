@@ -143,7 +143,7 @@ class _Line:
 
 
 def _error(answers: list[list[float]]) -> _Number:
-    """Return the mean distance from the truth, with doubt from the repeats alone: the regions are the same for all."""
+    """Return the mean distance from the truth. Only repeats cause doubt, because the regions are the same for all."""
     errors = [[abs(answer - 1) for answer in own] for own in answers]
     variances = [statistics.variance(own) / len(own) if len(own) > 1 else math.inf for own in errors]
     mean = statistics.fmean(map(statistics.fmean, errors))
@@ -151,10 +151,10 @@ def _error(answers: list[list[float]]) -> _Number:
 
 
 def _spread(answers: list[list[float]]) -> _Number:
-    """Return the mean distance from each region's mean, made larger, as the mean of few is nearer than the centre.
+    """Return the mean distance from each region's mean, enlarged because the mean of few answers is too close to them.
 
-    The doubt takes distances to vary by as much as they are, which is so for Laplace noise: those of two answers from
-    their mean are equal and don't tell.
+    The doubt assumes that the standard deviation of distances equals their mean, as for Laplace noise: with two
+    answers, both distances from the mean are equal and say nothing about it.
     """
     repeats = len(answers[0])
     if repeats < 2:

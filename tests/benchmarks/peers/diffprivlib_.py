@@ -13,7 +13,7 @@ warnings.simplefilter("ignore")
 
 
 def bounded(frame, ask):
-    """Return the regions as numbers, the values, both of users bounded at random, and the epsilon of a row."""
+    """Return regions (as numbers) and values of users who were bounded at random, and the epsilon of a row."""
     frame = frame.sample(fraction=1, shuffle=True).filter(pl.int_range(pl.len()).over("user", "region") < ask.max_rows)
     order = pl.struct("user", "region").hash(np.random.default_rng().integers(2**63))
     frame = frame.filter(order.rank("dense").over("user") <= ask.max_groups)
@@ -28,7 +28,7 @@ def count(frame, ask):
 
 
 def sum_(frame, ask):
-    """Sum over all rows, zero for other regions: diffprivlib's sum tells how many rows it sums."""
+    """Sum over all rows, with zero for other regions, because diffprivlib's sum reveals how many rows it sums."""
     codes, values, epsilon = bounded(frame, ask)
     values = values.clip(ask.lower, ask.upper)
     bounds = (min(ask.lower, 0), max(ask.upper, 0))

@@ -16,7 +16,7 @@ KEYS = pl.LazyFrame({"region": shared.REGIONS})
 
 
 def query(frame, ask):
-    """Bound each user; OpenDP 0.16 fails to choose groups at random for one key column: it keeps the first."""
+    """Bound each user. OpenDP 0.16 fails to choose groups at random for one key column and keeps the first."""
     context = dp.Context.compositor(
         data=frame.lazy(),
         privacy_unit=dp.unit_of(contributions=1, identifier=pl.col("user")),

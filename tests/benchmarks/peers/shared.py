@@ -36,7 +36,7 @@ REGIONS = _regions()
 
 @dataclass(frozen=True)
 class Ask:
-    """One question by region: (epsilon, delta) for a user of few regions, few rows in each, and values in bounds."""
+    """One question by region: its epsilon and delta, the caps on a user's regions and rows, and the bounds."""
 
     question: str
     epsilon: float
@@ -126,7 +126,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _repeated(work: Callable[[], Any], repeats: int, seconds: float) -> list[tuple[Any, float]]:
-    """Return the results and CPU seconds of so many calls, or of fewer, but two, that fit the seconds by the clock."""
+    """Return the results and CPU seconds of this many calls, or of as many (at least two) as fit the time limit."""
     start, runs = time.monotonic(), []
     while len(runs) < repeats:
         runs.append(_timed(work))
@@ -136,7 +136,7 @@ def _repeated(work: Callable[[], Any], repeats: int, seconds: float) -> list[tup
 
 
 def _tree() -> dict[int, list[str]]:
-    """Return the fields after the name in /proc/PID/stat of this process and all below it; none without a /proc."""
+    """Return the fields after the name in /proc/PID/stat for this process and its descendants; none without /proc."""
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -157,7 +157,7 @@ def _cpu_seconds() -> float:
 
 
 def _peak_mb() -> float:
-    """Return the sum of the peaks of the processes: not ru_maxrss, which begins with the peak of the starter."""
+    """Return the sum of the peaks of the processes. ru_maxrss would start with the peak of the parent process."""
     kilobytes = 0
     for pid in _tree():
         with contextlib.suppress(OSError):  # it ended
@@ -177,7 +177,7 @@ def _lines(function: Callable[..., Any]) -> int:
 
 
 def _number(value: Any, ask: Ask) -> float | None:
-    """Return an answer inside the range that the bounds allow it, which costs nothing and some libraries do."""
+    """Return an answer clipped to the range that its bounds allow, which costs nothing and which some libraries do."""
     if value is None or math.isnan(value):
         return None
     low, high = {"mean": (ask.lower, ask.upper), "median": (ask.lower, ask.upper), "variance": (0, ask.half**2)}.get(
