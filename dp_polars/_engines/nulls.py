@@ -36,9 +36,9 @@ def _never_null(tree: Expression, rows: PrivateRows, place: int) -> bool:
             return all(_never_null(part, rows, place) for part in (*parts[1::2], otherwise))
         case Apply(operation="coalesce"):
             return any(_never_null(part, rows, place) for part in tree.arguments)
-        case Apply(operation="cast", dtype=pl.Enum()):
+        case Apply(operation="cast", dtype=pl.Enum() as kind):
             found = _constants(tree.arguments[0])
-            return found is not None and all(value in tree.dtype.categories for value in found)
+            return found is not None and all(value in kind.categories for value in found)
         case Apply() if tree.operation in _IF_ARGUMENTS:
             return all(_never_null(part, rows, place) for part in tree.arguments)
     return tree.operation in _NEVER

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._expressions import apply
 from dp_polars._expressions.tree import Column, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
 from dp_polars.errors import InvalidParameterError
@@ -91,7 +92,11 @@ class UnitRows:
 
 
 def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
-    """Return rows after a unit-wise step, or refuse columns that it cannot compare or sort."""
+    """Return rows after a unit-wise step, or refuse columns that it cannot compare or sort.
+
+    Categories become texts, because their order and their codes depend on other rows.
+    """
+    inputs = tuple(_with_texts(rows) for rows in inputs)
     first = inputs[0].schema
     match step:
         case GroupRows():
@@ -115,8 +120,8 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                         f"{mine} has the type {first[mine]} in the first frame and {second[theirs]} in the second. A "
                         "join compares values of one type. Cast one of them first."
                     )
-            if len(dict(step.on)) < len(step.on):
-                raise InvalidParameterError("The join names a key of the first frame twice.")
+            if not step.on or len(dict(step.on)) < len(step.on):
+                raise InvalidParameterError("A join of private frames names each key of the first frame once.")
             if step.how in ("inner", "left"):
                 _check_sorted(first)
                 _check_sorted(second)
@@ -132,12 +137,22 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
     return PrivateRows(UnitRows(inputs, step, pl.Schema(schema)))
 
 
+def _with_texts(rows: PrivateRows) -> PrivateRows:
+    schema = rows.schema
+    texts = {
+        name: apply("cast", Column(name, dtype), to=pl.String())
+        for name, dtype in schema.items()
+        if dtype == pl.Categorical
+    }
+    return rows.make(texts) if texts else rows
+
+
 def _check_compared(names: Sequence[str], schema: pl.Schema) -> None:
     for name in names:
         if not is_sortable(schema[name]):
             raise InvalidParameterError(
-                f"{name} has the type {schema[name]}, whose values can't be compared within a unit. Cast it first, for "
-                "example a Categorical to pl.String."
+                f"{name} has the type {schema[name]}, whose values can't be compared within a unit. Cast it first, or "
+                "take a field or an element of it."
             )
 
 

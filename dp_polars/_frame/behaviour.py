@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import polars as pl
@@ -59,10 +59,13 @@ class Behaviour(ABC, Generic[Frame]):
         """
         frame, unit, at = self._itself(), self._known_unit("sessions"), _time(self._itself(), time)
         before = at.shift(1).over(unit, order_by=time)
-        starts = (at.is_not_null() & (before.is_null() | (at - before > _span(gap, "gap")))).cast(pl.Int64)
-        flagged = frame.with_columns(starts.alias(_own(frame, "starts")))
-        number = pl.col(_own(frame, "starts")).cum_sum().over(unit, order_by=time)
-        return flagged.with_columns(pl.when(at.is_not_null()).then(number).alias(name)).drop(_own(frame, "starts"))
+        goes_on = _own(frame, "goes on")
+        flagged = frame.with_columns(
+            (at.is_null() | (at - before <= _span(gap, "gap")).fill_null(value=False)).alias(goes_on)
+        )
+        # Of rows with the same time, the one that starts a session comes first.
+        number = (~pl.col(goes_on)).cast(pl.Int64).cum_sum().over(unit, order_by=[time, goes_on])
+        return flagged.with_columns(pl.when(at.is_not_null()).then(number).alias(name)).drop(goes_on)
 
     def funnel(
         self, steps: Mapping[str, pl.Expr], time: str, within: timedelta | str | None = None, name: str = "step"
@@ -198,7 +201,7 @@ def _number_of(day: pl.Expr, period: str) -> pl.Expr:
     """Return the number of a period, so that the difference of two numbers is how many periods lie between them."""
     year, month = day.dt.year().cast(pl.Int64), day.dt.month().cast(pl.Int64)
     if period in ("1d", "1w"):
-        days = (day - pl.lit("0001-01-01").str.to_date()).dt.total_days()
+        days = (day - pl.lit(date(1, 1, 1))).dt.total_days()  # a Monday
         return days if period == "1d" else days // 7
     return {"1mo": year * 12 + month, "1q": year * 4 + (month - 1) // 3, "1y": year}[period]
 

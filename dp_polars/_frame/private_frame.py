@@ -565,9 +565,8 @@ class PrivateFrame(
         checked = [one for key in keys for one in self._check_all(key, "group_by")]
         made: dict[str, Expression] = {}
         for one in checked:
-            tree = apply("cast", one.tree, to=pl.String()) if one.dtype == pl.Categorical else one.tree
-            if tree != self._plain(one.name):
-                made[one.name] = tree
+            if one.tree != self._plain(one.name):
+                made[one.name] = one.tree
         self._keep_unit(set(made), "replace")
         names = [one.name for one in checked]
         if len(set(names)) < len(names):
@@ -923,6 +922,10 @@ def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:
     if not listed or not all(isinstance(one, PrivateFrame) for one in listed):
         raise InvalidParameterError("dp.concat takes a list of private frames; pl.concat is for public ones.")
     first, *others = listed
+    if any(set(other.columns) != set(first.columns) for other in others):
+        raise InvalidParameterError(
+            "dp.concat takes private frames with the same columns with the same types. Select and rename them first."
+        )
     step = StackRows()
     rows = first._unit_step(step, first._rows, *(other._rows.keep(first.columns) for other in others))
     steps = [[json.loads(text) for text in other._steps] for other in others]
