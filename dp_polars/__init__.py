@@ -15,7 +15,7 @@ from dp_polars._aggregates import *  # noqa: F403 - exactly its __all__: a new a
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._frame.dashboard import Dashboard
 from dp_polars._frame.options import ChoiceOptions, OpeningOptions, Options, ProfileOptions, ResponseOptions
-from dp_polars._frame.private_frame import PrivateFrame, private, register_namespace
+from dp_polars._frame.private_frame import PrivateFrame, concat, private, register_namespace
 from dp_polars._many.domain import Bins, bins
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_queries import OnlineQueries
@@ -99,6 +99,7 @@ __all__ = [
     "Terms",
     "audit",
     "bins",
+    "concat",
     "connect",
     "current_session",
     "estimate_frequencies",

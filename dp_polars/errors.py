@@ -50,6 +50,8 @@ Code = Literal[
     "unknown-table",
     "table-function-not-allowed",
     "private-join",
+    "unit-step-of-rows",
+    "unit-step-without-unit",
     "unit-column-missing",
     "view-unit-missing",
     "column-types-missing",

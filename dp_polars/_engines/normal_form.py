@@ -9,6 +9,8 @@ columns of the source, and forgets only what cannot change a row:
   as the two conditions `a` and `b`;
 - whether a condition stands before or after a step that makes columns. Every step looks at one row, and none fails.
 
+Before a unit-wise step, only the order of conditions and the like are forgotten; after it, columns start anew.
+
 All else is kept: every operation with its arguments and its types, constants to the last bit, and public rows by their
 digest. Equal rows may still have different forms, as `x > 1` and `1 < x` do. Then the question counts as a new one.
 Nothing here reads a private row.
@@ -25,6 +27,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
+from dp_polars._engines.unit_steps import UnitRows, input_forms
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, written_type
 
 
@@ -34,7 +37,11 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
     The form names each column of the result and says what it is computed from. Texts would grow with every step that
     uses a column twice, so they are replaced by their hashes.
     """
-    columns = {name: _hash("source", name, written_type(dtype)) for name, dtype in rows.source_schema.items()}
+    source: list[Any] = ["source"]
+    if isinstance(rows.source, UnitRows):
+        # The names of columns count here, on both sides of the step. That tells more questions apart than necessary.
+        source += input_forms(rows.source, lambda own: normal_form(own, digest))
+    columns = {name: _hash(*source, name, written_type(dtype)) for name, dtype in rows.source_schema.items()}
     conditions: set[str] = set()
     copies: list[str] = []
     for step in rows.steps:
@@ -52,7 +59,9 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
                     conditions.add(_hash("matched", own))
                 place = {name: number for number, name in enumerate(step.public.columns)}
                 columns |= {name: _hash("looked up", own, place[public]) for public, name in step.columns}
-    return {"columns": columns, "conditions": sorted(conditions), "copies": copies}
+    found: dict[str, Any] = {"columns": columns, "conditions": sorted(conditions), "copies": copies}
+    # A result without columns of the source still depends on how many rows the step leaves.
+    return found if len(source) == 1 else {**found, "source": _hash(*source)}
 
 
 def _parts(condition: Expression) -> list[Expression]:

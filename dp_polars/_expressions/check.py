@@ -80,14 +80,19 @@ def check_expressions(
     """
     found = tuple(CheckedExpression(one.tree, one.name) for one in parse(expr, schema=schema, what=what))
     for one in found:
-        if len(one.canonical) > MOST_WRITTEN:
-            raise ExpressionNotAllowed(
-                f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. If the memory "
-                "ran out because of one person's row, the failure would reveal that the person is in the data. Join a "
-                "public frame instead."
-            )
-        _try_on_hostile_values(one.tree, schema, what)
+        check_tree(one, schema, what)
     return found
+
+
+def check_tree(one: CheckedExpression, schema: pl.Schema, what: str) -> None:
+    """Refuse an expression that is too long, or that fails on made-up values of its columns' types."""
+    if len(one.canonical) > MOST_WRITTEN:
+        raise ExpressionNotAllowed(
+            f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. If the memory ran "
+            "out because of one person's row, the failure would reveal that the person is in the data. Join a public "
+            "frame instead."
+        )
+    _try_on_hostile_values(one.tree, schema, what)
 
 
 def _try_on_hostile_values(tree: Expression, schema: pl.Schema, what: str) -> None:

@@ -50,13 +50,18 @@ class Parsed:
     name: str
 
 
+ReadNode = Callable[[Tree], Expression | None]
+"""Reads a node that looks at several rows of one unit, or returns None for all others."""
+
+
 @dataclass(frozen=True)
 class _Reading:
     what: str
     schema: pl.Schema
+    node: ReadNode | None = None
 
 
-def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
+def parse(expr: Any, *, schema: pl.Schema, what: str, node: ReadNode | None = None) -> tuple[Parsed, ...]:
     """Parse a Polars expression, the name of a column or a constant. Selectors may stand for several expressions.
 
     Parameters
@@ -67,6 +72,8 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
         The columns that it may read.
     what
         What messages call the expression: "filter", "by".
+    node
+        Reads nodes that this parser refuses, because they look at more than one row.
 
     Examples
     --------
@@ -74,7 +81,7 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
     >>> [one.name for one in parse(pl.col("a", "b") * 2, schema=schema, what="with_columns")]
     ['a', 'b']
     """
-    scope = _Reading(what, schema)
+    scope = _Reading(what, schema, node)
     if isinstance(expr, str):
         return (Parsed(_column(expr, scope), expr),)
     tree = _serialized(expr, what)
@@ -83,6 +90,11 @@ def parse(expr: Any, *, schema: pl.Schema, what: str) -> tuple[Parsed, ...]:
         return tuple(Parsed(_read(one, scope, 0), _name(one)) for one in trees)
     except Refused as error:
         raise refusal(what, error.name, error.reason) from None
+
+
+def read_node(tree: Tree, schema: pl.Schema, what: str, node: ReadNode | None = None) -> Expression:
+    """Read a part of an expression that is given in JSON."""
+    return _read(tree, _Reading(what, schema, node), 0)
 
 
 def _serialized(expr: Any, what: str) -> Tree:
@@ -113,7 +125,7 @@ _TOO_DEEP = Reason(
 # ---------------------------------------------------------------------- nodes
 
 
-def _named(tree: Tree) -> tuple[str, Any]:
+def named(tree: Tree) -> tuple[str, Any]:
     """Return the name and the body of a node that Polars writes as `"Name"` or `{"Name": body}`."""
     if isinstance(tree, str):
         return tree, None
@@ -125,7 +137,9 @@ def _named(tree: Tree) -> tuple[str, Any]:
 def _read(tree: Tree, scope: _Reading, depth: int) -> Expression:
     if depth > 2 * MOST_DEPTH:
         raise Refused("an expression", _TOO_DEEP)
-    name, body = _named(tree)
+    if scope.node is not None and (found := scope.node(tree)) is not None:
+        return found
+    name, body = named(tree)
 
     def read(part: Tree) -> Expression:
         return _read(part, scope, depth + 1)
@@ -139,7 +153,7 @@ def _read(tree: Tree, scope: _Reading, depth: int) -> Expression:
             return read(inner)
         case "KeepName", dict():
             return read(body)
-        case "RenameAlias", {"function": function, "expr": inner} if len(body) == 2 and _named(function)[0] in _RENAMES:
+        case "RenameAlias", {"function": function, "expr": inner} if len(body) == 2 and named(function)[0] in _RENAMES:
             return read(inner)
         case "Cast", {"expr": inner, "dtype": {"Literal": dtype}, "options": "Strict" | "NonStrict"} if len(body) == 3:
             return _cast(read(inner), _type(dtype))
@@ -154,7 +168,7 @@ def _read(tree: Tree, scope: _Reading, depth: int) -> Expression:
         case "Function", {"input": list(inputs), "function": function} if len(body) == 2:
             return _function(function, inputs, read)
         case "Agg", _:
-            name = f"Agg.{_named(body)[0]}"
+            name = f"Agg.{named(body)[0]}"
     raise Refused(spoken(name), reason_for(name))
 
 
@@ -175,7 +189,7 @@ def _choice(when: Tree, then: Tree, otherwise: Tree, read: Callable[[Tree], Expr
     """Return a chain of when/then/otherwise as a single choice so that a long chain is not deep."""
     parts = [read(when), read(then)]
     while True:
-        name, body = _named(otherwise)
+        name, body = named(otherwise)
         if name != "Ternary" or not isinstance(body, dict) or set(body) != {"predicate", "truthy", "falsy"}:
             break
         parts += [read(body["predicate"]), read(body["truthy"])]
@@ -208,8 +222,8 @@ def _column(name: str, scope: _Reading) -> Expression:
 
 
 def _literal(body: dict[str, Any], tree: Tree) -> Constant:
-    holder, value = _named(body)
-    name, content = _named(value)
+    holder, value = named(body)
+    name, content = named(value)
     if holder not in ("Dyn", "Scalar"):
         raise Refused("a literal", SERIES)
     if name in ("Float", "Float32", "Float64") and content is None:
@@ -237,7 +251,7 @@ def _type(dtype: Tree) -> pl.DataType:
 
 def _name(tree: Tree) -> str:
     """Return the name of the output column, as Polars gives it."""
-    name, body = _named(tree)
+    name, body = named(tree)
     if name == "Alias":
         return str(body[1])
     if name == "Column":
@@ -260,9 +274,9 @@ _FUNCTIONS: dict[str, Build] = {}
 
 
 def _function(function: Tree, inputs: list[Tree], read: Callable[[Tree], Expression]) -> Expression:
-    path, options = _named(function)
+    path, options = named(function)
     if path in _FAMILIES:
-        name, options = _named(_method(options))
+        name, options = named(_method(options))
         path = f"{path}.{name}"
     build = _FUNCTIONS.get(path)
     if build is None:
@@ -849,4 +863,4 @@ def _spreads(function: Any) -> bool:
     return name in _SPREADING or inner in _SPREADING_IN.get(name, ())
 
 
-__all__ = ["ExpressionNotAllowed", "Parsed", "parse"]
+__all__ = ["ExpressionNotAllowed", "Parsed", "ReadNode", "named", "parse", "read_node"]

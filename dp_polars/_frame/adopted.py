@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from dp_polars._expressions.tree import Expression
+from dp_polars._engines.unit_steps import unique_columns
+from dp_polars._expressions.tree import Column, Expression
 from dp_polars._frame.options import AnyOptions, cap_of
 from dp_polars._frame.question import View
 from dp_polars._plan.query import Cap
@@ -21,7 +22,11 @@ CapName = Literal["max_groups", "max_rows_per_group"]
 
 
 def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
-    """Return a cap and where it came from: the call, an adopted profile of the same keys, or the session."""
+    """Return a cap and where it came from: the steps before, the call, an adopted profile, or the session."""
+    keys = list(keys)
+    derived = _derived_cap(view, name, keys)
+    if derived is not None:
+        return derived
     suggestions = view.suggestions if options.get(name) is None else []
     wanted = _source_keys(view, keys) if suggestions else None
     for suggestion in suggestions:
@@ -29,6 +34,23 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
         if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
             return cap, f"{name} {suggestion.rule}"
     return cap_of(options, name, view.defaults)
+
+
+def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple[Cap, str] | None:
+    """Return a cap of 1 if steps within a unit leave no more: one row per unit, or one per unit and key.
+
+    The cap is enforced like any other, so the guarantee doesn't depend on this.
+    """
+    unique = unique_columns(view.rows)
+    if unique is None or not set(view.unit) <= unique:
+        return None
+    others = unique - set(view.unit)
+    if not others:
+        return 1, "one row per unit after the steps before"
+    asked = {key.name for key in keys if isinstance(key, Column)}
+    if name == "max_rows_per_group" and others <= asked:
+        return 1, f"one row per unit and {', '.join(sorted(others))} after the steps before"
+    return None
 
 
 def _source_keys(view: View, keys: Iterable[Expression]) -> list[str] | None:

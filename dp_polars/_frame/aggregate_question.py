@@ -11,6 +11,7 @@ import polars as pl
 from dp_polars._aggregates.base import Aggregate, AggregateCall, Shape
 from dp_polars._aggregates.values import Value
 from dp_polars._engines.normal_form import normal_form
+from dp_polars._engines.nulls import is_never_null
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
@@ -67,7 +68,7 @@ def question_of(
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.schema
     check_unit(unit, schema)
-    keys, key_columns = keys_of(by, view)
+    keys, key_columns = keys_of(by, view, public=options.get("keys") is not None)
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
     if is_set(options, "cut"):
@@ -206,8 +207,14 @@ def _check_interval(interval: float | None, aggregates: Sequence[Aggregate]) -> 
         )
 
 
-def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list[CheckedExpression]]:
-    """Check grouping keys and return them, with their expressions."""
+def keys_of(
+    by: By, view: View, what: str = "by", *, public: bool = False
+) -> tuple[tuple[Key, ...], list[CheckedExpression]]:
+    """Check grouping keys and return them, with their expressions. With `public` keys, they are listed beforehand.
+
+    A key that is a function of the unit alone (an experiment arm that is chosen by a hash of the user) gives each unit
+    one group. It is accepted if the keys are public. The unit itself would make every group one person.
+    """
     listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
     schema = view.rows.schema
     checked = [check_expression(item, schema=schema, what=what) for item in listed]
@@ -218,17 +225,30 @@ def keys_of(by: By, view: View, what: str = "by") -> tuple[tuple[Key, ...], list
         if isinstance(dtype, pl.Categorical):  # its codes depend on the data, so released keys are text
             item, dtype = replace(item, tree=apply("cast", item.tree, to=pl.String())), pl.String()
         columns.append(item)
-        if item.columns & set(view.unit):
+        of_unit = bool(item.columns) and item.columns <= set(view.unit)
+        listed_keys = public or dtype == pl.Boolean or isinstance(dtype, pl.Enum)
+        whole = len(view.unit) == 1 and isinstance(item.tree, Column)
+        if item.columns & set(view.unit) and not (of_unit and listed_keys and not whole):
             raise InvalidParameterError(
                 f"Grouping by {item.name} reads the unit column: every group would be one person. Group by "
-                "something that many people share."
+                "something that many people share. A function of the unit, such as an experiment arm, needs public "
+                "keys: keys=[...]."
             )
         if dtype.is_float() or dtype.is_nested() or dtype in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
             raise InvalidParameterError(
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
-        constant = item.columns <= set(view.defaults.per_unit) and bool(item.columns)
-        keys.append(Key(name=item.name, expression=item.canonical, dtype=dtype, constant_per_unit=constant))
+        constant = of_unit or (item.columns <= set(view.defaults.per_unit) and bool(item.columns))
+        nullable = not is_never_null(item.tree, view.rows)
+        keys.append(
+            Key(
+                name=item.name,
+                expression=item.canonical,
+                dtype=dtype,
+                constant_per_unit=constant,
+                nullable=nullable,
+            )
+        )
     if len({key.name for key in keys}) < len(keys):
         raise InvalidParameterError("by= has two keys with the same name. Give one of them an alias.")
     return tuple(keys), columns

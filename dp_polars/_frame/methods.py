@@ -415,6 +415,11 @@ class Grouped(Generic[Answer]):
     def __init__(self, questions: Questions[Answer], keys: list[ExpressionLike]) -> None:
         self._questions, self._keys = questions, keys
 
+    @property
+    def keys(self) -> list[ExpressionLike]:
+        """The grouping keys."""
+        return list(self._keys)
+
     def len(self, name: str | None = None, **options: Unpack[Options]) -> Answer:
         """Count the rows of each group. The column of the counts is named `len`, or as you say.
 
@@ -469,6 +474,15 @@ class Grouped(Generic[Answer]):
         if not named:
             raise InvalidParameterError("agg needs an aggregate: agg(n=dp.count(), epsilon=0.5).")
         return self._questions._ask(named, self._keys or None, options)  # type: ignore[arg-type]
+
+
+def unit_wise_expressions(
+    asked: Sequence[Any], words: Mapping[str, Any]
+) -> tuple[list[pl.Expr], dict[str, pl.Expr]] | None:
+    """Return what `agg` was given if all of it are expressions of Polars; None if there is anything else."""
+    listed = _flat(asked)
+    plain = [isinstance(one, pl.Expr) and not isinstance(one, AggregateCall) for one in (*listed, *words.values())]
+    return (listed, dict(words)) if plain and all(plain) else None
 
 
 def _flat(asked: Sequence[Any]) -> list[Any]:

@@ -259,7 +259,7 @@ def refuse_private(given: Any, what: str) -> None:
         raise InvalidParameterError(
             f"{what} takes public rows, but this frame is private: its rows would show in the answer without noise. "
             "Pass a frame of public values, or release what you need first, for example with df.dp.count(...). A frame "
-            "that is public goes in as it is, without .dp.",
+            "that is public goes in as it is, without .dp. Two private frames can be joined on the unit.",
             code="private-frame",
         )
 
@@ -372,15 +372,17 @@ def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[
     frame = known[0].to_frame()
     for column in known[1:]:
         frame = frame.join(column.to_frame(), how="cross")
-    return frame, "all values of Enum and Boolean keys, and null"
+    nulls = ", and null" if any(key.nullable for key in keys) else ""
+    return frame, f"all values of Enum and Boolean keys{nulls}"
 
 
 def _own_domain(key: Key) -> pl.Series | None:
-    """Return all values of a Boolean or Enum column, and null; None for other types."""
+    """Return all values of a Boolean or Enum column, and null if it can be null; None for other types."""
+    null = [None] if key.nullable else []
     if key.dtype == pl.Boolean:
-        return pl.Series(key.name, [None, False, True])
+        return pl.Series(key.name, [*null, False, True])
     if isinstance(key.dtype, pl.Enum):
-        return pl.Series(key.name, [None, *key.dtype.categories], dtype=key.dtype)
+        return pl.Series(key.name, [*null, *key.dtype.categories], dtype=key.dtype)
     return None
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 import polars as pl
 
+from dp_polars._aggregates.base import AggregateCall
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.text import escaped
@@ -19,9 +21,24 @@ from dp_polars._engines.polars.scan import held_rows, lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows, check_names
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
+from dp_polars._engines.unit_steps import (
+    AddWindows,
+    GroupRows,
+    JoinRows,
+    KeepFirst,
+    StackRows,
+    UnitStep,
+    described_step,
+    has_unit_steps,
+    unit_rows,
+    with_units,
+)
 from dp_polars._expressions import Column, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
-from dp_polars._frame.methods import Questions
+from dp_polars._expressions.unit_expressions import UnitExpressions
+from dp_polars._expressions.unit_functions import SortColumn
+from dp_polars._frame.behaviour import Behaviour
+from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
 from dp_polars._frame.question import Origin, Question, View, no_panics
@@ -29,7 +46,7 @@ from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
 from dp_polars._many.synthesis import Synthesis
-from dp_polars._numbers import Number, flag_of
+from dp_polars._numbers import Number, count_of, flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import Profiling
@@ -58,6 +75,7 @@ class PrivateFrame(
     ManyQueries[OnlineQueries, Synthesis],
     Responses[Frame],
     Profiling[TableProfile],
+    Behaviour[Frame],
     PublicNames,
     RowsStayPrivate,
     Generic[Frame],
@@ -114,6 +132,8 @@ class PrivateFrame(
                 f"{type(frame).__name__}."
             )
         check_names(self._rows.source_schema)
+        self._table_columns = tuple(self._rows.source_schema)
+        self._partners: tuple[tuple[PrivateFrame[Any], dict[str, str] | None], ...] = ()
         self._session = session
         self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
         self._unit_of(session)  # raises an error if it is not a unit
@@ -160,23 +180,26 @@ class PrivateFrame(
         given = [*predicates, *equal]
         if flag_of(unchecked, "unchecked"):
             return self._after_unchecked(self._in_polars().filter(given), "filter")
-        checked = [one for item in given for one in self._check_all(item, "filter")]
-        rows = self._rows
+        frame, checked = self._with_windows(given, {}, "filter")
+        rows = frame._rows
         for one in checked:
             rows = rows.filter(one.tree)
-        return self._after(rows, "filter", [item.canonical for item in checked])
+        rows = rows if frame is self else rows.keep(self._rows.schema)
+        return frame._after(rows, "filter", [item.canonical for item in checked])
 
     @no_panics
     def with_columns(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
         """Add or replace columns. The unit column can't be replaced."""
         if flag_of(unchecked, "unchecked"):
             return self._with_unchecked(expressions, named)
-        checked = self._checked_columns(expressions, named, "with_columns")
+        frame, found = self._with_windows(expressions, named, "with_columns")
+        checked = {item.name: item for item in found}
         self._keep_unit(set(checked), "replace")
-        rows = self._rows.make({name: item.tree for name, item in checked.items()})
+        rows = frame._rows.make({name: item.tree for name, item in checked.items()})
+        rows = rows if frame is self else rows.keep(dict.fromkeys([*self._rows.schema, *checked]))
         check_names(rows.schema)
         texts = {name: item.canonical for name, item in checked.items()}
-        return self._after(rows, "with_columns", texts, made=checked)
+        return frame._after(rows, "with_columns", texts, made=checked)
 
     @no_panics
     def select(self, *expressions: ExpressionLike, unchecked: bool = False, **named: Any) -> PrivateFrame[Frame]:
@@ -187,15 +210,16 @@ class PrivateFrame(
             names = [item if isinstance(item, str) else item.meta.output_name() for item in listed]
             units = [name for name in self._unit_columns() if name not in (*names, *named)]
             return made.select(*units, *names, *named)
-        checked = self._checked_columns(expressions, named, "select")
+        frame, found = self._with_windows(expressions, named, "select")
+        checked = {item.name: item for item in found}
         changed = [name for name, item in checked.items() if item.tree != self._plain(name)]
         self._keep_unit(set(changed), "replace")
         schema = self._rows.schema
         kept = {name: Column(name, schema[name]) for name in self._unit_columns() if name in schema}
-        rows = self._rows.make({**kept, **{name: item.tree for name, item in checked.items()}}, keep=False)
+        rows = frame._rows.make({**kept, **{name: item.tree for name, item in checked.items()}}, keep=False)
         check_names(rows.schema)
         texts = {name: item.canonical for name, item in checked.items()}
-        return self._after(rows, "select", texts, made=changed)
+        return frame._after(rows, "select", texts, made=changed)
 
     @no_panics
     def drop(self, *columns: str) -> PrivateFrame[Frame]:
@@ -381,7 +405,7 @@ class PrivateFrame(
     @no_panics
     def join(
         self,
-        public: pl.DataFrame | pl.LazyFrame,
+        public: pl.DataFrame | pl.LazyFrame | PrivateFrame[Any],
         on: str | Sequence[str] | None = None,
         how: JoinHow = "inner",
         *,
@@ -415,9 +439,11 @@ class PrivateFrame(
         """
         if how not in ("inner", "left", "semi", "anti"):
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
-        refuse_private(public, "join")
         mine, theirs = _join_keys(on, left_on, right_on)
         self._known(mine)
+        if isinstance(public, PrivateFrame):
+            return self._join_private(public, mine, theirs, how, suffix)
+        refuse_private(public, "join")
         if isinstance(public, pl.LazyFrame):
             public = public.collect()
         if not isinstance(public, pl.DataFrame):
@@ -451,6 +477,173 @@ class PrivateFrame(
         step = {"on": mine if mine == theirs else pairs, "how": how, "suffix": suffix, "public": public_digest(public)}
         return self._after(rows, "join", step, made=added.values())
 
+    # ------------------------------------------------------------------ steps within a unit
+
+    def group_by(
+        self, *keys: ExpressionLike | Iterable[ExpressionLike], **named: ExpressionLike
+    ) -> PrivateGroups[Frame]:
+        """Group the frame, for several private aggregates at once, or for steps within a unit.
+
+        `agg` with aggregates of dp releases an answer for each group. With the unit among the keys, `agg` with
+        expressions of Polars gives a private frame again: one row for each unit and each value of the other keys.
+
+        Parameters
+        ----------
+        *keys
+            Names or row-wise expressions, or lists of them.
+        **named
+            Row-wise expressions with the names of their keys. The keys of an answer are always sorted.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> orders = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)], "city": ["a", "b", "c"] * 3_000})
+        >>> private = dp.private(orders, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=5))
+        >>> private.group_by("city").agg(n=dp.count(), keys=["a", "b", "c"], epsilon=0.2).columns
+        ['city', 'n']
+        >>> buyers = private.group_by("user").agg(orders=pl.len())  # one row per user
+        >>> round(buyers.filter(pl.col("orders") >= 3).count(epsilon=0.2).item(), -3)
+        3000
+        """
+        return PrivateGroups(self, super().group_by(*keys, **named).keys)
+
+    @no_panics
+    def unique(self, subset: Columns | None = None) -> PrivateFrame[Frame]:
+        """Keep one row of those that have the same values in these columns, or in all columns.
+
+        The unit must be among the columns. Which row is kept depends on the values of the rows alone: it is the
+        smallest one, compared column by column.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)], "city": "a"})
+        >>> private = dp.private(visits, dp.Session(epsilon=1.0, unit="user"))
+        >>> round(private.unique(["user", "city"]).count("city", keys=["a"], epsilon=0.5)["count"].item(), -3)
+        3000
+        """
+        names = self.columns if subset is None else self._selected(subset)
+        return self._after_unit_step(KeepFirst(tuple(names), (), 1), "unique")
+
+    def _itself(self) -> PrivateFrame[Frame]:
+        return self
+
+    def _grouped_rows(self, keys: Sequence[ExpressionLike], expressions: Sequence[Any], named: dict[str, Any]) -> Any:
+        """Return one row for each unit and each value of the other keys, with functions of their rows."""
+        names, frame = self._with_keys(keys)
+        reading = UnitExpressions(frame._rows.schema, "agg", names)
+        listed = [one for item in expressions for one in reading.read(item)]
+        listed += [replace(one, name=name) for name, item in named.items() for one in reading.read(item)]
+        taken = [*names, *(one.name for one in listed)]
+        if len(set(taken)) < len(taken):
+            raise InvalidParameterError("group_by(...).agg(...) would give two columns the same name. Rename one.")
+        rows = frame._rows.make(reading.arguments) if reading.arguments else frame._rows
+        step = GroupRows(tuple(names), tuple(reading.values[tuple(names)].items()))
+        rows = self._unit_step(step, rows)
+        schema = rows.schema
+        kept = {name: Column(name, schema[name]) for name in names}
+        rows = rows.make({**kept, **{one.name: one.tree for one in listed}}, keep=False)
+        check_names(rows.schema)
+        detail = [_texts(reading.arguments), described_step(step), {one.name: one.canonical for one in listed}]
+        return frame._after(rows, "group_by within units", detail, made=[one.name for one in listed])
+
+    def _first_rows(
+        self, keys: Sequence[ExpressionLike], rows: int, order_by: Any, *, descending: bool | Sequence[bool]
+    ) -> PrivateFrame[Frame]:
+        names, frame = self._with_keys(keys)
+        order = frame._selected(order_by)
+        down = [flag_of(one, "descending") for one in ([descending] if isinstance(descending, bool) else descending)]
+        if len(down) not in (1, len(order)):
+            raise InvalidParameterError("descending= takes one flag, or one for each column of order_by=.")
+        down = down * len(order) if len(down) == 1 else down
+        sort = tuple(SortColumn(name, flag, nulls_last=True) for name, flag in zip(order, down, strict=True))
+        step = KeepFirst(tuple(names), sort, count_of(rows, "the number of rows"))
+        return frame._after_unit_step(step, "head within units")
+
+    def _with_keys(self, keys: Sequence[ExpressionLike]) -> tuple[list[str], PrivateFrame[Frame]]:
+        """Return the names of grouping keys, and the frame with a column for each key that is an expression."""
+        checked = [one for key in keys for one in self._check_all(key, "group_by")]
+        made: dict[str, Expression] = {}
+        for one in checked:
+            if one.tree != self._plain(one.name):
+                made[one.name] = one.tree
+        self._keep_unit(set(made), "replace")
+        names = [one.name for one in checked]
+        if len(set(names)) < len(names):
+            raise InvalidParameterError("group_by has two keys with the same name. Give one of them an alias.")
+        if not made:
+            return names, self
+        texts = {name: canonical(tree) for name, tree in made.items()}
+        return names, self._after(self._rows.make(made), "with_columns", texts, made=made)
+
+    def _with_windows(
+        self, expressions: Sequence[Any], named: dict[str, Any], what: str
+    ) -> tuple[PrivateFrame[Frame], list[CheckedExpression]]:
+        """Return checked expressions, and the frame with the columns of windows within a unit that they read."""
+        reading = UnitExpressions(self._rows.schema, what)
+        listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
+        checked = [one for item in listed for one in reading.read(item)]
+        for name, item in named.items():
+            found = reading.read(item)
+            if len(found) != 1:
+                check_expression(item, schema=self._schema(), what=what)  # says that one expression is needed
+            checked += [replace(one, name=name) for one in found]
+        if not reading.values:
+            return self, checked
+        rows = self._rows.make(reading.arguments) if reading.arguments else self._rows
+        steps = [AddWindows(partition, tuple(values.items())) for partition, values in reading.values.items()]
+        for step in steps:
+            rows = self._unit_step(step, rows)
+        detail = [_texts(reading.arguments), [described_step(step) for step in steps]]
+        return self._after(rows, "over", detail), checked
+
+    def _join_private(
+        self, other: PrivateFrame[Any], mine: list[str], theirs: list[str], how: JoinHow, suffix: str
+    ) -> PrivateFrame[Frame]:
+        """Join two private frames on their units, and perhaps on more columns."""
+        if not set(self._unit_columns()) <= set(mine):
+            refuse_private(other, f"a join by {', '.join(mine)}")
+        other._known(theirs)
+        taken = set(self._rows.schema)
+        added = {name: name if name not in taken else name + suffix for name in other.columns if name not in theirs}
+        added = {} if how in ("semi", "anti") else added
+        clash = sorted(set(added.values()) & taken)
+        if clash or len(set(added.values())) < len(added):
+            raise InvalidParameterError(
+                f"The join would add {', '.join(clash) or 'a column twice'}, but the frame has such a column already. "
+                "Choose another suffix=, or rename the column of the other frame."
+            )
+        self._keep_unit(set(added.values()), "replace")
+        pairs = tuple(zip(mine, theirs, strict=True))
+        step = JoinRows(pairs, how, tuple(added.items()))
+        rows = self._unit_step(step, self._rows, other._rows)
+        check_names(rows.schema)
+        detail = [described_step(step), [json.loads(text) for text in other._steps]]
+        after = self._after(rows, "join within units", detail, made=added.values())
+        return after._beside(other, dict(pairs))
+
+    def _beside(self, other: PrivateFrame[Any], pairs: dict[str, str] | None) -> PrivateFrame[Frame]:
+        """Remember another private frame whose rows this one uses. `pairs` are the keys of a join with it."""
+        self._partners = (*self._partners, (other, pairs))
+        self._unchecked = self._unchecked or other._unchecked
+        return self
+
+    def _after_unit_step(self, step: UnitStep, kind: str) -> PrivateFrame[Frame]:
+        return self._after(self._unit_step(step, self._rows), kind, described_step(step))
+
+    def _unit_step(self, step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
+        if any(_is_spark(one) for one in inputs):
+            raise InvalidParameterError(
+                "Steps within a unit (group_by with the unit, over, unique, joins of private frames) are computed by "
+                "Polars, and the rows of this frame are in Spark. Compute the step in Spark before dp.private: it is "
+                "safe as long as it only combines rows of the same unit."
+            )
+        rows = unit_rows(step, *inputs)
+        session = self._session or current_session()
+        if session is not None:  # otherwise the question will find out
+            with_units(rows, self._unit_of(session).columns)
+        return rows
+
     @property
     def preview(self) -> Preview:
         """The same methods, which return their plan: what a question would do and cost. Nothing is spent."""
@@ -465,7 +658,8 @@ class PrivateFrame(
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
-        return Origin(self._origin, self._name, self._data_version)
+        others = tuple(other._source() for other, _ in self._partners)
+        return Origin(self._origin, self._name, self._data_version, others)
 
     @no_panics
     def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
@@ -488,9 +682,29 @@ class PrivateFrame(
             raise InvalidParameterError(
                 "Column names that begin with a null character are reserved for dp_polars; rename yours."
             )
-        # After an unchecked step, nobody knows what a column of the source became.
-        sources = None if self._unchecked else self._sources
-        return View(self._rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
+        rows = with_units(self._rows, unit)
+        self._check_partners(session, table)
+        # After an unchecked step, nobody knows what a column of the source became, and a step within a unit changes
+        # how many rows a unit has.
+        sources = None if self._unchecked or has_unit_steps(rows) else self._sources
+        return View(rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
+
+    def _check_partners(self, session: Session, table: TableUnit) -> None:
+        """Refuse rows of another private frame whose unit is not the same."""
+        for other, pairs in self._partners:
+            theirs = other._unit_of(session)
+            wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
+            same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
+            if not same:
+                raise InvalidParameterError(
+                    f"Two private frames are combined by {', '.join(wanted)}, but who is protected in the second one "
+                    f"is told by {', '.join(theirs.columns) or 'its rows'}. Private frames are combined on the "
+                    "session's unit, in both of them. If the column has another name in one of them, say "
+                    f"dp.private(frame, session, unit={{{table.columns[0]!r}: 'its name there'}}).",
+                    code="unit-step-without-unit",
+                )
+            other._own_unit(theirs.columns)
+            other._check_partners(session, theirs)
 
     def _sources(self) -> tuple[bytes, ...]:
         return (source_identity(self._origin, self._name, self._data_version),)
@@ -508,7 +722,7 @@ class PrivateFrame(
         """Return who is protected in this table: the session's unit, or this table's own unit."""
         agreed = session.terms.unit if session is not None else ROW
         weaker = self._weaker_unit or session is None
-        return table_unit(agreed, self._unit, weaker=weaker, table_columns=self._rows.source_schema)
+        return table_unit(agreed, self._unit, weaker=weaker, table_columns=self._table_columns)
 
     def _unit_columns(self) -> tuple[str, ...]:
         """Return the unit columns that are known before a question: those of the current session."""
@@ -557,10 +771,15 @@ class PrivateFrame(
 
     def _in_polars(self) -> pl.LazyFrame:
         """Return the rows as a plan of Polars, for steps that nobody checks."""
-        if isinstance(self._rows.source, SparkSource):
+        if _is_spark(self._rows):
             raise InvalidParameterError(
                 "unchecked=True hands an expression to Polars as it is, and the rows of this frame are in Spark. "
                 "Compute the column in Spark before dp.private."
+            )
+        if has_unit_steps(self._rows):
+            raise InvalidParameterError(
+                "unchecked=True can't follow a step within a unit, because nobody could tell any more whose rows were "
+                "combined. Put the unchecked step first."
             )
         return lazy_rows(self._rows)
 
@@ -621,6 +840,107 @@ class PrivateFrame(
             "A private frame can't be copied or pickled: the copy would hold the rows. Pass on what was released, or "
             "make the frame private where it is asked."
         )
+
+
+class PrivateGroups(Grouped[Frame]):
+    """A private frame with its grouping keys: for private aggregates, and for steps within a unit."""
+
+    def __init__(self, frame: PrivateFrame[Frame], keys: list[ExpressionLike]) -> None:
+        super().__init__(frame, keys)
+        self._frame = frame
+
+    @overload
+    def agg(self, *asked: pl.Expr | Iterable[pl.Expr], **words: pl.Expr) -> PrivateFrame[Frame]: ...
+
+    @overload
+    def agg(self, *asked: AggregateCall | Iterable[AggregateCall], **words: Any) -> Frame: ...
+
+    @no_panics
+    def agg(self, *asked: Any, **words: Any) -> Any:
+        """Answer private aggregates, or combine the rows of each unit.
+
+        With aggregates of dp (`dp.count()`, `dp.sum(...)`) this releases an answer for each group: see `Grouped.agg`.
+        With expressions of Polars and the unit among the keys it returns a private frame with one row for each unit
+        and each value of the other keys. Rows are counted (`pl.len()`), columns summed up and so on; `first` and
+        `last` need an order, `pl.col("item").sort_by("day").first()`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> orders = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)], "paid": [10.0, 20.0, 60.0] * 3_000})
+        >>> private = dp.private(orders, dp.Session(epsilon=1.0, unit="user"))
+        >>> totals = private.group_by("user").agg(total=pl.col("paid").sum(), dearest=pl.col("paid").max())
+        >>> totals.columns
+        ['user', 'total', 'dearest']
+        >>> round(totals.mean("total", bounds=(0, 200), epsilon=0.5).item(), -1)
+        90.0
+        """
+        unit = self._frame._unit_columns()
+        names = {key if isinstance(key, str) else key.meta.output_name() for key in self._keys}
+        found = unit_wise_expressions(asked, words) if unit and set(unit) <= names else None
+        if found is None:
+            return super().agg(*asked, **words)
+        return self._frame._grouped_rows(self._keys, *found)
+
+    @no_panics
+    def head(self, n: int = 5, *, order_by: Columns, descending: bool | Sequence[bool] = False) -> PrivateFrame[Frame]:
+        """Keep the first rows of each group, in an order. The unit must be among the keys.
+
+        Rows that tie are sorted by all other columns, so the choice never depends on how rows are stored. Nulls come
+        last.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> orders = pl.DataFrame({"user": [i % 3_000 for i in range(9_000)], "day": range(9_000)})
+        >>> private = dp.private(orders, dp.Session(epsilon=1.0, unit="user"))
+        >>> first = private.group_by("user").head(1, order_by="day")
+        >>> round(first.count(epsilon=0.5).item(), -3)
+        3000
+        """
+        return self._frame._first_rows(self._keys, n, order_by, descending=descending)
+
+    @no_panics
+    def tail(self, n: int = 5, *, order_by: Columns, descending: bool | Sequence[bool] = False) -> PrivateFrame[Frame]:
+        """Keep the last rows of each group, in an order: `head` with the order turned round."""
+        flags = [descending] if isinstance(descending, bool) else list(descending)
+        return self._frame._first_rows(self._keys, n, order_by, descending=[not flag for flag in flags])
+
+
+def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:
+    """Put the rows of private frames below each other. They need the same columns and the same unit.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user", max_rows_per_group=2)
+    >>> one, two = (dp.private(pl.DataFrame({"user": range(5_000)}), session) for _ in range(2))
+    >>> round(dp.concat([one, two]).count(epsilon=0.5).item(), -3)
+    10000
+    """
+    listed = list(frames)
+    if not listed or not all(isinstance(one, PrivateFrame) for one in listed):
+        raise InvalidParameterError("dp.concat takes a list of private frames; pl.concat is for public ones.")
+    first, *others = listed
+    if any(set(other.columns) != set(first.columns) for other in others):
+        raise InvalidParameterError(
+            "dp.concat takes private frames with the same columns with the same types. Select and rename them first."
+        )
+    step = StackRows()
+    rows = first._unit_step(step, first._rows, *(other._rows.keep(first.columns) for other in others))
+    steps = [[json.loads(text) for text in other._steps] for other in others]
+    after = first._after(rows, "concat", [described_step(step), steps])
+    for other in others:
+        after = after._beside(other, None)
+    return after
+
+
+def _is_spark(rows: PrivateRows) -> bool:
+    return isinstance(rows.source, SparkSource)
+
+
+def _texts(trees: Mapping[str, Expression]) -> dict[str, str]:
+    return {name: canonical(tree) for name, tree in trees.items()}
 
 
 def _join_keys(on: Any, left_on: Any, right_on: Any) -> tuple[list[str], list[str]]:

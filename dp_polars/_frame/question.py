@@ -10,7 +10,7 @@ import functools
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -114,11 +114,19 @@ class Origin:
     frame: object
     name: str | None
     data_version: str | None
+    others: tuple[Origin, ...] = ()
+    """Other frames whose rows the question reads too."""
 
     @property
     def identity(self) -> Identity:
-        """Returns what identifies the source as it is now."""
-        return partial(source_identity, self.frame, self.name, self.data_version)
+        """Returns what identifies the sources as they are now."""
+        alone = partial(source_identity, self.frame, self.name, self.data_version)
+        return partial(_joined_identity, (alone, *(other.identity for other in self.others))) if self.others else alone
+
+
+def _joined_identity(identities: Sequence[Identity]) -> bytes:
+    """Return what identifies several sources together, in their order."""
+    return b"several:" + json.dumps([identity().hex() for identity in identities]).encode()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.randomized_response import Channel, channel_of
 
-_KEEP_ALL_ROWS = ("with_columns", "select", "drop", "rename", "SQL table")
+_KEEP_ALL_ROWS = ("with_columns", "over", "select", "drop", "rename", "SQL table")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -53,7 +53,7 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
     if not query.keys:
         return 1, "no grouping keys", False
     if all(key.constant_per_unit for key in query.keys):
-        return 1, "keys declared constant per unit (per_unit), enforced", True
+        return 1, "the keys are constant for each unit (per_unit, or functions of the unit), enforced", True
     given = query.max_groups
     if given == "auto":
         raise ValueError("max_groups is not estimated yet")

@@ -24,12 +24,16 @@ Cap = int | Literal["auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A grouping key: its name in the result, its expression as canonical text, and its type."""
+    """A grouping key: its name in the result, its expression as canonical text, and its type.
+
+    `nullable` tells whether a row can have no value, as far as the steps before it say.
+    """
 
     name: str
     expression: str
     dtype: pl.DataType
     constant_per_unit: bool
+    nullable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

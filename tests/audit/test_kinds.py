@@ -56,8 +56,23 @@ def with_ends(f):
     return f.dp.median("value", bounds=(0, 10), epsilon=1.0, confidence=0.9, interval="value")
 
 
+def rows_per_unit(f):
+    return f.dp.group_by("user").agg(n=pl.len()).count(pl.col("n") >= 2, epsilon=1.0)
+
+
+def latest(f):
+    return f.dp.group_by("user").head(1, order_by="value", descending=True).sum("value", bounds=(0, 10), epsilon=1.0)
+
+
+def joined(f):
+    return f.dp.filter(pl.col("value") >= 5).join(f.dp.filter(pl.col("key") == "a"), on="user").count(epsilon=1.0)
+
+
 # The session, the question, and the least share of its epsilon that the attack finds.
 AT_ONCE = {
+    "rows per unit": (PURE, rows_per_unit, 0.85),
+    "latest row of a unit": (PURE, latest, 0.85),
+    "join of private frames": (PURE, joined, 0.85),
     "sql": (PURE, sql, 0.85),
     "sql by key": (PURE, sql_by_key, 0.8),
     "sum by public keys": (PURE, lambda f: f.dp.sum("value", by="key", keys=KEYS, bounds=(0, 10), epsilon=1.0), 0.8),
@@ -77,7 +92,17 @@ AT_ONCE = {
     "keys discovered by a rule": (LOOSE, lambda f: f.dp.median("value", by="key", bounds=(0, 10), epsilon=1.0), 0.05),
     "discovered candidates": (LOOSE, lambda f: f.dp.noisy_max("key", epsilon=1.0), 0.3),
 }
-WITHOUT_KEYS = {"histogram", "median", "interval of a median", "variance", "sql", "choice by a score"}
+WITHOUT_KEYS = {
+    "rows per unit",
+    "latest row of a unit",
+    "join of private frames",
+    "histogram",
+    "median",
+    "interval of a median",
+    "variance",
+    "sql",
+    "choice by a score",
+}
 ONE_BY_ONE = {
     "totals": (PURE, lambda f: f.dp.count("key", keys=KEYS, rollup=True, epsilon=1.0)),
     "synthesis": (PURE, lambda f: f.dp.synthesize({"key": KEYS}, epsilon=1.0)),

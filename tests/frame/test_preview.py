@@ -29,7 +29,7 @@ QUESTIONS = {
 def test_a_preview_has_the_very_methods_of_a_frame():
     names = [name for name in dir(Preview) if not name.startswith("_")]
     assert set(QUESTIONS) - {"agg"} <= set(names)
-    for name in names:
+    for name in set(names) - {"group_by"}:  # a private frame can also combine the rows of a unit, which gives no plan
         assert getattr(Preview, name) is getattr(dp.PrivateFrame, name), name
 
 

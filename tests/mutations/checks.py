@@ -8,6 +8,7 @@ charge and read. Where a check compares frequencies its bits are fixed, so it ha
 import itertools
 import math
 import os
+import random
 import subprocess
 import sys
 from fractions import Fraction
@@ -23,10 +24,13 @@ from dp_polars._choices.plan import Selection, choice_plan
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._engines.polars import lowering as lowerings
 from dp_polars._engines.polars.program import Program, RowCountError
-from dp_polars._engines.polars.scan import PolarsSource
+from dp_polars._engines.polars.scan import PolarsSource, polars_rows, read_rows
+from dp_polars._engines.polars.unit_steps import without_unit_steps
 from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import AddWindows, unit_rows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
+from dp_polars._expressions.unit_functions import SortColumn, unit_value
 from dp_polars._plan import plan as plans
 from dp_polars._plan.query import Spend
 from dp_polars._plan.spend import Noise
@@ -651,6 +655,37 @@ def rows_that_get_lost_are_noticed():
         except RowCountError:
             continue
         raise Broken(f"a pass over {name} that misses a row of the source answers all the same")
+
+
+def a_step_never_combines_different_units():
+    frame = pl.DataFrame({"user": [1, 2], "city": ["a", "a"], "x": [1, 2]})
+    private = dp.private(frame, dp.Session(epsilon=1, unit="user", max_rows_per_group=2))
+    for step in (
+        lambda: private.with_columns(x=pl.col("x").sum().over("city")),
+        lambda: private.unique("city"),
+        lambda: private.group_by("city").head(1, order_by="x"),
+    ):
+        try:
+            step().preview.count(epsilon=0.1)
+        except dp.InvalidParameterError:
+            continue
+        raise Broken("a step combines rows of different units")
+
+
+def a_step_within_a_unit_depends_on_its_rows_alone():
+    dice = random.Random(5)
+    frame = pl.DataFrame({"user": [i % 3 for i in range(300)], "x": [10.0 ** dice.uniform(-8, 8) for _ in range(300)]})
+    frame, order = frame.with_columns(one=pl.lit(1)), (SortColumn("one"),)
+    for function, column in (("row_number", None), ("sum", "x")):
+        value = unit_value(function, column, frame.schema, order=order if column is None else ())
+        step = AddWindows(("user",), (("made", value),))
+
+        def found(rows, step=step):
+            made = read_rows(without_unit_steps(unit_rows(step, polars_rows(rows))))
+            return made.sort("user", "x").rows()
+
+        shuffled = [found(frame.sample(fraction=1, shuffle=True, seed=seed)) for seed in range(5)]
+        require(all(rows == found(frame) for rows in shuffled), f"{function} depends on the order of the rows")
 
 
 # ---------------------------------------------------------------------- SQL

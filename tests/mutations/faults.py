@@ -17,7 +17,8 @@ from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
-from dp_polars._frame import aggregate_question
+from dp_polars._engines.polars import unit_steps as unit_computation
+from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import discovery, plan, spend
@@ -550,6 +551,31 @@ def any_column_may_be_the_unit(patch: Patch) -> None:
     patch.setattr(relations.PrivateRelation, "is_unit", lambda self, meaning: True)
 
 
+def steps_combine_any_rows(patch: Patch) -> None:
+    patch.setattr(private_frame, "with_units", lambda rows, unit: rows)
+
+
+def ties_are_left_as_they_are_stored(patch: Patch) -> None:
+    honest = unit_computation._in_order
+    patch.setattr(
+        unit_computation,
+        "_in_order",
+        lambda frame, partition, order, ties: honest(frame.with_row_index("place"), partition, order, ["place"]).drop(
+            "place"
+        ),
+    )
+
+
+def floats_within_a_unit_are_added_up_as_they_come(patch: Patch) -> None:
+    def parts(sums):
+        added = pl.col(sums._name).cast(pl.Float64).sum()
+        return [*honest(sums), added.alias(f"{sums._prefix}plain")]
+
+    honest = unit_computation.ExactSums.parts
+    patch.setattr(unit_computation.ExactSums, "parts", parts)
+    patch.setattr(unit_computation.ExactSums, "finish", lambda sums, groups, *, mean: groups[f"{sums._prefix}plain"])
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -711,6 +737,17 @@ FAULTS = {
     ),
     "rows that are units get lost unnoticed": Fault(
         passes_are_not_counted, checks.rows_that_get_lost_are_noticed, "a pass over rows that misses a row"
+    ),
+    "steps within a unit combine any rows": Fault(
+        steps_combine_any_rows, checks.a_step_never_combines_different_units, "rows of different units"
+    ),
+    "ties are left as they are stored": Fault(
+        ties_are_left_as_they_are_stored, checks.a_step_within_a_unit_depends_on_its_rows_alone, "row_number depends on"
+    ),
+    "floats within a unit are added up as they come": Fault(
+        floats_within_a_unit_are_added_up_as_they_come,
+        checks.a_step_within_a_unit_depends_on_its_rows_alone,
+        "sum depends on",
     ),
     # SQL
     "tables are known by the spelling of their names": Fault(

@@ -370,8 +370,10 @@ def plain_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def owned(values: pl.Series) -> pl.Series:
-    """Return a copy that does not keep the memory of its batch alive."""
-    return pl.Series(values.name, values.to_arrow()) if values.dtype in (pl.String, pl.Binary) else values
+    """Return a copy that does not keep the memory of its batch alive. Arrow's names end at a null character."""
+    if values.dtype not in (pl.String, pl.Binary):
+        return values
+    return pl.Series(values.name, values.alias("").to_arrow())
 
 
 def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:

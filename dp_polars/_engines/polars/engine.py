@@ -48,6 +48,7 @@ from dp_polars._engines.polars.scan import (
     wider_rows,
     workers,
 )
+from dp_polars._engines.polars.unit_steps import without_unit_steps
 from dp_polars._engines.polars.units import (
     MIXER,
     UnitCoder,
@@ -60,6 +61,7 @@ from dp_polars._engines.polars.units import (
 from dp_polars._engines.polars.value_codes import one_form, value_codes
 from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import Lookup, PrivateRows, Source
+from dp_polars._engines.unit_steps import UnitRows
 from dp_polars._expressions.tree import Expression
 from dp_polars._sampling import BitSource
 
@@ -70,18 +72,20 @@ class PolarsEngine:
     """The engine that runs Polars plans. See `_engines.base.Engine` for what each method does."""
 
     def reads(self, source: Source) -> bool:
-        """Return whether a source is a Polars plan."""
+        """Return whether a source is a Polars plan, or a unit-wise step over such plans."""
+        if isinstance(source, UnitRows):
+            return all(self.reads(one.source) for one in source.inputs)
         return isinstance(source, PolarsSource)
 
     def aggregate(self, rows: PrivateRows, request: BoundedRequest, *, parts: int = 1) -> Exact:
         """Return the exact bounded aggregates of rows."""
-        return run_bounded(rows, request, parts=parts)
+        return run_bounded(without_unit_steps(rows), request, parts=parts)
 
     def read(
         self, rows: PrivateRows, *, columns: Sequence[str] | None = None, select: Sequence[pl.Expr] | None = None
     ) -> pl.DataFrame:
         """Return all rows in memory."""
-        return read_rows(rows, columns, select)
+        return read_rows(without_unit_steps(rows), columns, select)
 
     def snapshot(
         self,
@@ -94,7 +98,7 @@ class PolarsEngine:
         max_groups: int | None = None,
     ) -> Snapshot:
         """Return all rows in memory, and mark those that each unit keeps."""
-        frame = read_rows(rows)
+        frame = read_rows(without_unit_steps(rows))
         return Snapshot(frame, kept_rows(frame, units, bits, max_rows=max_rows, keys=keys, max_groups=max_groups))
 
     def problem(self, expressions: Sequence[Expression], public: pl.DataFrame) -> str | None:

@@ -48,7 +48,7 @@ def text_bytes(column: pl.Series) -> int:
 
 def own_copy(texts: pl.Series) -> pl.Series:
     """Return a copy of sliced texts. Without it, the parts that were cut off would stay in memory."""
-    return pl.Series(texts.name, texts.to_arrow(compat_level=pl.CompatLevel.oldest())).cast(pl.String)
+    return pl.Series(texts.name, texts.alias("").to_arrow(compat_level=pl.CompatLevel.oldest())).cast(pl.String)
 
 
 _GROWTH = {

@@ -213,6 +213,11 @@ def _needed(rows: PrivateRows) -> tuple[set[str], list[Step]]:
     return wanted, steps[::-1]
 
 
+def needed_columns(rows: PrivateRows) -> set[str]:
+    """Return the columns of the source that the rows depend on."""
+    return _needed(rows)[0]
+
+
 def _by_batch(frame: pl.LazyFrame, function: Callable[[pl.DataFrame], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
     """Return a plan that passes every batch through a function. The optimizer moves nothing past it."""
     return frame.map_batches(

@@ -1,0 +1,427 @@
+"""Unit-wise steps, computed in memory: the rows of their inputs are read, combined and held until they are bounded.
+
+What one unit can change: every function below gives a group of rows a result that depends on the rows of that group
+alone, in whichever order they come. Where Polars does not promise that, it is not asked: floats are split into integers
+before they are added up, because Polars adds up parts that depend on where other rows end; values that depend on an
+order are taken from rows that are sorted by all their columns; integers are added up in 128 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dp_polars._engines.polars.held_frame import HeldFrame
+from dp_polars._engines.polars.program import RowCountError
+from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, read_rows
+from dp_polars._engines.polars.value_codes import one_form
+from dp_polars._engines.rows import OWN, PrivateRows
+from dp_polars._engines.unit_steps import (
+    KEPT_IN_JOIN,
+    MOST_PAIRS,
+    AddWindows,
+    GroupRows,
+    JoinRows,
+    KeepFirst,
+    UnitRows,
+)
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
+
+_DIGIT = 32  # bits of a factor of a float: the sum of 2**31 factors still fits into 64 bits
+_LONG = 256  # rows of a group from which it is added up by itself
+_GROUP, _FIRST, _PLACE, _SIZE = (f"{OWN}{name}" for name in ("group", "first", "place", "size"))
+
+
+def without_unit_steps(rows: PrivateRows) -> PrivateRows:
+    """Compute the unit-wise steps of rows, and return the same rows in memory, with the row-wise steps that follow."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return rows
+    wanted = [name for name in source.schema if name in needed_columns(rows)] or list(source.schema)[:1]
+    frame = _computed(source, wanted)
+    return PrivateRows(held_rows(HeldFrame(frame)).source, rows.steps)
+
+
+def _computed(source: UnitRows, wanted: Sequence[str]) -> pl.DataFrame:
+    """Return the columns that are wanted of the rows after a step."""
+    step = source.step
+    match step:
+        case GroupRows():
+            values = [(name, one) for name, one in step.columns if name in wanted]
+            named = {*step.keys, *_read_by(one for _, one in values)}
+            return _grouped(_read(source.inputs[0], named), step.keys, values)
+        case AddWindows():
+            values = [(name, one) for name, one in step.columns if name in wanted]
+            named = {*step.partition, *wanted, *_read_by(one for _, one in values)}
+            # Rows that tie are sorted by all columns, whichever of them are wanted.
+            everything = any(one.order for _, one in values)
+            return _with_windows(_read(source.inputs[0], None if everything else named), step.partition, values)
+        case KeepFirst():
+            return _first_rows(_read(source.inputs[0], None), step)
+        case JoinRows():
+            first = _read(source.inputs[0], {*wanted, *(mine for mine, _ in step.on)})
+            taken = {own: name for own, name in step.columns if name in wanted}
+            second = _read(source.inputs[1], {*taken, *(theirs for _, theirs in step.on)})
+            return _joined(first, second, step, taken)
+    return pl.concat([_read(one, set(wanted)).select(wanted) for one in source.inputs])
+
+
+def _read_by(values: Iterable[UnitValue]) -> set[str]:
+    found: set[str] = set()
+    for one in values:
+        found |= {own.name for own in one.order} | ({one.column} if one.column is not None else set())
+    return found
+
+
+def _read(rows: PrivateRows, names: set[str] | None) -> pl.DataFrame:
+    """Read rows, with some of the columns or all of them. Equal floats get equal bytes."""
+    columns = [name for name in rows.schema if names is None or name in names] or list(rows.schema)[:1]
+    frame = read_rows(without_unit_steps(rows.keep(columns)))
+    return frame.with_columns(one_form(pl.col(name), dtype) for name, dtype in frame.schema.items() if dtype.is_float())
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[str, UnitValue]]) -> pl.DataFrame:
+    """Return one row per group, with its keys and values."""
+    schema, rows = frame.schema, frame.lazy()
+    floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
+    sums = {name: ExactSums(frame[name], place) for place, name in enumerate(floats)}
+    for one in sums.values():
+        rows = one.split(rows)
+    parts = [_aggregate(one, schema).alias(name) for name, one in values if _added_floats(one, schema) is None]
+    pieces = [part for one in sums.values() for part in one.parts()]
+    groups = collect(rows.group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
+    if int(groups[_SIZE].sum()) != frame.height:
+        raise RowCountError
+    done = []
+    for name, value in values:
+        own = _added_floats(value, schema)
+        made = groups[name] if own is None else sums[own].finish(groups, mean=value.function == "mean").alias(name)
+        done.append(_narrowed(made, value.dtype) if value.function == "sum" else made.cast(value.dtype))
+    return groups.select(keys).with_columns(done)
+
+
+def _added_floats(value: UnitValue, schema: pl.Schema) -> str | None:
+    """Return the column of floats that a function adds up, if it does."""
+    added = value.function in ("sum", "mean") and value.column is not None and schema[value.column].is_float()
+    return value.column if added else None
+
+
+def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
+    """Return a function of a group as an expression whose value does not depend on the order of the rows."""
+    if value.function == "len":
+        return pl.len().cast(pl.Int64)
+    name = value.column or ""
+    column, dtype = pl.col(name), schema[name]
+    match value.function:
+        case "count":
+            return column.count().cast(pl.Int64)
+        case "n_unique":
+            return column.n_unique().cast(pl.Int64)
+        case "n_values":
+            return column.drop_nulls().n_unique().cast(pl.Int64)
+        case "sum":
+            return _whole(column, dtype).sum()
+        case "mean":
+            return _whole(column, dtype).sum().cast(pl.Float64) / pl.when(column.count() > 0).then(column.count())
+        case "median":
+            return _without_nan(column, dtype).cast(pl.Float64).median()
+        case "min":
+            return _without_nan(column, dtype).min()
+        case "max":
+            return _without_nan(column, dtype).max()
+        case "any":
+            return column.any(ignore_nulls=True)
+        case "all":
+            return column.all(ignore_nulls=True)
+    ordered = column.sort_by(
+        [*(one.name for one in value.order), name],  # rows that tie in both have the same value
+        descending=[*(one.descending for one in value.order), False],
+        nulls_last=[*(one.nulls_last for one in value.order), False],
+    )
+    return ordered.first() if value.function == "first" else ordered.last()
+
+
+def _whole(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return integers, and what is stored as integers, in 128 bits, which no sum of them exceeds."""
+    return (column.to_physical() if dtype.is_temporal() or dtype.is_decimal() else column).cast(pl.Int128)
+
+
+def _without_nan(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    return column.fill_nan(None) if dtype.is_float() else column
+
+
+def _narrowed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return integers of 128 bits in the type of a sum. Those that do not fit are null."""
+    if dtype.is_float():
+        return column
+    if isinstance(dtype, pl.Decimal):
+        most = 10**38 - 1
+        fits = column.to_frame().select(pl.when(pl.all().is_between(-most, most)).then(pl.all())).to_series()
+        return _as_decimal(fits, dtype)
+    return column.cast(pl.Int64, strict=False).cast(dtype)
+
+
+def _as_decimal(column: pl.Series, dtype: pl.Decimal) -> pl.Series:
+    """Return stored integers as decimals, by way of texts, because Polars would take them for whole numbers."""
+    digits = column.abs().cast(pl.String).str.zfill(dtype.scale + 1)
+    cut = digits.str.len_chars().cast(pl.Int64) - dtype.scale
+    parts = pl.DataFrame({"digits": digits, "cut": cut, "sign": column < 0})
+    text = parts.select(
+        pl.when(pl.col("sign")).then(pl.lit("-")).otherwise(pl.lit(""))
+        + pl.col("digits").str.head(pl.col("cut"))
+        + pl.lit(".")
+        + pl.col("digits").str.slice(pl.col("cut"))
+    ).to_series()
+    return text.cast(dtype, strict=False).alias(column.name)
+
+
+class ExactSums:
+    """Sums of floats that depend on which floats are added up, and not on their order.
+
+    Every float is a sum of powers of 2**32, each times a whole number below 2**32. These factors are added up exactly,
+    for each power by itself. The powers are the same for all data; which of them are needed follows from the largest
+    and the smallest float of the column, and the factors of all others are 0.
+    """
+
+    def __init__(self, column: pl.Series, number: int) -> None:
+        self._name, self._prefix = column.name, f"{OWN}sum {number} "
+        sizes = column.cast(pl.Float64).abs()
+        finite = sizes.filter(sizes.is_finite() & (sizes > 0))
+        high, low = (math.frexp(float(size or 1.0))[1] for size in (finite.max(), finite.min()))  # type: ignore[arg-type]
+        self._powers = range((high - 1) // _DIGIT, (low - 53) // _DIGIT - 1, -1)
+
+    def split(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return rows with the factors of each float."""
+        value, rest = pl.col(self._name).cast(pl.Float64), f"{self._prefix}rest"
+        sign = pl.when(value < 0).then(pl.lit(-1, pl.Int64)).otherwise(pl.lit(1, pl.Int64))
+        rows = rows.with_columns(
+            pl.when(value.is_finite()).then(value.abs()).otherwise(0.0).alias(rest),
+            sign.alias(f"{self._prefix}sign"),
+        )
+        for power in self._powers:
+            factor, half = f"{self._prefix}{power}", _half(power)
+            rows = rows.with_columns((pl.col(rest) / half / half).floor().alias(factor))
+            rows = rows.with_columns((pl.col(rest) - pl.col(factor) * half * half).alias(rest))
+        return rows
+
+    def parts(self) -> list[pl.Expr]:
+        """Return what is added up in each group: the factors, and how many floats are there and not finite."""
+        value, sign = pl.col(self._name).cast(pl.Float64), pl.col(f"{self._prefix}sign")
+        factors = {
+            name: pl.col(name).cast(pl.Int64) * sign for power in self._powers for name in [f"{self._prefix}{power}"]
+        }
+        counts = {
+            "count": value.is_not_null(),
+            "nan": value.is_nan(),
+            "high": value == math.inf,
+            "low": value == -math.inf,
+        }
+        return [
+            *(one.sum().alias(name) for name, one in factors.items()),
+            *(one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()),
+        ]
+
+    def finish(self, groups: pl.DataFrame, *, mean: bool) -> pl.Series:
+        """Return the sum of each group, or the mean, which is null for no floats."""
+        total = np.zeros(groups.height)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for power in reversed(self._powers):  # from the smallest on; the order is always the same
+                half = _half(power)
+                total += groups[f"{self._prefix}{power}"].to_numpy().astype(np.float64) * half * half
+        count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
+        total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
+        total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
+        if not mean:
+            return pl.Series(total)
+        means = np.divide(total, count, where=count > 0, out=np.zeros(len(total)))
+        return pl.Series(means).set(pl.Series(count == 0), None)
+
+
+def _half(power: int) -> float:
+    """Return the square root of a power of 2**32. The power itself may be beyond what a float holds."""
+    return float(2.0 ** (power * _DIGIT // 2))
+
+
+# ---------------------------------------------------------------------- windows
+
+
+def _with_windows(
+    frame: pl.DataFrame, partition: Sequence[str], values: Sequence[tuple[str, UnitValue]]
+) -> pl.DataFrame:
+    """Return rows with the values of windows. Their order changes, which nothing after this step looks at."""
+    given = frame.columns
+    plain = [(name, one) for name, one in values if not UNIT_FUNCTIONS[one.function].window]
+    if plain:
+        groups = _grouped(frame, partition, plain)
+        height = frame.height
+        frame = collect(frame.lazy().join(groups.lazy(), on=partition, how="left", nulls_equal=True))
+        if frame.height != height:
+            raise RowCountError
+    orders = dict.fromkeys(one.order for _, one in values if UNIT_FUNCTIONS[one.function].window)
+    for order in orders:
+        ordered = _in_order(frame, partition, order, given)
+        made = [
+            _window(ordered, one, name)
+            for name, one in values
+            if UNIT_FUNCTIONS[one.function].window and one.order == order
+        ]
+        frame = ordered.select(frame.columns).with_columns(made)
+    return frame
+
+
+def _in_order(
+    frame: pl.DataFrame, partition: Sequence[str], order: Sequence[SortColumn], ties: Sequence[str]
+) -> pl.DataFrame:
+    """Return rows sorted by partition, by an order, and then by all columns named in `ties`.
+
+    Further columns give the number of the row's group, whether the row differs from the one before it in the columns of
+    the order, the row's place in its group, and the size of the group.
+    """
+    first = [*partition, *(one.name for one in order)]
+    rest = [name for name in ties if name not in first]
+    frame = frame.sort(
+        [*first, *rest],
+        descending=[False] * len(partition) + [one.descending for one in order] + [False] * len(rest),
+        nulls_last=[False] * len(partition) + [one.nulls_last for one in order] + [False] * len(rest),
+    )
+    starts = _changes(frame, partition)
+    groups = np.cumsum(starts) - 1
+    begin = np.flatnonzero(starts)
+    sizes = np.diff(np.append(begin, frame.height))
+    return frame.with_columns(
+        pl.Series(_GROUP, groups, dtype=pl.Int64),
+        pl.Series(_FIRST, _changes(frame, first)),
+        pl.Series(_PLACE, np.arange(frame.height) - begin[groups], dtype=pl.Int64),
+        pl.Series(_SIZE, sizes[groups], dtype=pl.Int64),
+    )
+
+
+def _changes(frame: pl.DataFrame, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which rows differ from the row before them in these columns. The first row does."""
+    changed = np.zeros(frame.height, np.bool_)
+    changed[:1] = True
+    for name in names:
+        column = frame[name]
+        changed[1:] |= column.slice(1).ne_missing(column.slice(0, max(frame.height - 1, 0))).to_numpy()
+    return changed
+
+
+def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
+    """Return the values of a function for rows that are sorted, with their groups and places."""
+    group, place, size = pl.col(_GROUP), pl.col(_PLACE), pl.col(_SIZE)
+    column = pl.col(value.column) if value.column is not None else pl.lit(None)
+    dtype = frame.schema[value.column] if value.column is not None else pl.Null()
+    match value.function:
+        case "row_number":
+            made = place + 1
+        case "rank":  # the place of the first of the rows that tie with this one
+            made = pl.when(pl.col(_FIRST)).then(place + 1).forward_fill()
+        case "dense_rank":
+            before = pl.col(_FIRST).cast(pl.Int64).cum_sum()
+            made = before - pl.when(place == 0).then(before).forward_fill() + 1
+        case "shift":
+            inside = place >= value.offset if value.offset >= 0 else place < size + value.offset
+            made = pl.when(inside).then(column.shift(value.offset))
+        case "cum_count":
+            total = column.is_not_null().cast(pl.Int64).cum_sum()
+            made = total - pl.when(place == 0).then(total - column.is_not_null().cast(pl.Int64)).forward_fill()
+        case "cum_sum" if dtype.is_float():
+            return _running_sums(frame, value).alias(name)
+        case "cum_sum":
+            made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
+        case "cum_min":
+            made = _without_nan(column, dtype).cum_min().over(group)
+        case _:
+            made = _without_nan(column, dtype).cum_max().over(group)
+    found = frame.select(made.alias(name)).to_series()
+    return _narrowed(found, value.dtype) if value.function == "cum_sum" else found.cast(value.dtype)
+
+
+def _running_sums(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
+    """Return running sums of floats. Each group is added up from its first row on, one value after the other."""
+    column = frame[value.column or ""].cast(pl.Float64)
+    numbers, sizes = column.fill_null(0.0).to_numpy().copy(), frame[_SIZE].to_numpy()
+    rows = np.flatnonzero(frame[_PLACE].to_numpy() == 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for row in rows[sizes[rows] > _LONG]:
+            np.cumsum(numbers[row : row + sizes[row]], out=numbers[row : row + sizes[row]])
+        # The other groups take one step at a time together. Additions of a group never meet those of another.
+        rows = rows[sizes[rows] <= _LONG]
+        for step in range(1, _LONG):
+            rows = rows[sizes[rows] > step]
+            if not len(rows):
+                break
+            numbers[rows + step] += numbers[rows + step - 1]
+    return pl.Series(numbers + 0.0).set(column.is_null(), None)
+
+
+# ---------------------------------------------------------------------- first rows
+
+
+def _first_rows(frame: pl.DataFrame, step: KeepFirst) -> pl.DataFrame:
+    ordered = _in_order(frame, step.partition, step.order, frame.columns)
+    place = pl.col(_PLACE)
+    return ordered.filter((place >= step.offset) & (place < step.offset + step.rows)).select(frame.columns)
+
+
+# ---------------------------------------------------------------------- joins
+
+
+def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: dict[str, str]) -> pl.DataFrame:
+    mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
+    if step.how in ("inner", "left"):
+        first, second = _without_excess(first, second, step)
+    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    right = second.select(
+        *(pl.col(own).alias(key) for own, key in zip(theirs, keys, strict=True)),
+        *(pl.col(own).alias(name) for own, name in taken.items()),
+    )
+    joined = first.lazy().join(
+        right.lazy(), left_on=mine, right_on=keys, how=step.how, nulls_equal=False,
+        coalesce=True if step.how == "left" else None,
+    )  # fmt: skip
+    return collect(joined)
+
+
+def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return both sides of a join without some rows of those units whose rows would make too many pairs."""
+    mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
+    unit = list(step.unit or mine)
+    other = [dict(step.on)[name] for name in unit]
+    there = second.group_by(theirs).agg(pl.len().alias(_SIZE))
+    if not there.height or there[_SIZE].max() == 1:  # a row of the first table has at most one match
+        return first, second
+    here = first.group_by(mine).agg(pl.len().alias(_PLACE))
+    matched = here.join(there, left_on=mine, right_on=theirs, how="inner", nulls_equal=False)
+    sizes, places = (pl.col(name).cast(pl.Float64) for name in (_SIZE, _PLACE))
+    pairs = matched.group_by(unit).agg((sizes * places).sum().alias("pairs"), (sizes + places).sum().alias("rows"))
+    heavy = pairs.filter((pl.col("pairs") > MOST_PAIRS) & (pl.col("pairs") > pl.col("rows"))).select(unit)
+    if not heavy.height:
+        return first, second
+    renamed = heavy.rename(dict(zip(unit, other, strict=True)))
+    return _some_rows(first, heavy, unit), _some_rows(second, renamed, other)
+
+
+def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.DataFrame:
+    """Return the rows of a table, with only some of the rows of these units, chosen by salted hashes of the rows."""
+    many = frame.join(heavy, on=unit, how="semi", nulls_equal=False)
+    salts = [secrets.randbits(64) for _ in range(frame.width)]
+    words = many.select(pl.all_horizontal(pl.lit(value=True)).alias("none"), *(
+        pl.col(name).hash(salt) for name, salt in zip(frame.columns, salts, strict=True)
+    )).drop("none")  # fmt: skip
+    mixed = np.zeros(many.height, np.uint64)
+    for column in words.iter_columns():
+        mixed = (mixed ^ column.to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
+    ordered = _in_order(
+        many.with_columns(pl.Series(f"{OWN}hash", mixed)), unit, [SortColumn(f"{OWN}hash")], many.columns
+    )
+    kept = ordered.filter(pl.col(_PLACE) < KEPT_IN_JOIN).select(frame.columns)
+    return pl.concat([frame.join(heavy, on=unit, how="anti", nulls_equal=False), kept])

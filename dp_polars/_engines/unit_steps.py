@@ -1,0 +1,293 @@
+"""Unit-wise steps: rows that are computed from all rows of a unit, in one or several tables. Nothing here reads a row.
+
+What one unit can change: a step combines rows only if they agree in its partition columns. If the unit columns are
+among these, the rows of a unit after the step are a function of its own rows before it, so a unit that comes, goes or
+changes leaves all other units' rows as they are, to the last bit. Such steps compose with each other and with row-wise
+steps, and caps and clipping apply to what comes out. This holds for adding, removing and replacing a unit, and for
+several units together. `with_units` refuses a question whose unit is not among the partition columns.
+
+Rows without a unit stay together in the meantime. They are dropped when contributions are bounded, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._expressions import apply
+from dp_polars._expressions.tree import Column, written_type
+from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
+from dp_polars.errors import InvalidParameterError
+
+MOST_PAIRS = 1_000_000
+"""Pairs of rows that a join of private tables may make for one unit, so that its rows cannot fill the memory.
+
+A unit whose rows would make more pairs, and more than it has rows, keeps `KEPT_IN_JOIN` of them on each side. Salted
+hashes of the rows decide which.
+"""
+
+KEPT_IN_JOIN = 1_000
+
+JoinHow = Literal["inner", "left", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """Replace the rows with equal keys by one row, with the keys and functions of the rows."""
+
+    keys: tuple[str, ...]
+    columns: tuple[tuple[str, UnitValue], ...]
+
+
+@dataclass(frozen=True)
+class AddWindows:
+    """Add columns that are functions of the rows with equal partition columns."""
+
+    partition: tuple[str, ...]
+    columns: tuple[tuple[str, UnitValue], ...]
+
+
+@dataclass(frozen=True)
+class KeepFirst:
+    """Keep the first rows, in an order, among those with equal partition columns. Ties are broken by all columns."""
+
+    partition: tuple[str, ...]
+    order: tuple[SortColumn, ...]
+    rows: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class JoinRows:
+    """Join two tables on pairs of columns, and take some columns of the second one under new names.
+
+    `unit` names those columns of the first table that are the unit; `with_units` fills it in.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    how: JoinHow
+    columns: tuple[tuple[str, str], ...]
+    unit: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StackRows:
+    """Put the rows of several tables below each other. They have the same columns."""
+
+
+UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class UnitRows:
+    """A source of private rows: the rows of one or several others after a unit-wise step. It is made by `unit_rows`."""
+
+    inputs: tuple[PrivateRows, ...]
+    step: UnitStep
+    schema: pl.Schema
+
+
+def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
+    """Return rows after a unit-wise step, or refuse columns that it cannot compare or sort.
+
+    Categories become texts, because their order and their codes depend on other rows.
+    """
+    inputs = tuple(_with_texts(rows) for rows in inputs)
+    first = inputs[0].schema
+    match step:
+        case GroupRows():
+            _check_compared(step.keys, first)
+            schema = {name: first[name] for name in step.keys} | {name: one.dtype for name, one in step.columns}
+        case AddWindows():
+            _check_compared(step.partition, first)
+            if any(one.order for _, one in step.columns):
+                _check_sorted(first)
+            schema = dict(first) | {name: one.dtype for name, one in step.columns}
+        case KeepFirst():
+            _check_compared(step.partition, first)
+            _check_sorted(first)
+            schema = dict(first)
+        case JoinRows():
+            second = inputs[1].schema
+            _check_compared([mine for mine, _ in step.on], first)
+            for mine, theirs in step.on:
+                if first[mine] != second[theirs]:
+                    raise InvalidParameterError(
+                        f"{mine} has the type {first[mine]} in the first frame and {second[theirs]} in the second. A "
+                        "join compares values of one type. Cast one of them first."
+                    )
+            if not step.on or len(dict(step.on)) < len(step.on):
+                raise InvalidParameterError("A join of private frames names each key of the first frame once.")
+            if step.how in ("inner", "left"):
+                _check_sorted(first)
+                _check_sorted(second)
+            schema = dict(first) | {name: second[own] for own, name in step.columns}
+        case StackRows():
+            for other in inputs[1:]:
+                if dict(other.schema) != dict(first):
+                    raise InvalidParameterError(
+                        "Private frames are put below each other only if they have the same columns with the same "
+                        "types. Select, rename and cast their columns first."
+                    )
+            schema = dict(first)
+    return PrivateRows(UnitRows(inputs, step, pl.Schema(schema)))
+
+
+def _with_texts(rows: PrivateRows) -> PrivateRows:
+    schema = rows.schema
+    texts = {
+        name: apply("cast", Column(name, dtype), to=pl.String())
+        for name, dtype in schema.items()
+        if dtype == pl.Categorical
+    }
+    return rows.make(texts) if texts else rows
+
+
+def _check_compared(names: Sequence[str], schema: pl.Schema) -> None:
+    for name in names:
+        if not is_sortable(schema[name]):
+            raise InvalidParameterError(
+                f"{name} has the type {schema[name]}, whose values can't be compared within a unit. Cast it first, or "
+                "take a field or an element of it."
+            )
+
+
+def _check_sorted(schema: pl.Schema) -> None:
+    unsorted = [name for name, dtype in schema.items() if not is_sortable(dtype)]
+    if unsorted:
+        raise InvalidParameterError(
+            f"This step sorts the rows of a unit, and rows that tie are sorted by all other columns. "
+            f"{', '.join(unsorted)} can't be sorted by: it is a list, a struct or another such type. Drop or cast it "
+            "first."
+        )
+
+
+# ---------------------------------------------------------------------- who is combined with whom
+
+
+def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
+    """Return rows whose steps know the unit columns, or refuse steps that may have combined rows of different units.
+
+    A step on the way must not have computed the unit columns; whoever calls this has checked that.
+    """
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return rows
+    if not unit:
+        raise InvalidParameterError(
+            "In this session every row is a person of its own (unit=dp.ROW), so there are no rows of one unit to "
+            "combine. Open a session whose unit is a column.",
+            code="unit-step-of-rows",
+        )
+    step, units = source.step, [tuple(unit)] * len(source.inputs)
+    match step:
+        case GroupRows():
+            _check_partition(step.keys, unit, "group_by")
+        case AddWindows():
+            _check_partition(step.partition, unit, "over")
+        case KeepFirst():
+            _check_partition(step.partition, unit, "group_by or unique")
+        case JoinRows():
+            pairs = dict(step.on)
+            _check_partition(tuple(pairs), unit, "the keys of the join")
+            units[1] = tuple(pairs[name] for name in unit)
+            step = replace(step, unit=tuple(unit))
+    inputs = tuple(with_units(one, own) for one, own in zip(source.inputs, units, strict=True))
+    return replace(rows, source=replace(source, inputs=inputs, step=step))
+
+
+def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -> None:
+    missing = [name for name in unit if name not in partition]
+    if missing:
+        raise InvalidParameterError(
+            f"A step combines rows of this private frame by {', '.join(partition) or 'nothing'}, but the session "
+            f"protects units by {', '.join(unit)}: rows of different people would be combined, and one person could "
+            f"change other people's rows. Name {', '.join(missing)} in {what} too, or release an aggregate "
+            "(dp.count(), dp.sum(...)) instead.",
+            code="unit-step-without-unit",
+        )
+
+
+def has_unit_steps(rows: PrivateRows) -> bool:
+    """Return whether rows were computed by a unit-wise step."""
+    return isinstance(rows.source, UnitRows)
+
+
+def unique_columns(rows: PrivateRows) -> frozenset[str] | None:
+    """Return columns of which no two rows have the same values, if steps make sure of that; otherwise None.
+
+    It follows from the steps alone. Caps that are derived from it are enforced like all others.
+    """
+    source = rows.source
+    found: frozenset[str] | None = None
+    if isinstance(source, UnitRows):
+        match source.step:
+            case GroupRows():
+                found = frozenset(source.step.keys)
+            case KeepFirst() if source.step.rows == 1:
+                found = frozenset(source.step.partition)
+            case AddWindows() | KeepFirst():
+                found = unique_columns(source.inputs[0])
+            case JoinRows():
+                found = unique_columns(source.inputs[0])
+                if source.step.how in ("inner", "left"):
+                    matched = unique_columns(source.inputs[1])
+                    found = found if matched is not None and matched <= set(dict(source.step.on).values()) else None
+    for step in rows.steps:
+        if found is None:
+            return None
+        if isinstance(step, WithColumns):
+            found = _renamed(found, step)
+        elif isinstance(step, Lookup) and not step.unique:  # a row may become several
+            return None
+    return found
+
+
+def _renamed(found: frozenset[str], step: WithColumns) -> frozenset[str] | None:
+    """Return the names of columns after a step that may rename them, or None if one is gone or changed."""
+    made = dict(step.columns)
+    names: set[str] = set()
+    for name in found:
+        if step.keep and name not in made:
+            names.add(name)
+            continue
+        copies = [new for new, one in made.items() if isinstance(one, Column) and one.name == name]
+        if not copies:
+            return None
+        names.add(copies[0])
+    return frozenset(names)
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def described_step(step: UnitStep) -> list[Any]:
+    """Return a step in a form that names it: equal for equal steps, in every process."""
+    match step:
+        case GroupRows():
+            return ["group rows", list(step.keys), [[name, *_described(one)] for name, one in step.columns]]
+        case AddWindows():
+            return ["windows", list(step.partition), [[name, *_described(one)] for name, one in step.columns]]
+        case KeepFirst():
+            return ["first rows", list(step.partition), _order(step.order), step.rows, step.offset]
+        case JoinRows():
+            return ["join rows", [list(pair) for pair in step.on], step.how, [list(pair) for pair in step.columns]]
+        case StackRows():
+            return ["stack rows"]
+
+
+def _described(value: UnitValue) -> list[Any]:
+    return [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
+
+
+def _order(order: Sequence[SortColumn]) -> list[Any]:
+    return [[one.name, one.descending, one.nulls_last] for one in order]
+
+
+def input_forms(source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]) -> list[Any]:
+    """Return a description of a source: its step, and a form of each of its inputs."""
+    return [described_step(source.step), [dict(form(one)) for one in source.inputs]]

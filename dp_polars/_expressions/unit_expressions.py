@@ -1,0 +1,298 @@
+"""Polars expressions with functions of the rows of one unit: `pl.col("x").sum()` in a group, `.over("user")` elsewhere.
+
+Each such function becomes a column that a unit-wise step computes, and its arguments become columns that are made
+before that step. What is left is a row-wise expression over these columns, which is checked like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from dp_polars._expressions.check import CheckedExpression, check_tree
+from dp_polars._expressions.from_polars import ReadNode, Tree, named, parse, read_node
+from dp_polars._expressions.messages import UNKNOWN, Reason, Refused, spoken
+from dp_polars._expressions.operations import apply
+from dp_polars._expressions.tree import Column, Constant, Expression
+from dp_polars._expressions.unit_functions import SortColumn, UnitValue, unit_value
+
+_OWN = "\0"
+
+_NOT_AGGREGATED = Reason(
+    "is not aggregated",
+    "A group of several rows gets one value.",
+    "Say which one: pl.col('x').sum(), .max(), .n_unique(), or .sort_by('day').first().",
+)
+
+_AGGREGATES = {
+    "Sum": "sum", "Mean": "mean", "Median": "median", "Min": "min", "Max": "max", "NUnique": "n_unique",
+    "Count": "count", "First": "first", "Last": "last",
+}  # fmt: skip
+_RUNNING = {"CumSum": "cum_sum", "CumCount": "cum_count", "CumMin": "cum_min", "CumMax": "cum_max"}
+_RANKS = {"Min": "rank", "Dense": "dense_rank", "Ordinal": "row_number"}
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The rows that a function looks at: those with equal partition columns, perhaps in an order."""
+
+    partition: tuple[str, ...]
+    order: tuple[SortColumn, ...]
+
+
+class UnitExpressions:
+    """Read expressions, and collect the columns that a unit-wise step must compute for them.
+
+    Attributes
+    ----------
+    arguments
+        Columns to make before the step.
+    values
+        The functions to compute, by the name of their column, for each partition.
+    """
+
+    def __init__(self, schema: pl.Schema, what: str, keys: Sequence[str] | None = None) -> None:
+        self._given, self._what = schema, what
+        self._group = None if keys is None else _Window(tuple(keys), ())
+        self.arguments: dict[str, Expression] = {}
+        self.values: dict[tuple[str, ...], dict[str, UnitValue]] = {} if keys is None else {tuple(keys): {}}
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns that the row-wise rest of the expressions may read."""
+        made = {name: one.dtype for values in self.values.values() for name, one in values.items()}
+        return pl.Schema({**self._given, **made})
+
+    def read(self, expr: Any) -> tuple[CheckedExpression, ...]:
+        """Return the expressions that an expression stands for, over the columns that the step computes."""
+        node: ReadNode = self._outside if self._group is None else self._inside(self._group)
+        parsed = parse(expr, schema=self._given, what=self._what, node=node)
+        found = tuple(CheckedExpression(one.tree, one.name) for one in parsed)
+        for one in found:
+            check_tree(one, self.schema, self._what)
+        return found
+
+    # ------------------------------------------------------------------ nodes
+
+    def _outside(self, tree: Tree) -> Expression | None:
+        """Read a window of a row-wise expression."""
+        name, body = named(tree)
+        if name != "Over":
+            return None
+        match body:
+            case {"function": function, "partition_by": list(parts), "order_by": order, "mapping": "GroupsToRows"}:
+                if len(body) == 4:
+                    partition = tuple(self._column(self._row_wise(part)) for part in parts)
+                    window = _Window(partition, () if order is None else self._order_of_window(order))
+                    return read_node(function, self._given, self._what, self._inside(window))
+        raise Refused("over", UNKNOWN)
+
+    def _inside(self, window: _Window) -> ReadNode:
+        grouped = window is self._group
+
+        def node(tree: Tree) -> Expression | None:
+            name, body = named(tree)
+            match name, body:
+                case "Column", str() if grouped:
+                    raise Refused(f"pl.col({body!r})", _NOT_AGGREGATED)
+                case "Len", None:
+                    return self._value(window, "len", None)
+                case "Agg", dict() | str():
+                    return self._aggregate(window, body)
+                case "Function", {"input": list(inputs), "function": function} if len(body) == 2:
+                    return self._function(window, inputs, function, grouped=grouped)
+            return None
+
+        return node
+
+    def _aggregate(self, window: _Window, body: Any) -> Expression:
+        kind, inner = named(body)
+        function = _AGGREGATES.get(kind)
+        if function is None:
+            raise Refused(spoken(f"Agg.{kind}"), UNKNOWN)
+        order = window.order
+        nulls_too = False
+        if kind in ("Min", "Max", "Count"):
+            flag = "include_nulls" if kind == "Count" else "propagate_nans"
+            if not isinstance(inner, dict) or set(inner) != {"input", flag} or (inner[flag] and kind != "Count"):
+                raise Refused(spoken(f"Agg.{kind}"), UNKNOWN)
+            inner, nulls_too = inner["input"], bool(inner[flag])
+        if kind in ("First", "Last"):
+            inner, order = self._sorted(inner, order)
+        value, filtered = self._argument(inner)
+        if nulls_too:  # the number of rows, whether they are null or not
+            if filtered is None:
+                return self._value(window, "len", None)
+            value = apply("case", filtered, Constant(True, pl.Boolean()), Constant(None, pl.Boolean()))
+        elif filtered is not None and kind in ("First", "Last", "NUnique"):
+            raise Refused(
+                f"filter before {spoken(f'Agg.{kind}')}",
+                Reason(
+                    "can't be told from null values",
+                    "Rows that a filter drops count as null here.",
+                    "Filter the frame first, or use drop_nulls().n_unique(), .min() or .max().",
+                ),
+            )
+        if kind == "NUnique" and _is_without_nulls(inner):
+            function = "n_values"
+        return self._value(window, function, value, order=order if kind in ("First", "Last") else ())
+
+    def _function(self, window: _Window, inputs: list[Tree], function: Tree, *, grouped: bool) -> Expression | None:
+        path, options = named(function)
+        match path, options:
+            case "Boolean", {"Any": {"ignore_nulls": True}} | {"All": {"ignore_nulls": True}}:
+                value, _ = self._argument(inputs[0])
+                return self._value(window, next(iter(options)).lower(), value)
+            case "NullCount", None:
+                value = self._row_wise(inputs[0])
+                missing = apply("case", apply("is_null", value), Constant(True, pl.Boolean()),
+                                Constant(None, pl.Boolean()))  # fmt: skip
+                return self._value(window, "count", missing)
+            case "MinBy" | "MaxBy", None:
+                order = (SortColumn(self._column(self._row_wise(inputs[1])), path == "MaxBy", nulls_last=True),)
+                return self._value(window, "first", self._row_wise(inputs[0]), order=order)
+        if grouped:
+            return None
+        match path, options:
+            case "Shift", None:
+                offset = _offset(self._row_wise(inputs[1]))
+                return self._value(window, "shift", self._row_wise(inputs[0]), order=window.order, offset=offset)
+            case "ShiftAndFill", None:
+                return self._filled(window, inputs)
+            case "Diff", "Ignore":
+                value, offset = self._row_wise(inputs[0]), _offset(self._row_wise(inputs[1]))
+                before = self._value(window, "shift", value, order=window.order, offset=offset)
+                return apply("sub", value, before)
+            case (("CumSum" | "CumCount" | "CumMin" | "CumMax"), {"reverse": False}):
+                return self._value(window, _RUNNING[path], self._row_wise(inputs[0]), order=window.order)
+            case "Rank", {"options": {"method": str(method), "descending": bool(descending)}, "seed": None}:
+                return self._rank(window, inputs, method, descending=descending)
+            case "Range", {"IntRange": {"step": 1, "dtype": {"Literal": "Int64"}}} if inputs[1:] == ["Len"]:
+                if inputs[0] == {"Literal": {"Dyn": {"Int": 0}}}:
+                    number = self._value(window, "row_number", None, order=window.order)
+                    return apply("sub", number, Constant(1, pl.Int64()))
+        return None
+
+    def _filled(self, window: _Window, inputs: list[Tree]) -> Expression:
+        """Return a shift with a constant for the rows that have no row to take a value from."""
+        value, offset = self._row_wise(inputs[0]), _offset(self._row_wise(inputs[1]))
+        shifted = self._value(window, "shift", value, order=window.order, offset=offset)
+        number = self._value(window, "row_number", None, order=window.order)
+        if offset >= 0:
+            inside = apply("gt", number, Constant(offset, pl.Int64()))
+        else:
+            size = self._value(window, "len", None)
+            inside = apply("le", number, apply("add", size, Constant(offset, pl.Int64())))
+        return apply("case", inside, shifted, self._row_wise(inputs[2]))
+
+    def _rank(self, window: _Window, inputs: list[Tree], method: str, *, descending: bool) -> Expression:
+        if method not in _RANKS:
+            raise Refused(
+                f"rank({method.lower()!r})",
+                Reason("is not known within a unit", "Ranks are whole numbers here.", "Use 'min', 'dense', 'ordinal'."),
+            )
+        value = self._row_wise(inputs[0])
+        order = (SortColumn(self._column(value), descending, nulls_last=True),)  # so nulls don't count
+        rank = self._value(window, _RANKS[method], None, order=order)
+        return apply("case", apply("is_not_null", value), rank, Constant(None, pl.Int64()))
+
+    # ------------------------------------------------------------------ arguments
+
+    def _row_wise(self, tree: Tree) -> Expression:
+        return read_node(tree, self._given, self._what)
+
+    def _argument(self, tree: Tree) -> tuple[Expression, Expression | None]:
+        """Return the argument of an aggregate, which is null where a filter drops the row, and the filter."""
+        name, body = named(tree)
+        match name, body:
+            case "Filter", {"input": inner, "by": condition} if len(body) == 2:
+                value, before = self._argument(inner)
+                wanted = self._row_wise(condition)
+                wanted = wanted if before is None else apply("and", before, wanted)
+                return apply("case", wanted, value, Constant(None, value.dtype)), wanted
+            case "Function", {"input": [inner], "function": "DropNulls"} if len(body) == 2:
+                return self._argument(inner)[0], None
+        return self._row_wise(tree), None
+
+    def _sorted(self, tree: Tree, order: tuple[SortColumn, ...]) -> tuple[Tree, tuple[SortColumn, ...]]:
+        """Return what is sorted and by what, if a tree is sorted."""
+        name, body = named(tree)
+        match name, body:
+            case "SortBy", {"expr": inner, "by": list(by), "sort_options": dict(options)} if len(body) == 3:
+                return inner, self._order(by, options)
+        return tree, order
+
+    def _order(self, by: Sequence[Tree], options: dict[str, Any]) -> tuple[SortColumn, ...]:
+        descending, last = (_each(options.get(name), len(by)) for name in ("descending", "nulls_last"))
+        return tuple(
+            SortColumn(self._column(self._row_wise(one)), down, nulls)
+            for one, down, nulls in zip(by, descending, last, strict=True)
+        )
+
+    def _order_of_window(self, order: Any) -> tuple[SortColumn, ...]:
+        match order:
+            case [{"Function": {"input": list(by), "function": {"RowEncode": {"Ordered": dict(options)}}}}, dict()]:
+                return self._order(by, options)
+            case [tree, dict(options)]:
+                return self._order([tree], options)
+        raise Refused("over(order_by=...)", UNKNOWN)
+
+    def _column(self, value: Expression) -> str:
+        """Return the name of the column that holds a row-wise expression."""
+        if isinstance(value, Column):
+            return value.name
+        if value.dtype == pl.Categorical:  # the order of categories depends on other rows
+            value = apply("cast", value, to=pl.String())
+        for name, other in self.arguments.items():
+            if other == value:
+                return name
+        name = f"{_OWN}argument {len(self.arguments)}"
+        self.arguments[name] = value
+        check_tree(CheckedExpression(value, name), self._given, self._what)
+        return name
+
+    def _value(
+        self,
+        window: _Window,
+        function: str,
+        argument: Expression | None,
+        *,
+        order: tuple[SortColumn, ...] = (),
+        offset: int = 0,
+    ) -> Column:
+        """Return the column of a function, which the step will compute."""
+        if argument is not None and argument.dtype == pl.Categorical:
+            argument = apply("cast", argument, to=pl.String())
+        column = None if argument is None else self._column(argument)
+        schema = pl.Schema({**self._given, **{name: one.dtype for name, one in self.arguments.items()}})
+        made = unit_value(function, column, schema, order=order, offset=offset)
+        values = self.values.setdefault(window.partition, {})
+        for name, other in values.items():
+            if other == made:
+                return Column(name, made.dtype)
+        name = f"{_OWN}value {sum(map(len, self.values.values()))}"
+        values[name] = made
+        return Column(name, made.dtype)
+
+
+def _is_without_nulls(tree: Tree) -> bool:
+    name, body = named(tree)
+    return name == "Function" and isinstance(body, dict) and body.get("function") == "DropNulls"
+
+
+def _offset(value: Expression) -> int:
+    if not isinstance(value, Constant) or not isinstance(value.value, int) or abs(value.value) > 1_000_000:
+        raise Refused(
+            "shift",
+            Reason("needs a constant", "Rows are shifted by a whole number up to a million.", "Write shift(1)."),
+        )
+    return value.value
+
+
+def _each(given: Any, size: int) -> list[bool]:
+    """Return one flag per column, where Polars writes one for all of them or a list."""
+    listed = [given] if isinstance(given, bool) else list(given or [False])
+    return listed * size if len(listed) == 1 else listed

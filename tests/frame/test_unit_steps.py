@@ -1,0 +1,335 @@
+"""Steps within a unit through `df.dp`: what is accepted, what comes out, what the plan derives, and what is refused."""
+
+from datetime import date, datetime, timedelta
+
+import polars as pl
+import pytest
+
+import dp_polars as dp
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.unit_steps import with_units
+
+ORDERS = pl.DataFrame(
+    {
+        "user": [1, 1, 1, 2, 2, 3, None],
+        "day": [date(2024, 1, 5), date(2024, 1, 1), date(2024, 3, 1), date(2024, 2, 2), date(2024, 2, 2), None, None],
+        "paid": [10.0, 0.1, 0.2, None, 5.0, 1.0, 99.0],
+        "n": [1, 2, 3, 4, 5, 6, 7],
+        "item": ["b", "a", "a", "c", "c", "x", "y"],
+        "flag": [True, None, False, True, True, None, False],
+        "kind": pl.Series(["p", "q", "p", "p", "q", "q", "p"], dtype=pl.Categorical),
+    }
+)
+CUSTOMERS = pl.DataFrame({"user": [1, 2, 4, None], "country": ["x", "y", "x", "y"]})
+
+
+@pytest.fixture
+def session():
+    return dp.Session(epsilon=8.0, delta=1e-6, unit="user", max_groups=3, max_rows_per_group=5)
+
+
+def rows_of(frame) -> pl.DataFrame:
+    """Return the private rows behind a frame, which only a test may see, without those that have no unit."""
+    rows = with_units(frame._rows, ["user"])
+    return engine_for(rows).read(rows).filter(pl.col("user").is_not_null())
+
+
+def same(found: pl.DataFrame, wanted: pl.DataFrame) -> bool:
+    wanted = wanted.filter(pl.col("user").is_not_null())
+    names = wanted.columns
+    assert found.columns == names
+    found = found.cast(dict(wanted.schema))
+    return found.sort(names).equals(wanted.sort(names))
+
+
+GROUPS = {
+    "n": pl.len(),
+    "paid": pl.col("paid").sum(),
+    "mean": pl.col("n").mean(),
+    "least": pl.col("n").min(),
+    "most": pl.col("paid").max(),
+    "items": pl.col("item").n_unique(),
+    "days": pl.col("day").drop_nulls().n_unique(),
+    "counted": pl.col("paid").count(),
+    "length": pl.col("paid").len(),
+    "missing": pl.col("paid").null_count(),
+    "any": pl.col("flag").any(),
+    "all": pl.col("flag").all(),
+    "median": pl.col("n").median(),
+    "first": pl.col("item").sort_by("n").first(),
+    "last": pl.col("item").sort_by("day", "n", descending=[True, False]).last(),
+    "spread": pl.col("n").max() - pl.col("n").min(),
+    "large": pl.col("n").filter(pl.col("paid") > 1).sum(),
+    "how_many_large": pl.col("n").filter(pl.col("paid") > 1).len(),
+    "doubled": (pl.col("n") * 2).sum() + 1,
+    "constant": pl.lit(7),
+}
+
+
+def test_groups_of_a_unit_are_those_of_polars(session):
+    private = dp.private(ORDERS, session)
+    found = rows_of(private.group_by("user").agg(**GROUPS))
+    assert same(found, ORDERS.group_by("user").agg(**GROUPS))
+    by_kind = private.group_by("user", "kind").agg(pl.len().alias("n"), pl.col("paid").sum())
+    assert by_kind.schema["kind"] == pl.String  # the order of categories depends on other rows
+    plain = ORDERS.with_columns(pl.col("kind").cast(pl.String))
+    assert same(rows_of(by_kind), plain.group_by("user", "kind").agg(pl.len().alias("n"), pl.col("paid").sum()))
+    month = pl.col("day").dt.truncate("1mo")
+    assert same(
+        rows_of(private.group_by("user", month=month).agg(n=pl.len())),
+        ORDERS.group_by("user", month=month).agg(n=pl.len()),
+    )
+
+
+WINDOWS = {
+    "total": pl.col("n").sum().over("user"),
+    "many": pl.len().over("user"),
+    "before": pl.col("n").shift(1).over("user", order_by="n"),
+    "after": pl.col("item").shift(-1).over("user", order_by="n"),
+    "filled": pl.col("n").shift(1, fill_value=-5).over("user", order_by="n"),
+    "filled_after": pl.col("n").shift(-2, fill_value=0).over("user", order_by="n"),
+    "step": pl.col("n").diff().over("user", order_by="n"),
+    "running": pl.col("n").cum_sum().over("user", order_by="n"),
+    "so_far": pl.col("paid").cum_count().over("user", order_by="n"),
+    "highest": pl.col("n").cum_max().over("user", order_by="n"),
+    "rank": pl.col("paid").rank("min").over("user"),
+    "dense": pl.col("item").rank("dense", descending=True).over("user"),
+    "number": pl.int_range(pl.len()).over("user", order_by="n"),
+    "first": pl.col("item").first().over("user", order_by="n"),
+    "by_item": pl.col("n").max().over("user", "item"),
+    "share": (pl.col("n") / pl.col("n").sum()).over("user"),
+    "backwards": pl.col("n").cum_sum().over("user", order_by=["flag", "n"], descending=True),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_within_a_unit_are_those_of_polars(session, name):
+    frame = ORDERS.select("user", "n", "paid", "item", "flag")
+    made = {"made": WINDOWS[name]}
+    assert same(rows_of(dp.private(frame, session).with_columns(**made)), frame.with_columns(**made))
+    assert same(rows_of(dp.private(frame.lazy(), session).with_columns(**made)), frame.with_columns(**made))
+
+
+def test_filters_and_selections_take_windows_too(session):
+    private = dp.private(ORDERS.drop("kind"), session)
+    latest = pl.col("n") == pl.col("n").max().over("user")
+    assert same(rows_of(private.filter(latest)), ORDERS.drop("kind").filter(latest))
+    picked = [pl.col("user"), (pl.col("n") - pl.col("n").min().over("user")).alias("since")]
+    assert same(rows_of(private.select(picked)), ORDERS.select(picked))
+    assert private.filter(latest).columns == private.columns
+
+
+def test_rows_are_kept_by_an_order_and_duplicates_dropped(session):
+    private = dp.private(ORDERS.drop("kind"), session)
+    assert rows_of(private.group_by("user").head(1, order_by="n", descending=True))["n"].sort().to_list() == [3, 5, 6]
+    assert rows_of(private.group_by("user").tail(2, order_by="n"))["n"].sort().to_list() == [2, 3, 4, 5, 6]
+    assert rows_of(private.unique(["user", "item"])).height == 4
+    assert rows_of(private.select("user", "item").unique()).height == 4
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_private_frames_are_joined_on_the_unit(session, how):
+    found = rows_of(dp.private(ORDERS, session).drop("kind").join(dp.private(CUSTOMERS, session), on="user", how=how))
+    assert same(found, ORDERS.drop("kind").join(CUSTOMERS, on="user", how=how))
+    renamed = dp.private(CUSTOMERS.rename({"user": "who"}), session, unit={"user": "who"})
+    again = dp.private(ORDERS, session).drop("kind").join(renamed, left_on="user", right_on="who", how=how)
+    assert same(rows_of(again), found)
+
+
+def test_private_frames_are_put_below_each_other(session):
+    small = ORDERS.select("user", "n")
+    both = dp.concat([dp.private(small, session), dp.private(small.select("n", "user"), session)])
+    assert same(rows_of(both), pl.concat([small, small]))
+    assert both.preview.count(epsilon=1).query.max_rows == 5
+
+
+def test_the_plan_derives_caps_from_the_keys(session):
+    private = dp.private(ORDERS, session)
+    per_user = private.group_by("user").agg(n=pl.len())
+    plan = per_user.preview.count("n", keys=[1, 2, 3], max_groups=3, max_rows_per_group=4, epsilon=0.5)
+    assert (plan.bounds.max_groups, plan.query.max_rows) == (1, 1)
+    assert "one row per unit after the steps before" in str(plan)
+    assert "group_by within units" in str(plan)
+    per_item = private.group_by("user", "item").agg(n=pl.len())
+    plan = per_item.preview.count("item", keys=["a", "b", "c"], epsilon=0.5)
+    assert (plan.bounds.max_groups, plan.query.max_rows) == (3, 1)
+    assert per_item.preview.count(epsilon=0.5).query.max_rows == 5  # a unit may have several items
+    changed = per_item.with_columns(item=pl.col("item").str.head(1))
+    assert changed.preview.count("item", keys=["a", "b"], epsilon=0.5).query.max_rows == 5
+    assert per_user.filter(pl.col("n") > 1).preview.count(epsilon=0.5).query.max_rows == 1
+
+
+def test_a_key_that_is_a_function_of_the_unit_gives_one_group(session):
+    private = dp.private(ORDERS, session)
+    plan = private.preview.count((pl.col("user") % 2).alias("arm"), keys=[0, 1], epsilon=0.5)
+    assert plan.bounds.max_groups == 1
+    assert "functions of the unit" in str(plan)
+    with pytest.raises(dp.InvalidParameterError, match="needs public keys"):
+        private.count((pl.col("user") % 2).alias("arm"), epsilon=0.5)
+    with pytest.raises(dp.InvalidParameterError, match="every group would be one person"):
+        private.count("user", keys=[1, 2], epsilon=0.5)
+    days = dp.Session(epsilon=1.0, unit=["user", "day"], max_rows_per_group=5)
+    plan = dp.private(ORDERS, days).preview.count("day", keys=[date(2024, 1, 1)], epsilon=0.5)
+    assert plan.bounds.max_groups == 1
+
+
+def test_a_stored_release_is_found_again_and_another_step_is_another_question(session):
+    private = dp.private(ORDERS, session)
+
+    def asked(frame):
+        frame.count(epsilon=0.5)
+        return len(session.releases)
+
+    per_user = private.group_by("user").agg(n=pl.len())
+    assert asked(per_user) == 1
+    assert asked(private.group_by("user").agg(n=pl.len())) == 1
+    assert asked(private.group_by("user", "item").agg(n=pl.len())) == 2
+    assert asked(private.unique(["user"])) == 3
+    assert asked(private.group_by("user").head(1, order_by="n")) == 4
+    assert asked(private.group_by("user").head(1, order_by="day")) == 5
+    large = pl.col("n") > 2
+    assert asked(per_user.filter(large)) == 6
+    assert asked(private.filter(large).group_by("user").agg(n=pl.len())) == 7  # before the step it means other rows
+    other = dp.private(CUSTOMERS, session)
+    assert asked(private.join(other, on="user", how="semi")) == 8
+    assert asked(private.join(other.filter(pl.col("country") == "x"), on="user", how="semi")) == 9
+    assert asked(private.join(dp.private(CUSTOMERS.clone(), session), on="user", how="semi")) == 10
+    assert asked(private.join(other, on="user", how="semi")) == 10
+    first, second = dp.concat([private.select("n"), private.select("n")]), dp.concat([private.select("n")] * 3)
+    assert (asked(first), asked(second), asked(first)) == (11, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda f, o: f.group_by("item").agg(n=pl.len()), "agg takes private aggregates"),
+        (lambda f, o: f.group_by("user").agg(n=pl.len(), m=dp.count()), "agg takes private aggregates"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n")), "is not aggregated"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").first()), "depends on the order of the rows"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum(), user=pl.len()), "two columns the same name"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").implode()), "implode"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").std()), "std"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum().sum()), "looks at other rows"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("item").filter(pl.col("n") > 1).n_unique()), "drop_nulls"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").map_batches(lambda s: s)), "map_batches"),
+        (lambda f, o: f.with_columns(n=pl.col("n").sum()), "looks at other rows"),
+        (lambda f, o: f.with_columns(n=pl.col("n").sum().over("item")), "rows of different people would be combined"),
+        (lambda f, o: f.filter(pl.col("n") > pl.col("n").mean().over("item")), "rows of different people"),
+        (lambda f, o: f.with_columns(n=pl.col("n").shift(1).over("user")), "depends on the order of the rows"),
+        (lambda f, o: f.with_columns(n=pl.col("n").rank("average").over("user")), "whole numbers"),
+        (lambda f, o: f.with_columns(n=pl.col("n").sum().over("user", mapping_strategy="join")), "over"),
+        (lambda f, o: f.with_columns(user=pl.col("n").sum().over("user")), "says who is protected"),
+        (lambda f, o: f.unique(["item"]), "rows of different people would be combined"),
+        (lambda f, o: f.group_by("item").head(1, order_by="n"), "rows of different people would be combined"),
+        (lambda f, o: f.join(o, left_on="item", right_on="country"), "Two private frames can be joined on the unit"),
+        (lambda f, o: f.join(o, left_on="n", right_on="user"), "Two private frames can be joined on the unit"),
+        (lambda f, o: dp.concat([f, o]), "same columns with the same types"),
+        (lambda f, o: dp.concat([f, ORDERS]), "list of private frames"),
+        (lambda f, o: f.unique("user").with_columns(x=pl.col("n"), unchecked=True), "Put the unchecked step first"),
+        (lambda f, o: f.sessions("n", "1h"), "has the type Int64"),
+        (lambda f, o: f.sessions("day", "soon"), "a timedelta, or a text such as"),
+        (lambda f, o: f.funnel({"a": pl.col("n") > 1}, time="day"), "two or more steps"),
+        (lambda f, o: f.retention("day", "2w"), "retention counts periods of"),
+    ],
+)
+def test_what_is_refused_says_why_and_charges_nothing(session, call, text):
+    with pytest.raises(dp.DPError, match=text):
+        call(dp.private(ORDERS, session), dp.private(CUSTOMERS, session))
+    assert session.spent.epsilon == 0
+
+
+def test_a_step_is_checked_against_the_session_that_pays():
+    """Without a session at hand, windows and duplicates are planned, and refused when they are asked."""
+    private = dp.private(ORDERS)
+    by_item = private.with_columns(n=pl.col("n").sum().over("item"))
+    by_user = private.with_columns(n=pl.col("n").sum().over("user"))
+    options = {"epsilon": 0.1, "max_rows_per_group": 2}
+    users, rows = dp.Session(epsilon=1.0, unit="user"), dp.Session(epsilon=1.0, unit=dp.ROW)
+    pairs = dp.Session(epsilon=1.0, unit=["user", "item"])
+    by_user.count(session=users, **options)
+    for frame, session in ((by_item, users), (by_user, rows), (by_user, pairs), (private.unique(["item"]), users)):
+        with pytest.raises(dp.InvalidParameterError, match="combine"):
+            frame.count(session=session, **options)
+        assert len(session.releases) <= 1
+    joined = dp.private(ORDERS, users).join(dp.private(CUSTOMERS, unit="country", weaker_unit=True), on="user")
+    with pytest.raises(dp.InvalidParameterError, match="who is protected in the second one"):
+        joined.count(session=users, **options)
+
+
+def test_a_made_column_never_becomes_the_unit(session):
+    other = dp.private(CUSTOMERS.rename({"user": "who"}))
+    faked = other.with_columns(user=pl.col("who") * 0)
+    with pytest.raises(dp.InvalidParameterError, match="a step of this private frame made it"):
+        dp.private(ORDERS, session).join(faked, on="user").count(epsilon=0.1)
+
+
+# ---------------------------------------------------------------------- behaviour
+
+
+def test_sessions_end_where_the_gap_is_too_long(session):
+    minutes = [0, 10, 40, 41, 200, 200, 500, None]
+    start = datetime(2024, 1, 1)
+    times = [None if m is None else start + timedelta(minutes=m) for m in minutes]
+    frame = pl.DataFrame({"user": [1] * 8, "at": pl.Series(times, dtype=pl.Datetime("us"))}).sample(
+        fraction=1, shuffle=True, seed=1
+    )
+    found = rows_of(dp.private(frame, session).sessions("at", "30m")).sort("at", nulls_last=True)
+    assert found["session"].to_list() == [1, 1, 1, 1, 2, 2, 3, None]
+    found = rows_of(dp.private(frame, session).sessions("at", timedelta(minutes=29), name="visit")).sort("at")
+    assert found["visit"].max() == 4
+
+
+def test_a_funnel_finds_the_last_step_in_order(session):
+    events = {
+        1: ["home", "cart", "pay"],
+        2: ["cart", "home", "pay"],  # the cart comes too early
+        3: ["home", "home", "cart"],
+        4: ["pay"],
+        5: ["home", "cart", "home", "pay"],
+    }
+    rows = [(user, datetime(2024, 1, 1 + 2 * i), what) for user, done in events.items() for i, what in enumerate(done)]
+    frame = pl.DataFrame(rows, schema=["user", "at", "what"], orient="row").sample(fraction=1, shuffle=True, seed=2)
+    what = pl.col("what")
+    steps = {"home": what == "home", "cart": what == "cart", "paid": what == "pay"}
+    found = rows_of(dp.private(frame, session).funnel(steps, time="at"))
+    assert dict(found.iter_rows()) == {1: "paid", 2: "home", 3: "cart", 5: "paid"}
+    found = rows_of(dp.private(frame, session).funnel(steps, time="at", within="5d"))
+    assert dict(found.iter_rows()) == {1: "paid", 2: "home", 3: "cart", 5: "cart"}
+    plan = dp.private(frame, session).funnel(steps, time="at").preview.count("step", epsilon=0.5)
+    assert (plan.bounds.max_groups, plan.query.max_rows) == (1, 1)
+    assert plan.query.domain["step"].to_list() == ["home", "cart", "paid"]  # there is no group for null
+
+
+def test_retention_counts_periods_since_the_first(session):
+    days = {1: ["2024-01-31", "2024-02-01", "2024-04-30"], 2: ["2023-12-31", "2024-01-01", "2024-12-31"], 3: [None]}
+    rows = [(user, day) for user, listed in days.items() for day in listed]
+    frame = pl.DataFrame(rows, schema={"user": pl.Int64, "day": pl.String}, orient="row").with_columns(
+        pl.col("day").str.to_date()
+    )
+    private = dp.private(frame, session)
+    found = rows_of(private.retention("day", periods=12)).sort("user", "period")
+    assert found.rows() == [
+        (1, date(2024, 1, 1), 0),
+        (1, date(2024, 1, 1), 1),
+        (1, date(2024, 1, 1), 3),
+        (2, date(2023, 12, 1), 0),
+        (2, date(2023, 12, 1), 1),
+        (2, date(2023, 12, 1), 12),
+    ]
+    periods = {"1d": [0, 1, 90], "1w": [0, 13], "1q": [0, 1], "1y": [0]}
+    for period, wanted in periods.items():
+        found = rows_of(private.retention("day", period, periods=100)).filter(pl.col("user") == 1)
+        assert found["period"].sort().to_list() == wanted, period
+    plan = private.retention("day", periods=3).preview.count("period", keys=[0, 1, 2, 3], epsilon=0.5)
+    assert plan.query.max_rows == 1
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_boolean_keys_have_a_group_for_null_only_where_null_is_possible(session, nullable):
+    private = dp.private(ORDERS, session)
+    frame = private if nullable else private.drop_nulls("flag")
+    assert frame.preview.count("flag", epsilon=0.5).query.domain.height == (3 if nullable else 2)
+    frame = private.with_columns(large=pl.col("n") > 3 if nullable else (pl.col("n") > 3).fill_null(value=False))
+    assert frame.preview.count("large", epsilon=0.5).query.domain.height == (3 if nullable else 2)
+    grouped = private.group_by("user").agg(n=pl.len() if not nullable else pl.col("n").max())
+    assert grouped.preview.count(pl.col("n") > 2, epsilon=0.5).query.domain.height == (3 if nullable else 2)
