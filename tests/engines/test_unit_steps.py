@@ -372,6 +372,17 @@ def test_rows_of_a_duckdb_table_are_combined_alike():
         assert bits(read_rows(unit_steps.without_unit_steps(unit_rows(step, table)))) == bits(result(step, frame))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*STEPS, "join"])
+def test_parts_give_the_same_rows(name):
+    frame, other = made_rows(300, 6), made_rows(80, 7).rename({"unit": "who"})
+    step = STEPS.get(name, JoinRows((("unit", "who"),), "left", (("real", "theirs"),), ("unit",)))
+    rows = unit_rows(step, *map(polars_rows, [frame, other] if name == "join" else [frame]))
+    whole = bits(read_rows(unit_steps.without_unit_steps(rows)))
+    for parts in (2, 5):
+        assert bits(read_rows(unit_steps.without_unit_steps(rows, parts))) == whole
+
+
 # ---------------------------------------------------------------------- refusals and derived caps
 
 

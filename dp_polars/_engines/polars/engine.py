@@ -79,7 +79,7 @@ class PolarsEngine:
 
     def aggregate(self, rows: PrivateRows, request: BoundedRequest, *, parts: int = 1) -> Exact:
         """Return the exact bounded aggregates of rows."""
-        return run_bounded(without_unit_steps(rows), request, parts=parts)
+        return run_bounded(without_unit_steps(rows, parts), request, parts=parts)
 
     def read(
         self, rows: PrivateRows, *, columns: Sequence[str] | None = None, select: Sequence[pl.Expr] | None = None

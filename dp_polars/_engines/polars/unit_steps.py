@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._engines.polars.codes import Salts, plain_form
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.program import RowCountError
-from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, read_rows
+from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, scan_rows
+from dp_polars._engines.polars.units import combined
 from dp_polars._engines.polars.value_codes import one_form
 from dp_polars._engines.rows import OWN, PrivateRows
 from dp_polars._engines.unit_steps import (
@@ -28,6 +31,7 @@ from dp_polars._engines.unit_steps import (
     GroupRows,
     JoinRows,
     KeepFirst,
+    StackRows,
     UnitRows,
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
@@ -37,37 +41,69 @@ _LONG = 256  # rows of a group from which it is added up by itself
 _GROUP, _FIRST, _PLACE, _SIZE = (f"{OWN}{name}" for name in ("group", "first", "place", "size"))
 
 
-def without_unit_steps(rows: PrivateRows) -> PrivateRows:
-    """Compute the unit-wise steps of rows, and return the same rows in memory, with the row-wise steps that follow."""
+def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
+    """Compute the unit-wise steps of rows, and return the same rows in memory, with the row-wise steps that follow.
+
+    With several `parts`, the rows before the last step are read once per part, and only some of its groups are computed
+    at a time. The result is the same.
+    """
     source = rows.source
     if not isinstance(source, UnitRows):
         return rows
     wanted = [name for name in source.schema if name in needed_columns(rows)] or list(source.schema)[:1]
-    frame = _computed(source, wanted)
+    if parts == 1 or isinstance(source.step, StackRows):
+        frame = _computed(source, wanted, None)
+    else:
+        salts = Salts(lambda: secrets.randbits(64))
+        frame = pl.concat(_computed(source, wanted, _Part(salts, part, parts)) for part in range(parts))
     return PrivateRows(held_rows(HeldFrame(frame)).source, rows.steps)
 
 
-def _computed(source: UnitRows, wanted: Sequence[str]) -> pl.DataFrame:
-    """Return the columns that are wanted of the rows after a step."""
+@dataclass(frozen=True, repr=False)
+class _Part:
+    """Some of the groups of a step. A hash of the partition columns decides, so a group is in one part as a whole."""
+
+    salts: Salts
+    part: int
+    parts: int
+
+    def of(self, names: Sequence[str], schema: pl.Schema) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        """Return a function that picks the rows of this part. Both sides of a join count columns by their place."""
+        hashes = [
+            plain_form(pl.col(name), schema[name]).hash(self.salts.of(f"part {place}")).alias(name)
+            for place, name in enumerate(names)
+        ]
+
+        def picked(batch: pl.DataFrame) -> pl.DataFrame:
+            words = combined(batch.select(hashes), names)
+            return batch.filter(pl.Series(words % np.uint64(self.parts) == np.uint64(self.part)))
+
+        return picked
+
+
+def _computed(source: UnitRows, wanted: Sequence[str], part: _Part | None) -> pl.DataFrame:
+    """Return the columns that are wanted of the rows after a step, for some of its groups or for all."""
     step = source.step
     match step:
         case GroupRows():
             values = [(name, one) for name, one in step.columns if name in wanted]
             named = {*step.keys, *_read_by(one for _, one in values)}
-            return _grouped(_read(source.inputs[0], named), step.keys, values)
+            return _grouped(_read(source.inputs[0], named, step.keys, part), step.keys, values)
         case AddWindows():
             values = [(name, one) for name, one in step.columns if name in wanted]
             named = {*step.partition, *wanted, *_read_by(one for _, one in values)}
             # Rows that tie are sorted by all columns, whichever of them are wanted.
             everything = any(one.order for _, one in values)
-            return _with_windows(_read(source.inputs[0], None if everything else named), step.partition, values)
+            read = _read(source.inputs[0], None if everything else named, step.partition, part)
+            return _with_windows(read, step.partition, values).select(wanted)
         case KeepFirst():
-            return _first_rows(_read(source.inputs[0], None), step)
+            return _first_rows(_read(source.inputs[0], None, step.partition, part), step).select(wanted)
         case JoinRows():
-            first = _read(source.inputs[0], {*wanted, *(mine for mine, _ in step.on)})
+            mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
+            first = _read(source.inputs[0], {*wanted, *mine}, mine, part)
             taken = {own: name for own, name in step.columns if name in wanted}
-            second = _read(source.inputs[1], {*taken, *(theirs for _, theirs in step.on)})
-            return _joined(first, second, step, taken)
+            second = _read(source.inputs[1], {*taken, *theirs}, theirs, part)
+            return _joined(first, second, step, taken).select(wanted)
     return pl.concat([_read(one, set(wanted)).select(wanted) for one in source.inputs])
 
 
@@ -78,10 +114,15 @@ def _read_by(values: Iterable[UnitValue]) -> set[str]:
     return found
 
 
-def _read(rows: PrivateRows, names: set[str] | None) -> pl.DataFrame:
-    """Read rows, with some of the columns or all of them. Equal floats get equal bytes."""
+def _read(
+    rows: PrivateRows, names: set[str] | None, partition: Sequence[str] = (), part: _Part | None = None
+) -> pl.DataFrame:
+    """Read rows, with some of the columns or all of them, and those of a part only. Equal floats get equal bytes."""
     columns = [name for name in rows.schema if names is None or name in names] or list(rows.schema)[:1]
-    frame = read_rows(without_unit_steps(rows.keep(columns)))
+    scan = scan_rows(without_unit_steps(rows.keep(columns)))
+    scan.begin(None if part is None else part.of(partition, rows.schema))
+    frame = collect(scan.frame)
+    scan.check(frame.height)
     return frame.with_columns(one_form(pl.col(name), dtype) for name, dtype in frame.schema.items() if dtype.is_float())
 
 
