@@ -42,7 +42,7 @@ from dp_polars._plan.description import shown
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import joined_fingerprint
 from dp_polars._plan.plan import delta_for, unit_delta_for
-from dp_polars._plan.query import Query
+from dp_polars._plan.query import Query, Spend
 from dp_polars._plan.sensitivity import choice_prices
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._plan.statistics import Statistic
@@ -158,6 +158,10 @@ class ChoicePlan(StoredPlan):
     def subject(self) -> Query:
         """Return whose rows the question is about."""
         return self.query
+
+    def asked_spend(self) -> Spend:
+        """Return what the question may cost, as the user said it."""
+        return self.query.spend
 
     def title(self) -> str:
         """Return the choice in a few words."""

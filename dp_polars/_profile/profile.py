@@ -356,7 +356,7 @@ class TableProfile(AsTable):
         said.append(("hidden", self._hidden()))
         if not self.reliable:
             said.append(("reliable", self._unreliable()))
-        said.append(("price", self.plan.price()))
+        said += [("price", self.plan.price()), *self.plan.counted_rows()]
         return said
 
     def _column_text(self, place: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -23,6 +23,7 @@ from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
 from dp_polars._release.charge import Drawing, Identity, release_once
 from dp_polars._release.noise import noisy_aggregates
+from dp_polars._release.small_groups import small_groups
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Chosen, Draw, Release
 from dp_polars._session.session import Session
@@ -37,6 +38,7 @@ def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: boo
     release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
     if isinstance(release.plan, Plan) and release.plan.estimated:
         warn_of_estimates(release.plan)
+        warn_of_small_groups(release.plan)
     warn_if_empty(release, make.plan)
     return release
 
@@ -51,6 +53,14 @@ def warn_of_estimates(plan: Plan) -> None:
             DPWarning,
             stacklevel=first_level_outside(),
         )
+
+
+def warn_of_small_groups(plan: Plan) -> None:
+    """Warn of answers that tell next to nothing, unless their intervals, which are then wide, tell it."""
+    if plan.query.interval is not None:
+        return
+    for _, text in plan.small_rows():
+        warnings.warn(f"Too small for the noise: {text}.", DPWarning, stacklevel=first_level_outside())
 
 
 def warn_if_empty(release: Release, plan: Plan) -> None:
@@ -98,7 +108,7 @@ class QueryRun(Drawing):
             for estimate, stored in zip(self.plan.estimates, draw.estimates, strict=True)
         ]
         final = settled(self.plan, found) if found else self.plan
-        return present(draw.numbers, final), final
+        return present(draw.numbers, final), replace(final, too_small=small_groups(draw.numbers, final))
 
     def read(self) -> tuple[Exact, Plan]:
         """Return the exact bounded aggregates, which are private, and the plan with the estimated caps and bounds."""

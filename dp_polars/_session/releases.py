@@ -119,6 +119,16 @@ class Release:
         planned = {name for name, _ in getattr(self.plan, "errors_if_rows", ())}
         return {name: error for name, error in found.items() if name not in planned}
 
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """What a reader of the frame should know besides its noise, each with a name.
+
+        This is what caps and bounds cut off, which groups are too small for their noise, and so on. All of it follows
+        from the plan and from released numbers.
+        """
+        found: list[tuple[str, str]] = getattr(self.plan, "notes", list)()
+        return found
+
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""
         again = ", found again" if self.stored else ""

@@ -274,6 +274,25 @@ class GuardedConnection:
         planned.check_above()
         return planned
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the last answer should know besides its noise, in one line each.
+
+        A relation has no place for them. Intervals are about the noise alone, so read here what caps and bounds cut
+        off, or how to learn it, and which groups are too small for their noise. The same lines stand below each of
+        `session.releases`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=2))
+        >>> con = con.register("visits", pl.DataFrame({"user_id": [i % 300 for i in range(900)]}))
+        >>> answer = con.sql("SELECT dp_count(*) AS n, dp_low(n) AS low, dp_high(n) AS high FROM visits", epsilon=0.5)
+        >>> con.notes
+        ['cut off: unknown for max_rows_per_group: select dp_cut_by_cap(), or SUMMARIZE the table']
+        """
+        return [f"{name}: {text}" for release in self._paid for name, text in release.notes]
+
     # ------------------------------------------------------------------ Python's database API
 
     @property

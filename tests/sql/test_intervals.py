@@ -181,3 +181,23 @@ def test_the_columns_depend_on_no_row(rows):
     assert table.schema == {"region": pl.String, **dict.fromkeys(("m", "m_low", "m_high"), pl.Float64)}
     assert table["region"].to_list() == KEYS
     assert table.null_count().sum_horizontal().item() == 0
+
+
+def test_notes_tell_that_the_cut_is_unknown_as_a_release_of_a_frame_does(con):
+    """An interval is about the noise alone, and a relation has no place for what a release of a frame says."""
+    assert con.notes == []
+    query = f"SELECT region, dp_count(*) AS n, dp_low(n) AS low {BY_REGION}"
+    ask(con, query)
+    assert con.notes == [
+        "cut off: unknown for max_rows_per_group: select dp_cut_by_cap(), or SUMMARIZE the table",
+    ]
+    ask(con, f"SELECT region, dp_count(*) AS n {BY_REGION}", confidence=0.9)  # found again
+    assert con.notes[0].startswith("cut off: unknown for max_rows_per_group")
+    ask(con, f"{query.replace('AS low', 'AS low, dp_cut_by_cap() AS cut')}")
+    assert con.notes == ["cut off: cut_by_cap counts the units with more than 5 rows in a group"]
+    con.register("lookup", VISITS.head(1)).public("lookup").sql("SELECT region FROM lookup")
+    assert con.notes == []
+    # A frame says the same, in its own words.
+    session = dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5)
+    dp.private(VISITS, session).count("region", keys=KEYS, epsilon=1.0, confidence=0.95)
+    assert session.releases[-1].notes[0][1].startswith("unknown for max_rows_per_group: say cut=True")
