@@ -38,6 +38,12 @@ def is_summary(node: Node) -> bool:
     return table.get("type") == "SHOW_REF" and table.get("show_type") == _SUMMARY
 
 
+def stands_alone(node: Node, context: Context) -> bool:
+    """Return whether a SUMMARIZE, DESCRIBE or SHOW is the whole statement, with no clause around it."""
+    own = {"select_list": None, "from_table": None}
+    return {**node, **own} == {**context.parser.select("SELECT 1 FROM t"), **own}
+
+
 @dataclass(frozen=True)
 class SummaryStatement:
     """A planned SUMMARIZE."""
@@ -78,8 +84,7 @@ class SummaryStatement:
 
 def summary_statement(node: Node, context: Context, session: Session, options: dict[str, Any]) -> SummaryStatement:
     """Plan a SUMMARIZE of private rows, or refuse it. Nothing is read or spent."""
-    varying = {"select_list": None, "from_table": None}
-    if {**node, **varying} != {**context.parser.select("SELECT 1 FROM t"), **varying}:
+    if not stands_alone(node, context):
         raise StatementNotAllowed("SUMMARIZE must be the whole statement. Read its answer in Python or in a table.")
     query = node["from_table"].get("query")
     relation = None if query is None else private_relation(query, context)
