@@ -11,8 +11,10 @@ from functools import partial
 
 import polars as pl
 
+from dp_polars._aggregates.cut import CutByBounds, outside_bounds
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._expressions import Column
 from dp_polars._plan.auto import Found
 from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.description import unreliable_texts
@@ -114,8 +116,24 @@ class QueryRun(Drawing):
         """Return the exact bounded aggregates, which are private, and the plan with the estimated caps and bounds."""
         look_up = partial(self.engine, self.rows)
         plan = self.plan
-        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
-        return look_up(request_of(final)), final
+        if not plan.estimates:
+            return look_up(request_of(plan)), plan
+        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS))
+        return self.engine(self._rows_of(final), request_of(final)), final
+
+    def _rows_of(self, final: Plan) -> PrivateRows:
+        """Return the rows, with what lies outside estimated bounds where `cut=True` counts it.
+
+        What one unit can change: the same as for bounds that were given. Each of its rows says 0 or 1 for itself.
+        """
+        counted = [one.aggregate.values[0] for one in final.compiled if isinstance(one.aggregate, CutByBounds)]
+        if not counted:
+            return self.rows
+        names = {column.expression: f"value{place}" for place, column in enumerate(final.columns)}
+        outside = outside_bounds(
+            final.query.aggregates, lambda expression: Column(names[expression], self.rows.schema[names[expression]])
+        )
+        return self.rows if outside is None else self.rows.make({names[counted[0].expression]: outside})
 
 
 def request_of(plan: Plan) -> BoundedRequest:

@@ -19,7 +19,8 @@ from dp_polars._sql.catalog import Catalog, KnownTable
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
 from dp_polars._sql.summaries import stands_alone
 from dp_polars._sql.syntax_tree import Node, base_table, fold, path_of, sandbox
-from dp_polars.errors import StatementNotAllowed
+from dp_polars._sql.types import enum_text
+from dp_polars.errors import DPError, StatementNotAllowed
 
 _TABLES = frozenset({'"tables"', "__show_tables_expanded"})  # SHOW TABLES and SHOW ALL TABLES, as DuckDB parses them
 
@@ -109,7 +110,7 @@ def _tables(catalog: Catalog) -> pl.DataFrame:
     for path in catalog.known_paths():
         try:
             known = catalog.table(path)
-        except StatementNotAllowed:
+        except DPError:
             known = None
         private = known is None or not known.public
         unit = ", ".join(known.unit.columns) if known is not None and private else None
@@ -121,5 +122,7 @@ def _type_text(dtype: pl.DataType | str) -> str:
     """Return a type as DuckDB writes it."""
     if isinstance(dtype, str):
         return dtype
+    if isinstance(dtype, pl.Enum):
+        return enum_text(dtype.categories)
     with sandbox() as connection:
         return str(connection.from_arrow(pl.DataFrame(schema={"x": dtype}).to_arrow()).types[0])

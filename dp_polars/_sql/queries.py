@@ -331,7 +331,7 @@ def _question(
     question = question_of(view, asked, keys, Options(**{**query_options, "cut": True}))  # type: ignore[typeddict-item]
     for call in cut:
         if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
-            what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that are known beforehand"
+            what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that rows are clipped to"
             raise InvalidParameterError(
                 f"{call.name}() counts the units that are cut in the private aggregates beside it, but none of them "
                 f"has {what}. Leave it out."

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import polars as pl
+
 from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
@@ -25,6 +27,7 @@ from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.option_words import in_sql_words
 from dp_polars._sql.relations import Context, PrivateRelation
 from dp_polars._sql.syntax_tree import Node, fold
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
@@ -70,7 +73,9 @@ class SummaryStatement:
         finally:
             self.catalog.close()
         self.releases.append(release)
-        return TableProfile(release).table.to_arrow()
+        table = TableProfile(release).table
+        suggested = [None if text is None else in_sql_words(text) for text in table["suggested"]]
+        return table.with_columns(pl.Series("suggested", suggested, pl.String)).to_arrow()
 
     def _identity(self) -> bytes:
         return self.catalog.source(self.sources)
