@@ -254,6 +254,19 @@ class ChoicePlan(StoredPlan):
             rows.append(("units", hashed_text(self.unit_delta)))
         return rows
 
+    def notes(self) -> Facts:
+        """Return what a reader of the choice should know besides its regret."""
+        return [*self.counted_rows(), *self._weights()]
+
+    def _weights(self) -> Facts:
+        """Return the row on what a cap on rows does to the scores, if it can bind."""
+        if not self.cap.enforce or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
+            return []
+        what = "group" if self.selection.kind == "select_best" else "candidate"
+        rows = f"{self.cap.max_rows:,} {'row' if self.cap.max_rows == 1 else 'rows'}"
+        text = f"a unit with more than {rows} for a {what} counts as {rows}, so all rows may put others first"
+        return [("weights", text)]
+
     def accuracy(self) -> Facts:
         """Return the row about the expected regret, if it is known."""
         off = self.expected_regret()

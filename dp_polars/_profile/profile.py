@@ -198,7 +198,8 @@ class TableProfile(AsTable):
         """A smaller cap on rows for means and other ratios, if units with many rows have values like the others.
 
         Half of the units have more rows than this in a group. Their rows would count less, and no interval shows how
-        far that moves an answer. So this cap is not adopted; give it to a question as `max_rows_per_group=`.
+        far that moves an answer, while intervals show the noise of a larger cap. So this cap is not adopted; give it to
+        a question as `max_rows_per_group=`. The guide has measured examples of both.
         """
         part = next((self._part(what) for what, name in self.capped().items() if name == "max_rows_per_group"), None)
         return None if part is None else COUNTS[min(_bin_at(self.shares(part), 0.5), len(COUNTS) - 1)]
@@ -289,8 +290,8 @@ class TableProfile(AsTable):
 
         `q1`, `q2`, `q50`, `q98` and `q99` are quantiles: over units for numbers of rows and groups, and over one value
         of each unit for columns. They are texts because columns have different types. In the first row, `distinct` is
-        the number of units. `missing_error`, `distinct_error` and `cut_error` are what the noise moves these numbers by, at
-        most, in 95 % of profiles.
+        the number of units. `missing_error`, `distinct_error` and `cut_error` are the most that the noise moves these
+        numbers by, in 95 % of profiles.
         """
         rows: list[dict[str, Any]] = [
             {"name": "units", "distinct": self.units, "distinct_error": self._part("units").error()}
@@ -374,7 +375,7 @@ class TableProfile(AsTable):
             said.append((f"suggested bounds of {suggestion.column.name}", text))
         said.append(("hidden", self._hidden()))
         if not self.reliable:
-            said.append(("reliable", self._unreliable()))
+            said.append(("reliable", self.unreliable()))
         said += [("price", self.plan.price()), *self.plan.counted_rows()]
         return said
 
@@ -400,7 +401,8 @@ class TableProfile(AsTable):
             "units; values and distinct values are those of one row of each unit, which a hash chose"
         )
 
-    def _unreliable(self) -> str:
+    def unreliable(self) -> str:
+        """Return why the suggestions of an unreliable profile should not be trusted, and what would help."""
         times = self._largest_noise() / (LARGEST_NOISE * self.units)
         if times <= 1:
             what, share = self._unseen() or ("", 0.0)

@@ -7,6 +7,7 @@ It must be the whole statement, and it profiles every selected column except the
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import ProfileQuestion, profile_question
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._profile.profile import TableProfile
+from dp_polars._release.run import first_level_outside
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
@@ -30,7 +32,7 @@ from dp_polars._sql.catalog import Catalog
 from dp_polars._sql.option_words import in_sql_words
 from dp_polars._sql.relations import Context, PrivateRelation
 from dp_polars._sql.syntax_tree import Node, fold
-from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import DPWarning, InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SUMMARY = "SUMMARY"
 
@@ -73,7 +75,11 @@ class SummaryStatement:
         finally:
             self.catalog.close()
         self.releases.append(release)
-        table = TableProfile(release).table
+        profile = TableProfile(release)
+        if not profile.reliable:  # a table has no place for it
+            why = profile.unreliable().removeprefix("no: ")
+            warnings.warn(f"The profile is not reliable: {why}.", DPWarning, stacklevel=first_level_outside())
+        table = profile.table
         suggested = [None if text is None else in_sql_words(text) for text in table["suggested"]]
         return table.with_columns(pl.Series("suggested", suggested, pl.String)).to_arrow()
 
