@@ -38,7 +38,7 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the release of a planned query: a stored one, or a new one that is charged."""
     release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
-    if isinstance(release.plan, Plan) and release.plan.estimated:
+    if isinstance(release.plan, Plan):
         warn_of_estimates(release.plan)
         warn_of_small_groups(release.plan)
     warn_if_empty(release, make.plan)
@@ -59,7 +59,7 @@ def warn_of_estimates(plan: Plan) -> None:
 
 def warn_of_small_groups(plan: Plan) -> None:
     """Warn of answers that tell next to nothing, unless their intervals, which are then wide, tell it."""
-    if plan.query.interval is not None:
+    if plan.query.interval is not None or not plan.too_small:
         return
     for _, text in plan.small_rows():
         warnings.warn(f"Too small for the noise: {text}.", DPWarning, stacklevel=first_level_outside())

@@ -49,6 +49,8 @@ class Release:
     >>> release = session.releases[0]
     >>> release.frame.equals(counted), release.state, release.part, release.cost, release.error
     (True, 'committed', 0.5, <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
+    >>> release.notes  # every row is a unit here, so no cap cuts anything off
+    []
     """
 
     def __init__(

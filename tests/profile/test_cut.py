@@ -347,7 +347,7 @@ def test_a_unit_adds_at_most_one_to_what_estimated_bounds_cut(adjacency, monkeyp
         question = question_of(
             dp.private(rows, session)._view({}), dp.sum("x", bounds="auto"), "key", {**CAPS, "max_groups": 2}
         )
-        run = question._run(lambda fingerprint: fingerprint)
+        run = question._run()
         plan = settled(
             question.plan, [Found(estimate=question.plan.estimates[0], chosen=(Fraction(0), Fraction(10)), units=4)]
         )
