@@ -287,6 +287,7 @@ def found_bounds(monkeypatch):
     monkeypatch.setattr("dp_polars._release.run.estimated", estimated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integers", [True, False])
 @pytest.mark.parametrize("door", ["polars", "sql"])
 @pytest.mark.usefixtures("found_bounds")
@@ -321,6 +322,7 @@ def test_what_estimated_bounds_cut_is_counted(door, integers):
     assert len(session.releases) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("found_bounds")
 def test_given_and_estimated_bounds_are_counted_together():
     rows = a_hundred_values(integers=False).with_columns(y=pl.col("x") - 90)

@@ -507,6 +507,7 @@ def test_durations_of_every_unit_have_a_profile(unit):
     assert session.releases[-1].state == "committed"
 
 
+@pytest.mark.slow
 def test_noise_hardly_ever_makes_a_far_bin_look_occupied():
     """With the noise of all bins below `sure` in 99 % of histograms, this happened in one of a hundred."""
     plan = dp.private(ROWS_OF_ONE_GROUP, dp.Session(epsilon=1.0, delta=1e-6, unit="user")).preview.profile("key")

@@ -12,6 +12,8 @@ import pytest
 import dp_polars as dp
 from dp_polars._release.small_groups import small_groups
 
+pytestmark = pytest.mark.slow
+
 EMPTY = [f"empty {i:02}" for i in range(30)]
 ROWS = pl.DataFrame({"user": range(20_000), "shop": ["full"] * 20_000, "paid": [float(i % 5) for i in range(20_000)]})
 KEYS = ["full", *EMPTY]

@@ -265,6 +265,7 @@ def counted(rows):
     return [text for name, text in rows if name == "counted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["polars", "sql"])
 def test_an_epsilon_that_costs_more_than_it_names_says_so_beforehand(door):
     """After a release that is cheap in rho, the sum of rhos counts, and there a Laplace epsilon weighs more."""
@@ -283,6 +284,7 @@ def test_an_epsilon_that_costs_more_than_it_names_says_so_beforehand(door):
     assert asked_in(door, other, share=0.1)[0].part == pytest.approx(float(price) / 100, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["polars", "sql"])
 def test_a_spend_that_costs_what_it_names_says_nothing(door):
     session = session_of("approximate")
@@ -294,6 +296,7 @@ def test_a_spend_that_costs_what_it_names_says_nothing(door):
         assert counted(plan.rows()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", ["polars", "sql"])
 def test_a_planned_question_that_is_not_one_nth_of_the_budget_says_why(door):
     """In a session that counts epsilons, Gaussian noise uses less of the sum of rhos, and the smaller sum counts."""
@@ -311,6 +314,7 @@ def test_a_planned_question_that_is_not_one_nth_of_the_budget_says_why(door):
     assert counted(plan.rows()) == counted(release.notes) != []
 
 
+@pytest.mark.slow
 def test_a_stored_release_that_is_presented_again_keeps_its_price():
     session = session_of("approximate")
     frame = dp.private(VISITS, session)

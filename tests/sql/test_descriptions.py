@@ -7,6 +7,8 @@ import pytest
 import dp_polars as dp
 from dp_polars._engines.polars import engine
 
+pytestmark = pytest.mark.slow
+
 VISITS = pl.DataFrame(
     {"user_id": [1, 2, 3], "region": ["a", "b", None], "spent": [1.5, 2.5, 3.5], "kind": ["x", "y", "x"]},
     schema_overrides={"kind": pl.Enum(["x", "y"])},

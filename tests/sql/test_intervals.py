@@ -182,6 +182,7 @@ def test_the_columns_depend_on_no_row(rows):
     assert table.null_count().sum_horizontal().item() == 0
 
 
+@pytest.mark.slow
 def test_notes_tell_that_the_cut_is_unknown_as_a_release_of_a_frame_does(con):
     """An interval is about the noise alone, and a relation has no place for what a release of a frame says."""
     assert con.notes == []
@@ -202,6 +203,7 @@ def test_notes_tell_that_the_cut_is_unknown_as_a_release_of_a_frame_does(con):
     assert session.releases[-1].notes[0][1].startswith("unknown for max_rows_per_group: say cut=True")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("select", "columns"),
     [
@@ -237,6 +239,7 @@ def test_confidence_adds_ranks_and_the_ends_of_what_is_cut_at_no_cost(con, selec
     assert con._session.spent.share <= 2.01 / 9  # the two statements share their noise
 
 
+@pytest.mark.slow
 def test_added_ranks_are_those_of_a_frame(con):
     found = ask(con, f"SELECT region, dp_median(spent, 0, 9) AS m {BY_REGION} ORDER BY 2", confidence=0.9)
     frame = dp.private(VISITS, dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5))

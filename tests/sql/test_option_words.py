@@ -9,6 +9,8 @@ import dp_polars as dp
 from dp_polars._sql.option_words import in_sql_words
 from dp_polars.errors import InvalidParameterError
 
+pytestmark = pytest.mark.slow
+
 VISITS = pl.DataFrame({"user": [1, 2], "region": ["a", "b"], "spent": [1.0, 2.0], "more": [1.0, 2.0]})
 
 
