@@ -350,7 +350,8 @@ class Aggregate(ABC):
         if isinstance(bounds, str) and bounds == "auto":
             cls.check_auto(name, dtype, call)
             return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=auto_bounds(dtype), auto=True)
-        given = stored_bounds(bounds, name, dtype, cls.kind, can_estimate=can_estimate)
+        pairs = "(0, 100)" if len(cls.columns) == 1 else "((0, 1), (0, 100)), a pair for each column"
+        given = stored_bounds(bounds, name, dtype, cls.kind, can_estimate=can_estimate, example=pairs)
         return Value(name=name, expression=checked.canonical, dtype=dtype, bounds=given)
 
     @classmethod

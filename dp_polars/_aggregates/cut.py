@@ -7,15 +7,20 @@ groups that it counts in, as to `count_units`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import Noisy, RowRule
+from dp_polars._aggregates.base import Aggregate, Noisy, RowRule
 from dp_polars._aggregates.counts import _Counting
 from dp_polars._aggregates.needs import Need, UnitsOver, UnitTotal
+from dp_polars._aggregates.values import Value
+from dp_polars._expressions import Constant, Expression, apply
 
 CUT_BY_CAP, CUT_BY_BOUNDS = "cut_by_cap", "cut_by_bounds"
 """The columns that `cut=True` adds."""
@@ -64,3 +69,35 @@ class CutByBounds(_Counting):
     def title(self) -> str:
         """Return a short description of the aggregate."""
         return "units cut by the bounds"
+
+
+def outside_bounds(aggregates: Iterable[Aggregate], tree_of: Callable[[str], Expression]) -> Expression | None:
+    """Return 1 in the rows where a value lies outside its bounds and 0 in others; None if no aggregate clips rows.
+
+    `tree_of` returns a value by its expression. The bounds are those of the aggregates: given ones, estimated ones, or
+    the range in which they are looked for.
+    """
+    clipped = {
+        (value.expression, value.bounds): value
+        for aggregate in aggregates
+        for value in aggregate.values
+        if not aggregate.hidden and value.bounds is not None and aggregate.row_rule is not RowRule.CLIP_TOTAL
+    }
+    if not clipped:
+        return None
+    outside = [_is_outside(tree_of(value.expression), value) for value in clipped.values()]
+    return apply("cast", reduce(lambda one, other: apply("or", one, other), outside), to=pl.Int8())
+
+
+def _is_outside(tree: Expression, value: Value) -> Expression:
+    """Return whether a value lies outside its bounds, as an expression. It is false or null if there is no value."""
+    lower, upper = value.lower, value.upper
+    if tree.dtype.is_float():
+        ends = [Constant(float(one), pl.Float64()) for one in (lower, upper)]
+    else:
+        dtype = pl.Int64() if tree.dtype.is_integer() else tree.dtype
+        ends = [Constant(math.ceil(lower), dtype), Constant(math.floor(upper), dtype)]
+    outside = apply("or", apply("lt", tree, ends[0]), apply("gt", tree, ends[1]))
+    if tree.dtype.is_float():  # NaN is not a value, but Polars sorts it above all others
+        outside = apply("and", apply("not", apply("is_nan", tree)), outside)
+    return outside

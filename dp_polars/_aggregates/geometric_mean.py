@@ -63,7 +63,9 @@ def _positive_bounds(checked: CheckedExpression, bounds: Bounds) -> tuple[Fracti
     GeometricMean.check_type(checked.name, checked.dtype)
     if isinstance(bounds, str):
         raise InvalidParameterError("The bounds of a geometric mean can't be estimated. Give them: bounds=(1, 100).")
-    lower, upper = stored_bounds(bounds, checked.name, pl.Float64(), GeometricMean.kind, can_estimate=False)
+    lower, upper = stored_bounds(
+        bounds, checked.name, pl.Float64(), GeometricMean.kind, can_estimate=False, example="(1, 100)"
+    )
     if float(lower) <= 0:  # also if it rounds to 0, which has no logarithm
         raise InvalidParameterError("geometric_mean needs bounds above 0, such as bounds=(1, 100).")
     return lower, upper

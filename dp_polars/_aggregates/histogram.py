@@ -55,7 +55,7 @@ class Histogram(Aggregate):
         if call.options["edges"] is not None:
             cls.check_type(checked.name, checked.dtype)
             return Value(name=checked.name, expression=checked.canonical, dtype=checked.dtype)
-        return super().value(checked, bounds, call, can_estimate=can_estimate)
+        return super().value(checked, bounds, call, can_estimate=False)
 
     @classmethod
     def check_auto(cls, name: str, dtype: pl.DataType, call: AggregateCall) -> None:

@@ -101,11 +101,14 @@ def is_number(dtype: pl.DataType) -> bool:
 
 
 def stored_bounds(
-    given: Any, name: str, dtype: pl.DataType, kind: str, *, can_estimate: bool
+    given: Any, name: str, dtype: pl.DataType, kind: str, *, can_estimate: bool, example: str = "(0, 100)"
 ) -> tuple[Fraction, Fraction]:
-    """Return the bounds of a column as stored numbers, or raise an error that explains what bounds are for."""
+    """Return the bounds of a column as stored numbers, or raise an error that explains what bounds are for.
+
+    `example` are bounds of numbers that this kind of aggregate takes.
+    """
     if given is None:
-        example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else "(0, 100)"
+        example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else example
         estimate = "" if dtype.is_temporal() or not can_estimate else ', or bounds="auto" to estimate them privately'
         raise InvalidParameterError(
             f"{kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. Say "

@@ -42,7 +42,7 @@ from dp_polars._plan.description import shown
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import joined_fingerprint
 from dp_polars._plan.plan import delta_for, unit_delta_for
-from dp_polars._plan.query import Query
+from dp_polars._plan.query import Query, Spend
 from dp_polars._plan.sensitivity import choice_prices
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._plan.statistics import Statistic
@@ -159,6 +159,10 @@ class ChoicePlan(StoredPlan):
         """Return whose rows the question is about."""
         return self.query
 
+    def asked_spend(self) -> Spend:
+        """Return what the question may cost, as the user said it."""
+        return self.query.spend
+
     def title(self) -> str:
         """Return the choice in a few words."""
         *by, column = self.query.keys
@@ -249,6 +253,19 @@ class ChoicePlan(StoredPlan):
         if self.unit_delta:
             rows.append(("units", hashed_text(self.unit_delta)))
         return rows
+
+    def notes(self) -> Facts:
+        """Return what a reader of the choice should know besides its regret."""
+        return [*self.counted_rows(), *self._weights()]
+
+    def _weights(self) -> Facts:
+        """Return the row on what a cap on rows does to the scores, if it can bind."""
+        if not self.cap.enforce or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
+            return []
+        what = "group" if self.selection.kind == "select_best" else "candidate"
+        rows = f"{self.cap.max_rows:,} {'row' if self.cap.max_rows == 1 else 'rows'}"
+        text = f"a unit with more than {rows} for a {what} counts as {rows}, so all rows may put others first"
+        return [("weights", text)]
 
     def accuracy(self) -> Facts:
         """Return the row about the expected regret, if it is known."""

@@ -107,15 +107,18 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
         ):
             told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
             lines += [f"{name}: {text}" for name, text in told]
-    for release in releases:
-        if isinstance(release.plan, Plan):
-            told = [*release.plan.unreliable_rows(), *release.plan.cut_rows()]
-            lines += [f"{name}: {text}" for name, text in told]
+    lines += [line for release in releases for line in _notes(release)]
     lines.append(f"left: {left_of(session)}")
     if not kept:
         lines.append("note: without --ledger nothing is kept: the next run has the whole budget again, and it is up to")
         lines.append("      you to add up what all runs spend")
     return lines
+
+
+def _notes(release: Release) -> list[str]:
+    """Return the notes on a release, except what a warning has said before."""
+    warned = "too small" if isinstance(release.plan, Plan) and release.plan.query.interval is None else ""
+    return [f"{name}: {text}" for name, text in release.notes if name != warned]
 
 
 def left_of(session: Session) -> str:

@@ -220,9 +220,9 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
     for name, error in release.error.items():
         text = f"within {error:.6g} for 95 % of answers (privacy noise)"
         rows.append((f"expected error of {name}" if named else "expected error", text))
-    rows += getattr(release.plan, "unreliable_rows", list)()
+    rows += getattr(release.plan, "vague_errors", list)()
     rows += getattr(release.plan, "needed_rows", list)()
-    rows += getattr(release.plan, "cut_rows", list)()
+    rows += release.notes
     when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
     rows.append(("when", when))
     return rows

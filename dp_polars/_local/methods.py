@@ -120,6 +120,7 @@ def response_question(
         categories=listed,
         rule="categories= in the call" if categories is not None else f"all values of {_kind(dtype)}, and null",
         channel=channel,
+        spend=spend,
         cost=cost,
         terms=terms,
         unit=view.unit,

@@ -180,6 +180,7 @@ def online_plan(
         max_rows=max_rows[0],
         max_rows_rule=max_rows[1],
         epsilon=epsilon,
+        spend=spend,
         cost=cost,
     )
     widest = max(plan.scales.query * plan.sensitivity, plan.value_scale, plan.size_scale)

@@ -15,12 +15,12 @@ from fractions import Fraction
 from typing import ClassVar, Protocol, Self
 
 from dp_polars._display.fact_table import AsTable
-from dp_polars._display.text import budget_text, one_line
+from dp_polars._display.text import budget_text, one_line, percent
 from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._session.cost import NOTHING, Cost, alone_text
-from dp_polars._session.filters import accepts, part_of, share_left
+from dp_polars._session.filters import accepts, cost_of_share, part_of, share_left
 from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -108,6 +108,19 @@ class BasePlan(AsTable):
         """Return the part of the session's budget that the question would use, in words."""
         return price_text(self.terms, self.cost, self.spent)
 
+    def asked_spend(self) -> Spend | None:
+        """Return what the question may cost, as the user said it; None if the plan doesn't keep it."""
+        return None
+
+    def counted_rows(self) -> Facts:
+        """Return the row on why the price is another part of the budget than the spend names, if it is."""
+        text = counted_text(self.terms, self.cost, self.spent, self.asked_spend())
+        return [] if text is None else [("counted", text)]
+
+    def notes(self) -> Facts:
+        """Return what a reader of the answer should know besides its noise, for releases and command lines."""
+        return self.counted_rows()
+
     def facts(self) -> Facts:
         """Return the rows about bounds and noise, which stand before the price."""
         return []
@@ -121,7 +134,7 @@ class BasePlan(AsTable):
         subject = self.subject()
         rows = [(self.heading, self.title() + steps_text(subject.steps)), *question_rows(self)]
         rows += [("protects", self.protects())]
-        rows += [*self.facts(), ("price", self.price()), *self.accuracy()]
+        rows += [*self.facts(), ("price", self.price()), *self.counted_rows(), *self.accuracy()]
         if subject.unchecked:
             rows.append(UNCHECKED)
         return rows
@@ -148,11 +161,18 @@ class FramePlan(BasePlan):
         The transformations before the question, as canonical text.
     unchecked
         Whether the user vouched for a step that was not checked.
+    spend
+        What the question may cost, as the user said it.
     """
 
     unit: tuple[str, ...]
     steps: tuple[str, ...]
     unchecked: bool
+    spend: Spend | None = field(default=None, compare=False)
+
+    def asked_spend(self) -> Spend | None:
+        """Return what the question may cost, as the user said it."""
+        return self.spend
 
     def subject(self) -> Subject:
         """Return whose rows the question is about."""
@@ -233,6 +253,35 @@ def price_text(terms: Terms, cost: Cost, spent: Cost) -> str:
     if cost.delta > terms.native_delta - spent.delta:
         return f"{text}; it does not fit, because too little of the delta for keys is left"
     return f"{text}; it does not fit, because {budget_text(share_left(terms, spent))} is left"
+
+
+def counted_text(terms: Terms, cost: Cost, spent: Cost, spend: Spend | None) -> str | None:
+    """Return why a release uses another part of the budget than its spend names; None if it doesn't, or uses less.
+
+    A session with delta keeps two accounts, and the one that has used less counts (see `share_of`). So a spend that is
+    a tenth of one account can be more, or less, than a tenth of the budget. This depends on the plan and on public
+    prices alone.
+    """
+    if spend is None or terms.measure != "approximate" or terms.epsilon is None:
+        return None
+    part = part_of(terms, spent, cost)
+    if spend.epsilon is not None:
+        named = spend.epsilon / terms.epsilon
+        if part <= 1.1 * float(named):
+            return None
+        text = (
+            f"more than the {percent(float(named))} of epsilon that it names: earlier releases used less of the sum of "
+            "rhos, so that one counts"
+        )
+        instead = part_of(terms, spent, cost_of_share(terms, named, keys=False)) if named <= 1 else math.inf
+        return f"{text}; share={float(named):.4g} would cost {percent(instead)}" if instead < 0.9 * part else text
+    if spend.share is None or abs(part - float(spend.share)) <= 0.01 * float(spend.share):
+        return None
+    own, other = ("epsilons", "rhos") if terms.share_account == "epsilon" else ("rhos", "epsilons")
+    return (
+        f"{percent(float(spend.share))} of the sum of {own}, as asked; less of the sum of {other} was used before, and "
+        "the smaller of the two is the part of the budget"
+    )
 
 
 def hashed_text(delta: Fraction) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
+from dp_polars._display.text import one_line
 from dp_polars._plan.auto import depends_on
 from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.ranks import distance_within, rank_error
@@ -53,9 +54,8 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("keys", f"{bounds.domain_size} public ({query.domain_rule})"))
     if plan.unit_delta:
         rows.append(("units", hashed_text(plan.unit_delta)))
-    rows.append(("price", plan.price()))
-    for compiled in plan.compiled:
-        rows += _vague_error(compiled, plan, several)
+    rows += [("price", plan.price()), *plan.counted_rows()]
+    rows += vague_errors(plan)
     in_group = {name for name, _ in plan.errors_if_rows}
     errors = plan.expected_errors()
     for name, error in errors.items():
@@ -70,6 +70,12 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows
+
+
+def vague_errors(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on errors that depend on the rows of a group, which the plan knows in part."""
+    several = len(plan.measurements) > 1 and len(plan.compiled) > 1
+    return [row for compiled in plan.compiled for row in _vague_error(compiled, plan, several)]
 
 
 def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list[tuple[str, str]]:
@@ -137,6 +143,19 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
         why = f"estimated from about {estimated.units:,} units{other}, but this spend needs about {needs:,}"
         whose = [compiled.aggregate.name for compiled in plan.compiled if depends_on(compiled.aggregate, estimated)]
         found.append((name, f"{why}, so the error of {', '.join(whose)} is unknown"))
+    return found
+
+
+def small_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on groups that are too small for their noise. All of this is public or released."""
+    found = []
+    for one in plan.too_small:
+        more = ", ..." if one.count > len(one.names) else ""
+        named = f" ({'; '.join(one_line(name, 20) for name in one.names)}{more})" if one.names else ""
+        where = f" in {one.count:,} of {one.of:,} groups{named}" if plan.query.keys else ""
+        fewer = ", or merge groups" if plan.query.keys else ""
+        text = f"the {one.answer} tells next to nothing{where}: its noise is large against its range"
+        found.append(("too small", f"{text}; spend more, narrow the bounds, lower the caps{fewer}"))
     return found
 
 

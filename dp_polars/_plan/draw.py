@@ -44,7 +44,7 @@ _ELSEWHERE = frozenset(
 _NOT_NOISE = frozenset(
     {
         "query", "terms", "cost", "bounds", "compiled", "columns", "unit_delta", "estimates", "estimated", "main",
-        "if_rows", "errors_if_rows", "given_label", "spent", "profile",
+        "if_rows", "errors_if_rows", "given_label", "spent", "profile", "too_small",
     }
 )  # fmt: skip
 """The parts of a plan without estimates that are not noise, or that stand elsewhere in the fingerprint."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 
@@ -32,10 +32,10 @@ from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, contribution_bounds
 from dp_polars._plan.cut import CUT, WEIGHTS, cut_text, weights_text
-from dp_polars._plan.description import plan_rows, unreliable_texts
+from dp_polars._plan.description import plan_rows, small_rows, unreliable_texts, vague_errors
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
-from dp_polars._plan.query import Query
+from dp_polars._plan.query import Query, Spend
 from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, allot, allowances_of, no_option
@@ -91,6 +91,26 @@ class Measurement:
         return self.noise.error(confidence)
 
 
+@dataclass(frozen=True)
+class SmallGroups:
+    """An answer that tells next to nothing in some groups, because their noise is as large as its range.
+
+    Attributes
+    ----------
+    answer
+        What the answer is, in words.
+    count, of
+        The number of such groups, and of all groups that are shown.
+    names
+        A few of them; empty if there are no keys.
+    """
+
+    answer: str
+    count: int
+    of: int
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(StoredPlan):
     """What a query will do and what it costs. `preview` returns it without spending anything, and it prints as a table.
@@ -126,10 +146,16 @@ class Plan(StoredPlan):
     """The number of rows in a group for which the errors of all answers were computed."""
     errors_if_rows: tuple[tuple[str, tuple[float, ...]], ...] = ()
     """For such a group: errors at evenly spread points of their distribution, in rising order, by answer."""
+    too_small: tuple[SmallGroups, ...] = field(default=(), compare=False)
+    """Once noisy numbers are released: the answers that tell next to nothing in some groups."""
 
     def subject(self) -> Query:
         """Return whose rows the question is about."""
         return self.query
+
+    def asked_spend(self) -> Spend:
+        """Return what the question may cost, as the user said it."""
+        return self.query.spend
 
     def title(self) -> str:
         """Return the question in a few words."""
@@ -224,6 +250,10 @@ class Plan(StoredPlan):
                     found.append((max_groups, max_rows if isinstance(max_rows, int) else 1, needed))
         return found
 
+    def vague_errors(self) -> Facts:
+        """Return the rows on errors that depend on the rows of a group, for the table of the release."""
+        return vague_errors(self)
+
     def needed_rows(self) -> Facts:
         """Return the rows on how many units a discovered group needs, for the table of the release."""
         return needed_rows(self)
@@ -231,6 +261,10 @@ class Plan(StoredPlan):
     def unreliable_rows(self) -> Facts:
         """Return the rows on caps and bounds that were estimated from too few units, for the table of the release."""
         return [("unreliable", f"{name}: {why}") for name, why in unreliable_texts(self)]
+
+    def small_rows(self) -> Facts:
+        """Return the rows on groups that are too small for their noise, for the table of the release."""
+        return small_rows(self)
 
     def cut_off(self) -> str | None:
         """Return one line on what caps and bounds cut off, or how to learn it; None if nothing can be cut off."""
@@ -240,6 +274,10 @@ class Plan(StoredPlan):
         """Return the rows on what caps and bounds cut off and on what a cap does to means, for plans and releases."""
         found = [(CUT, cut_text(self)), (WEIGHTS, weights_text(self))]
         return [(name, text) for name, text in found if text is not None]
+
+    def notes(self) -> Facts:
+        """Return what a reader of the answer should know besides its noise."""
+        return [*self.counted_rows(), *self.unreliable_rows(), *self.small_rows(), *self.cut_rows()]
 
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""

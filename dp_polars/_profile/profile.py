@@ -33,6 +33,18 @@ LARGEST_NOISE = 0.04
 """A profile is reliable if the noise of one count is at most this share of all units."""
 
 _SUGGESTED: dict[What, str] = {"groups per unit": "max_groups", "rows per unit and group": "max_rows_per_group"}
+_TABLE: dict[str, pl.DataType] = {
+    **dict.fromkeys(("name", "type", "q1", "q2", "q50", "q98", "q99"), pl.String()),
+    "missing": pl.Float64(),
+    "missing_error": pl.Float64(),
+    "distinct": pl.Int64(),
+    "distinct_error": pl.Int64(),
+    "suggested": pl.String(),
+    "cut": pl.Float64(),
+    "cut_error": pl.Float64(),
+}
+"""The columns of a profile's table."""
+
 _NEAR = 4  # bins beyond a cap or a bound whose noise counts as the error of the share that is cut
 _NEAR_ZERO = 50  # a bound that is this many times smaller than the other one becomes 0
 
@@ -186,7 +198,8 @@ class TableProfile(AsTable):
         """A smaller cap on rows for means and other ratios, if units with many rows have values like the others.
 
         Half of the units have more rows than this in a group. Their rows would count less, and no interval shows how
-        far that moves an answer. So this cap is not adopted; give it to a question as `max_rows_per_group=`.
+        far that moves an answer, while intervals show the noise of a larger cap. So this cap is not adopted; give it to
+        a question as `max_rows_per_group=`. The guide has measured examples of both.
         """
         part = next((self._part(what) for what, name in self.capped().items() if name == "max_rows_per_group"), None)
         return None if part is None else COUNTS[min(_bin_at(self.shares(part), 0.5), len(COUNTS) - 1)]
@@ -277,29 +290,33 @@ class TableProfile(AsTable):
 
         `q1`, `q2`, `q50`, `q98` and `q99` are quantiles: over units for numbers of rows and groups, and over one value
         of each unit for columns. They are texts because columns have different types. In the first row, `distinct` is
-        the number of units.
+        the number of units. `missing_error`, `distinct_error` and `cut_error` are the most that the noise moves these
+        numbers by, in 95 % of profiles.
         """
-        rows: list[tuple[Any, ...]] = [("units", None, *[None] * 6, self.units, None, None)]
+        rows: list[dict[str, Any]] = [
+            {"name": "units", "distinct": self.units, "distinct_error": self._part("units").error()}
+        ]
         suggested = {cap.name: cap for cap in self.caps}
         capped = self.capped()
         for part in self.plan.parts:
             if part.what in ("rows per unit", "groups per unit", "rows per unit and group"):
+                row: dict[str, Any] = {"name": part.what, **_by_name(self._count_quantiles(part))}
                 cap = suggested.get(capped.get(part.what, ""))
-                said = (None, None) if cap is None else (f"{cap.name}={cap.cap}", cap.cut)
-                rows.append((part.what, None, *self._count_quantiles(part), None, None, *said))
+                if cap is not None:
+                    row |= {"suggested": f"{cap.name}={cap.cap}", "cut": cap.cut, "cut_error": cap.error}
+                rows.append(row)
         bounds = {suggestion.column.name: suggestion for suggestion in self.column_bounds}
         for place, column in enumerate(self.plan.columns):
-            found = bounds.get(column.name)
-            said = (None, None) if found is None else (self._bounds_text(found), found.cut)
-            distinct = self._distinct(place)
-            rows.append(
-                (column.name, str(column.dtype), *self._value_quantiles(place), self._missing(place), distinct, *said)
-            )
-        names = ("name", "type", "q1", "q2", "q50", "q98", "q99", "missing", "distinct", "suggested", "cut")
-        types = [pl.String()] * 7 + [pl.Float64(), pl.Int64(), pl.String(), pl.Float64()]
-        return pl.DataFrame(rows, schema=dict(zip(names, types, strict=True)), orient="row")
+            row = {"name": column.name, "type": str(column.dtype), **_by_name(self._value_quantiles(place))}
+            row |= {"missing": self._missing(place), "missing_error": self._missing_error(place)}
+            if (distinct := self._distinct(place)) is not None:
+                row |= {"distinct": distinct, "distinct_error": self._part("distinct values", place).error()}
+            if (found := bounds.get(column.name)) is not None:
+                row |= {"suggested": self._bounds_text(found), "cut": found.cut, "cut_error": found.error}
+            rows.append(row)
+        return pl.DataFrame(rows, schema=_TABLE)
 
-    def _count_quantiles(self, part: Part) -> list[str]:
+    def _count_quantiles(self, part: Part) -> list[str | None]:
         labels = [*map(str, COUNTS), f"more than {COUNTS[-1]}"]
         shares = self.shares(part)
         return [labels[_bin_at(shares, float(quantile))] for quantile in QUANTILES]
@@ -318,6 +335,9 @@ class TableProfile(AsTable):
 
     def _missing(self, place: int) -> float:
         return float(self.shares(self._part("values", place))[0])
+
+    def _missing_error(self, place: int) -> float:
+        return min(1.0, self._part("values", place).error() / self.units)
 
     def _distinct(self, place: int) -> int | None:
         part = self.plan.find("distinct values", place)
@@ -355,13 +375,13 @@ class TableProfile(AsTable):
             said.append((f"suggested bounds of {suggestion.column.name}", text))
         said.append(("hidden", self._hidden()))
         if not self.reliable:
-            said.append(("reliable", self._unreliable()))
-        said.append(("price", self.plan.price()))
+            said.append(("reliable", self.unreliable()))
+        said += [("price", self.plan.price()), *self.plan.counted_rows()]
         return said
 
     def _column_text(self, place: int) -> str:
         column, part = self.plan.columns[place], self._part("values", place)
-        parts = [f"{percent(self._missing(place))} missing ({_give_or_take(part.error() / self.units)})"]
+        parts = [f"{percent(self._missing(place))} missing ({_give_or_take(self._missing_error(place))})"]
         if column.dtype == pl.Boolean:
             parts.append(f"{percent(float(self._present(part)[1]))} of the others true")
         elif column.ladder is not None:
@@ -381,7 +401,8 @@ class TableProfile(AsTable):
             "units; values and distinct values are those of one row of each unit, which a hash chose"
         )
 
-    def _unreliable(self) -> str:
+    def unreliable(self) -> str:
+        """Return why the suggestions of an unreliable profile should not be trusted, and what would help."""
         times = self._largest_noise() / (LARGEST_NOISE * self.units)
         if times <= 1:
             what, share = self._unseen() or ("", 0.0)
@@ -455,6 +476,11 @@ def on_simplex(noisy: Shares, total: float) -> Shares:
     kept = int(np.flatnonzero(ordered * np.arange(1, len(noisy) + 1) > excess)[-1])
     found: Shares = np.maximum(noisy - excess[kept] / (kept + 1), 0.0)
     return found
+
+
+def _by_name(quantiles: list[str | None]) -> dict[str, str | None]:
+    """Return the quantiles of a row of the table by the names of their columns."""
+    return dict(zip(("q1", "q2", "q50", "q98", "q99"), quantiles, strict=True))
 
 
 def _above(shares: Shares) -> Shares:

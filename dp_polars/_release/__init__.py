@@ -13,6 +13,7 @@ This package and the release modules of the features are the only places that se
 - `intervals`: the confidence limits from which the ends of intervals are computed. Only sees what is released.
 - `answers`: the frame that a user gets. Only sees what is released.
 - `expected_error`: the error of answers in a made-up group of a given size. Reads no private rows.
+- `small_groups`: finds groups that are too small for their noise. Only sees what is released.
 - `rehearsal`: records how the releases of a throwaway session are made, for `dp.audit` alone.
 
 Features have release modules of their own: `_choices.release`, `_streams.release`, `_local.release`,

@@ -19,7 +19,7 @@ from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._release.rehearsal import MakeRelease, note
 from dp_polars._session.cost import Cost
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.releases import Draw, Release, Reservation, release_key
+from dp_polars._session.releases import Draw, Release, release_key
 from dp_polars._session.session import Session
 from dp_polars.errors import EngineError, InvalidParameterError, SessionClosed
 
@@ -89,7 +89,7 @@ def release_once(session: Session, plan: StoredPlan, *, identity: Identity, fres
                 "writes to the source, or query a copy of it."
             )
         release = reservation._commit(frame, draw, draw_key)
-        session.remember(release, _priced(made, reservation))
+        session.remember(release, _priced(made, reservation.before))
         return release
 
 
@@ -117,7 +117,7 @@ def _stored(session: Session, key: bytes, draw_key: bytes, make: MakeRelease | N
         return asked
     entry, stored = found
     frame, plan = make.show(Draw.read(stored, entry.id))
-    return session._shown(entry, frame, plan)
+    return session._shown(entry, frame, _priced(plan, session._spent_before(entry)))
 
 
 def _made(make: MakeRelease) -> tuple[Draw | None, pl.DataFrame, object]:
@@ -140,13 +140,13 @@ def open_charged(
         note(session, None)
         facts, opened = guarded(make, signals)
         release = reservation.commit(facts)
-        session.remember(release, _priced(plan, reservation))
+        session.remember(release, _priced(plan, reservation.before))
         return release, opened
 
 
-def _priced(plan: object, reservation: Reservation) -> object:
-    """Return a plan whose price is the part of the budget that the charge really used."""
-    return plan.after(reservation.before) if isinstance(plan, BasePlan) else plan
+def _priced(plan: object, before: Cost) -> object:
+    """Return a plan whose price is the part of the budget that the charge really used, after what was spent before."""
+    return plan.after(before) if isinstance(plan, BasePlan) else plan
 
 
 class OpenQuestions:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
 import polars as pl
 
+from dp_polars._aggregates.cut import CutByBounds, outside_bounds
 from dp_polars._engines.request import BoundedRequest, Exact, Lane
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._expressions import Column
 from dp_polars._plan.auto import Found
 from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.description import unreliable_texts
@@ -23,6 +25,7 @@ from dp_polars._release.answers import present
 from dp_polars._release.auto import estimated
 from dp_polars._release.charge import Drawing, Identity, release_once
 from dp_polars._release.noise import noisy_aggregates
+from dp_polars._release.small_groups import small_groups
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._session.releases import Chosen, Draw, Release
 from dp_polars._session.session import Session
@@ -35,8 +38,9 @@ ExactAnswers = Callable[[PrivateRows, BoundedRequest], Exact]
 def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the release of a planned query: a stored one, or a new one that is charged."""
     release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
-    if isinstance(release.plan, Plan) and release.plan.estimated:
+    if isinstance(release.plan, Plan):
         warn_of_estimates(release.plan)
+        warn_of_small_groups(release.plan)
     warn_if_empty(release, make.plan)
     return release
 
@@ -51,6 +55,14 @@ def warn_of_estimates(plan: Plan) -> None:
             DPWarning,
             stacklevel=first_level_outside(),
         )
+
+
+def warn_of_small_groups(plan: Plan) -> None:
+    """Warn of answers that tell next to nothing, unless their intervals, which are then wide, tell it."""
+    if plan.query.interval is not None or not plan.too_small:
+        return
+    for _, text in plan.small_rows():
+        warnings.warn(f"Too small for the noise: {text}.", DPWarning, stacklevel=first_level_outside())
 
 
 def warn_if_empty(release: Release, plan: Plan) -> None:
@@ -98,14 +110,30 @@ class QueryRun(Drawing):
             for estimate, stored in zip(self.plan.estimates, draw.estimates, strict=True)
         ]
         final = settled(self.plan, found) if found else self.plan
-        return present(draw.numbers, final), final
+        return present(draw.numbers, final), replace(final, too_small=small_groups(draw.numbers, final))
 
     def read(self) -> tuple[Exact, Plan]:
         """Return the exact bounded aggregates, which are private, and the plan with the estimated caps and bounds."""
         look_up = partial(self.engine, self.rows)
         plan = self.plan
-        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS)) if plan.estimates else plan
-        return look_up(request_of(final)), final
+        if not plan.estimates:
+            return look_up(request_of(plan)), plan
+        final = settled(plan, estimated(plan, look_up, SYSTEM_BITS))
+        return self.engine(self._rows_of(final), request_of(final)), final
+
+    def _rows_of(self, final: Plan) -> PrivateRows:
+        """Return the rows, with what lies outside estimated bounds where `cut=True` counts it.
+
+        What one unit can change: the same as for bounds that were given. Each of its rows says 0 or 1 for itself.
+        """
+        counted = [one.aggregate.values[0] for one in final.compiled if isinstance(one.aggregate, CutByBounds)]
+        if not counted:
+            return self.rows
+        names = {column.expression: f"value{place}" for place, column in enumerate(final.columns)}
+        outside = outside_bounds(
+            final.query.aggregates, lambda expression: Column(names[expression], self.rows.schema[names[expression]])
+        )
+        return self.rows if outside is None else self.rows.make({names[counted[0].expression]: outside})
 
 
 def request_of(plan: Plan) -> BoundedRequest:

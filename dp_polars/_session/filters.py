@@ -151,7 +151,7 @@ def largest_share(terms: Terms, spent: Cost, *, keys: bool) -> float:
     """
 
     def fits(share: float) -> bool:
-        return share <= 1 and accepts(terms, spent + _cost_of_share(terms, Fraction(repr(share)), keys))
+        return share <= 1 and accepts(terms, spent + cost_of_share(terms, Fraction(repr(share)), keys=keys))
 
     if fits(1.0):
         return 1.0
@@ -167,7 +167,8 @@ def largest_share(terms: Terms, spent: Cost, *, keys: bool) -> float:
     return in_four_digits(min(share, 1.0), fits)
 
 
-def _cost_of_share(terms: Terms, share: Fraction, keys: bool) -> Cost:
+def cost_of_share(terms: Terms, share: Fraction, *, keys: bool) -> Cost:
+    """Return the price of one release that is a share of the session. With `keys`, it discovers keys."""
     epsilon = share_in_epsilon(terms, share)
     cost = pure_cost(epsilon) if epsilon is not None else gaussian_cost(terms, rho=share * terms.rho_allowed)
     return cost + Cost(epsilon=Fraction(0), rho=Fraction(0), delta=terms.native_delta * share if keys else Fraction(0))

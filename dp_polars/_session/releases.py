@@ -49,6 +49,8 @@ class Release:
     >>> release = session.releases[0]
     >>> release.frame.equals(counted), release.state, release.part, release.cost, release.error
     (True, 'committed', 0.5, <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
+    >>> release.notes  # every row is a unit here, so no cap cuts anything off
+    []
     """
 
     def __init__(
@@ -118,6 +120,16 @@ class Release:
         found: dict[str, float] = {} if self.plan is None else getattr(self.plan, "expected_errors", dict)()
         planned = {name for name, _ in getattr(self.plan, "errors_if_rows", ())}
         return {name: error for name, error in found.items() if name not in planned}
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """What a reader of the frame should know besides its noise, each with a name.
+
+        This is what caps and bounds cut off, which groups are too small for their noise, and so on. All of it follows
+        from the plan and from released numbers.
+        """
+        found: list[tuple[str, str]] = getattr(self.plan, "notes", list)()
+        return found
 
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""

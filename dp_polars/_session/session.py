@@ -519,7 +519,10 @@ class Session:
         )
 
     def _part(self, entry: Entry) -> float:
-        return part_of(self._terms, self._ledger.spent_before(entry.id), entry.cost)
+        return part_of(self._terms, self._spent_before(entry), entry.cost)
+
+    def _spent_before(self, entry: Entry) -> Cost:
+        return self._ledger.spent_before(entry.id)
 
     def plan(self, release: int | None = None) -> Any:
         """Return the plan of a release that this process made, by its number in the ledger (by default, the last one).

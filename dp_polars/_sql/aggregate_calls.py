@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dp_polars._aggregates.base import Aggregate, AggregateCall
+from dp_polars._aggregates.base import Aggregate, AggregateCall, Shape
 from dp_polars._aggregates.sums import Sum
 from dp_polars._choices.question import Choice
 from dp_polars._frame.options import ChoiceOptions, Options
@@ -25,6 +25,8 @@ CUT_HAS_NO_COLUMN = (
 )
 """Why cut=True is refused."""
 _CHOICE_OPTIONS = frozenset(ChoiceOptions.__annotations__) - {"session"} | _OF_CHOICES
+SQL_OPTIONS = _OPTIONS | _CHOICE_OPTIONS | OWN
+"""Every option that a call in SQL may have."""
 _CONSTANT = frozenset({"row", "list_value", "-", "+", "struct_pack"})
 _SPENDS = ("epsilon", "share", "rho", "within")
 _STARRED = ("columns", "expr", "relation_name", "exclude_list", "replace_list", "rename_list", "qualified_exclude_list")
@@ -149,10 +151,12 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         if fold(option) in ("confidence", "interval") and name in CHOICES:
             raise refuse(child, f"{name} chooses a value, which has no interval. Leave {fold(option)} out.")
         if fold(option) == "confidence":
+            ranked = not isinstance(what, str) and what.shape is Shape.RANK
+            ends = "dp_rank_error(n, 0.95)" if ranked else "dp_low(n, 0.95) and dp_high(n, 0.95)"
             raise refuse(
                 child,
-                "The ends of an interval are columns of their own: select dp_low(n, 0.95) and dp_high(n, 0.95), where "
-                f"n is the alias of {name}, or say con.sql(query, confidence=0.95).",
+                f"The ends of an interval are columns of their own: select {ends}, where n is the alias of {name}, or "
+                "say con.sql(query, confidence=0.95).",
             )
         if fold(option) == "cut":
             raise refuse(child, CUT_HAS_NO_COLUMN)
@@ -166,6 +170,10 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
         positional, wanted = _how_many(what, positional)
         if wanted is not None:
             said["k"] = constant_of(wanted, parser, parameters, refuse)
+    compared = [one for child in positional if (one := _compared_option(child)) is not None]
+    takes_none = not isinstance(what, str) and not what.columns
+    if compared and (takes_none or len(positional) > 1):
+        raise refuse(node, f"{compared[-1]} = ... is a comparison here. An option is written {compared[-1]} := ...")
     values, rest = _values(name, what, positional, refuse, node)
     constants = [constant_of(child, parser, parameters, refuse) for child in rest]
     if not isinstance(what, str):
@@ -186,6 +194,15 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     own_options = {option: value for option, value in said.items() if option in OWN}
     options = {option: value for option, value in said.items() if option not in OWN}
     return Call(name, what, values, node.get("filter"), own_options, options, node)
+
+
+def _compared_option(node: Node) -> str | None:
+    """Return the option that `epsilon = 0.1` names, or None if an argument is anything else."""
+    left = node.get("left") or {}
+    if node.get("type") != "COMPARE_EQUAL" or left.get("class") != "COLUMN_REF" or len(left["column_names"]) > 1:
+        return None
+    name = fold(left["column_names"][0])
+    return name if name in SQL_OPTIONS else None
 
 
 _CHOICE_USAGE: dict[ChoiceKind, str] = {

@@ -39,16 +39,23 @@ _SCALARS = _words(
     json_value cardinality
     """
 )
-ORDINARY = _SCALARS | _words(
+PLAIN_AGGREGATES = _words(
     """
     count count_star sum sum_no_overflow fsum avg mean min max median mode quantile quantile_cont quantile_disc
     stddev stddev_samp stddev_pop var_samp var_pop variance corr covar_pop covar_samp regr_slope regr_intercept
     regr_r2 product any_value first last arg_min arg_max min_by max_by string_agg listagg group_concat list
     array_agg bool_or bool_and bit_and bit_or bit_xor kurtosis skewness entropy histogram approx_count_distinct
+    """
+)
+"""Aggregates of DuckDB, which may be computed over public and released rows."""
+
+_WINDOWS_AND_OTHERS = _words(
+    """
     row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value nth_value random now
     current_date today current_timestamp typeof list_sort list_sum list_avg list_min list_max
     """
 )
+ORDINARY = _SCALARS | PLAIN_AGGREGATES | _WINDOWS_AND_OTHERS
 """Functions that may be called where all rows are public or released. They read nothing but their arguments."""
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})

@@ -15,7 +15,7 @@ from dp_polars._expressions import Column, Expression
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
-from dp_polars._sql.allowed_functions import CUTS, ENDS, TABLE_FUNCTIONS
+from dp_polars._sql.allowed_functions import CUTS, ENDS, PLAIN_AGGREGATES, TABLE_FUNCTIONS
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
@@ -376,11 +376,25 @@ class _Analyser:
             if shown is not None:
                 items.append({**shown, "alias": item.get("alias") or name_of(item, "") or self._text(item)})
         modifiers = [changed_modifier(modifier, raised) for modifier in node.get("modifiers", [])]
+        self._refuse_aggregates(node.get("having"))
         above = select_node(items, base_table(table), raised(node.get("having")))
         return {**above, "modifiers": modifiers, "qualify": raised(node.get("qualify"))}
 
+    def _refuse_aggregates(self, having: Node | None) -> None:
+        """Refuse aggregates of DuckDB in HAVING, which compares released columns."""
+        for item in [] if having is None else walk(having):
+            if item["class"] == "FUNCTION" and fold(item["function_name"]) in PLAIN_AGGREGATES:
+                name = fold(item["function_name"]).replace("count_star", "count(*)")
+                raise self._refuse(
+                    item,
+                    f"HAVING compares released columns, but {name} would read private rows. Write HAVING n > 5 with "
+                    "the alias of a private aggregate, or HAVING dp_count(*) > 5.",
+                )
+
     def _check_above(self, node: Node, scope: Scope, keys: list[_GroupingKey]) -> None:
         for item in walk(node):
+            if item["class"] == "FUNCTION" and fold(item["function_name"]) == "count_star":
+                raise self._refuse(item, "count(*) would count released rows here. Write dp_count(*), or its alias.")
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:

@@ -199,11 +199,15 @@ class Catalog:
 
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""
-        found = self._database.names()
+        return [".".join(path) for path in self.known_paths()]
+
+    def known_paths(self) -> list[tuple[str, ...]]:
+        """Return the parts of a name for each table and view, those of the current schema first."""
+        found: list[tuple[str, ...]] = [(name,) for name in self._database.names()]
         for full, _ in sorted(self._paths.values(), key=lambda entry: (entry[0][:2] != self._here, entry[0])):
             short = 2 if full[:2] == self._here and fold(full[2]) not in self._database.registered else 0
             short = 1 if short == 0 and full[0] == self._here[0] else short
-            found.append(".".join(full[short:]))
+            found.append(full[short:])
         return found
 
     @cached_property

@@ -6,6 +6,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -25,15 +26,17 @@ from dp_polars._session.terms import UnitWords, table_unit
 from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN
 from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
+from dp_polars._sql.descriptions import DescriptionStatement, description_statement, is_description
 from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.interval_ends import WantedIntervals
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
+from dp_polars._sql.option_words import in_sql
 from dp_polars._sql.queries import PlannedStatement, plan_statement
 from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session, spark_table
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
-from dp_polars._sql.syntax_tree import Parser, parameters_of, sandbox
+from dp_polars._sql.syntax_tree import Node, Parser, parameters_of, sandbox
 from dp_polars.errors import InvalidParameterError
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -69,7 +72,8 @@ class GuardedConnection:
     `FROM dp_estimate_frequencies('responses', 'vote', epsilon := 1.0)`, which reads a public table and costs nothing.
 
     `SUMMARIZE visits` is a profile of a private table: see `df.dp.profile`. Options are given in Python:
-    `con.sql("SUMMARIZE visits", by=["region"], columns=["amount"], share=0.1)`.
+    `con.sql("SUMMARIZE visits", by=["region"], columns=["amount"], share=0.1)`. `DESCRIBE visits` and `SHOW TABLES`
+    tell names, types and units, at no cost.
 
     Examples
     --------
@@ -242,7 +246,7 @@ class GuardedConnection:
 
     def _planned(
         self, query: str, parameters: dict[str, Any], options: dict[str, Any]
-    ) -> PlannedStatement | LocalStatement | SummaryStatement:
+    ) -> PlannedStatement | LocalStatement | SummaryStatement | DescriptionStatement:
         """Parse, analyse and plan a statement. Nothing is spent, and no private row is read."""
         node = self._parser.select(query)
         unused = sorted(set(parameters) - set(parameters_of(node)))
@@ -251,6 +255,8 @@ class GuardedConnection:
         context = Context(query, parameters, self._parser, self._catalog(parameters))
         if is_summary(node):
             return summary_statement(node, context, self._session, options)
+        if is_description(node):
+            return description_statement(node, context)
         if is_local(query):
             local = local_statement(node, context, self._session, options)
             if local is not None:
@@ -261,18 +267,43 @@ class GuardedConnection:
         if confidence is not None:
             wanted = WantedIntervals(confidence_of(confidence), of_values=options.get("interval") == "value")
         options = {name: value for name, value in options.items() if name != "confidence"}
-        analysis = analyse(node, context, wanted)
-        if wanted is not None and not any(
-            query.ends for aggregation in analysis.aggregations for query in aggregation.queries
-        ):
+        with in_sql(options):
+            planned = self._analysed(node, context, wanted, options)
+            ranks = {} if wanted is None else planned.rank_ends()
+            if wanted is not None and ranks:  # what is counted beside a quantile decides which ranks it has
+                planned = self._analysed(node, context, replace(wanted, ranks=ranks), options)
+        if wanted is not None and not any(query.query.ends for query in planned.queries):
             raise InvalidParameterError(
                 "confidence= adds the ends of intervals beside the private aggregates of the outermost SELECT, but "
                 "none of its columns is an aggregate with such ends. Select dp_low(n) and dp_high(n) beside the "
                 "aggregate n, and dp_rank_error(m) beside a median m."
             )
-        planned = plan_statement(analysis, self._session, context.catalog, options)
         planned.check_above()
         return planned
+
+    def _analysed(
+        self, node: Node, context: Context, wanted: WantedIntervals | None, options: dict[str, Any]
+    ) -> PlannedStatement:
+        return plan_statement(analyse(node, context, wanted), self._session, context.catalog, options)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the last answer should know besides its noise, in one line each.
+
+        A relation has no place for them. Intervals are about the noise alone, so read here what caps and bounds cut
+        off, or how to learn it, and which groups are too small for their noise. The same lines stand below each of
+        `session.releases`.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=2))
+        >>> con = con.register("visits", pl.DataFrame({"user_id": [i % 300 for i in range(900)]}))
+        >>> answer = con.sql("SELECT dp_count(*) AS n, dp_low(n) AS low, dp_high(n) AS high FROM visits", epsilon=0.5)
+        >>> con.notes
+        ['cut off: unknown for max_rows_per_group: select dp_cut_by_cap(), or SUMMARIZE the table']
+        """
+        return [f"{name}: {text}" for release in self._paid for name, text in release.notes]
 
     # ------------------------------------------------------------------ Python's database API
 

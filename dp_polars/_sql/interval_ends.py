@@ -6,12 +6,13 @@ are found in stored releases too, except for the values of quantiles, whose ends
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from dp_polars._aggregates.base import Aggregate, Shape
+from dp_polars._aggregates.base import Shape
 from dp_polars._sql.aggregate_calls import call_of, constant_of
-from dp_polars._sql.allowed_functions import AGGREGATES, ENDS
+from dp_polars._sql.allowed_functions import AGGREGATES, CUTS, ENDS
 from dp_polars._sql.relations import Context
 from dp_polars._sql.scope import aliases_of, name_of
 from dp_polars._sql.syntax_tree import Node, arguments, canonical, changed_modifier, fold, replaced
@@ -19,6 +20,9 @@ from dp_polars.errors import InvalidParameterError, StatementNotAllowed
 
 DEFAULT_CONFIDENCE = 0.95
 """The confidence of an interval if neither its ends nor the statement name one."""
+
+
+_WITH_ENDS = {**AGGREGATES, **CUTS}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class WantedIntervals:
     of_values: bool = False
     expand: bool = True
     """Whether a SELECT that names no ends gets them all. This is for the outermost SELECT."""
+    ranks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The ends that are ranks, by the canonical text of the quantile. What is counted beside it decides them."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> t
     if any(confidence != said[0] for confidence in said):
         raise InvalidParameterError("The confidence differs between intervals of one SELECT; give it once.")
     if wanted is not None and wanted.expand and not found:
-        changed = _expanded(changed, context, found, of_values=wanted.of_values)
+        changed = _expanded(changed, context, found, wanted)
     usual = DEFAULT_CONFIDENCE if wanted is None else wanted.confidence
     return changed, IntervalEnds(found, said[0] if said else usual)
 
@@ -94,7 +100,7 @@ def _aggregate_of(item: Node, aliases: dict[str, Node], context: Context, said: 
     call = positional[0]
     if call["class"] == "COLUMN_REF" and len(call["column_names"]) == 1:
         call = aliases.get(fold(call["column_names"][0]), call)
-    if call.get("class") != "FUNCTION" or fold(call["function_name"]) not in AGGREGATES:
+    if call.get("class") != "FUNCTION" or fold(call["function_name"]) not in _WITH_ENDS:
         raise context.refuse(
             item,
             f"{name} is about one private aggregate of the same SELECT: {name}(dp_count(*)), or {name}(n) beside "
@@ -120,17 +126,15 @@ def _named(before: Node, after: Node, aliases: dict[str, Node]) -> Node:
     return {**after, "alias": f"{name}_{ENDS[fold(after['function_name'])]}"}
 
 
-def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], *, of_values: bool) -> Node:
-    """Return a SELECT with both ends of the interval behind each private aggregate that has them."""
+def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], wanted: WantedIntervals) -> Node:
+    """Return a SELECT with the ends of the interval behind each private aggregate that has them."""
     items: list[Node] = []
     for item in node["select_list"]:
         items.append(item)
-        if item.get("class") != "FUNCTION" or fold(item["function_name"]) not in AGGREGATES:
+        if item.get("class") != "FUNCTION" or fold(item["function_name"]) not in _WITH_ENDS:
             continue
         call = {**item, "alias": ""}
-        if not _has_ends(AGGREGATES[fold(item["function_name"])], call, context, of_values=of_values):
-            continue
-        for function in ("dp_low", "dp_high"):
+        for function in _ends_of(call, context, wanted):
             end = context.parser.expression(f"{function}(x)")
             end = {**end, "arguments": [{**end["arguments"][0], "expression": call}]}
             found[canonical(end)] = canonical(call), ENDS[function]
@@ -155,14 +159,16 @@ def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], *
     return {**node, "select_list": items, "group_expressions": groups, "modifiers": modifiers}
 
 
-def _has_ends(aggregate: type[Aggregate], call: Node, context: Context, *, of_values: bool) -> bool:
-    """Return whether the answer of an aggregate has a lower and an upper end as columns."""
+def _ends_of(call: Node, context: Context, wanted: WantedIntervals) -> tuple[str, ...]:
+    """Return the functions that give the ends of an aggregate's interval as columns."""
+    aggregate = _WITH_ENDS[fold(call["function_name"])]
     if aggregate.unfolds is not None:  # the ends are inside the answer: of bins, or of slope and intercept
-        return False
-    if aggregate.shape is not Shape.RANK:
-        return True
-    interval = call_of(call, context.parser, context.parameters, context.sql).own.get("interval")
-    return interval == "value" if interval is not None else of_values
+        return ()
+    if aggregate.shape is Shape.RANK:
+        own = call_of(call, context.parser, context.parameters, context.sql).own.get("interval")
+        if not (own == "value" if own is not None else wanted.of_values):
+            return tuple(f"dp_{end}" for end in wanted.ranks.get(canonical(call), ()))
+    return ("dp_low", "dp_high")
 
 
 def ends_elsewhere(node: Node, context: Context) -> StatementNotAllowed:

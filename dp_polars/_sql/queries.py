@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from dp_polars._aggregates.base import AggregateCall
+from dp_polars._aggregates.base import AggregateCall, Shape
 from dp_polars._aggregates.cut import CutByCap
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.question import ChoiceQuestion, choice_question
@@ -31,7 +31,7 @@ from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.syntax_tree import fold
+from dp_polars._sql.syntax_tree import canonical, fold
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -88,9 +88,22 @@ class PlannedQuery:
         asked = zip(self.query.calls, self.query.answers, strict=True)
         found, cut = dict[str, str](), {answer: call.name for call, answer in asked if call.counts_cut}
         found |= dict(zip(names, (answer for answer in self.query.answers if answer not in cut), strict=True))
+        found |= {CUTS[name].kind: answer for answer, name in cut.items()}
         named = {answer: name for name, answer in found.items()}
-        found |= {f"{named[answer]}_{end}": column for answer, end, column in self.query.ends}
-        return found | {CUTS[name].kind: answer for answer, name in cut.items()}
+        return found | {f"{named[answer]}_{end}": column for answer, end, column in self.query.ends}
+
+    def rank_ends(self) -> dict[str, tuple[str, ...]]:
+        """Return the ends of intervals that are ranks, by the canonical text of the call that they belong to."""
+        if isinstance(self.plan, ChoicePlan):
+            return {}
+        names = {answer: name for name, answer in self.names().items()}
+        aggregates = {aggregate.name: aggregate for aggregate in self.plan.query.aggregates}
+        found = {}
+        for call, answer in zip(self.query.calls, self.query.answers, strict=True):
+            one = aggregates[names[answer]]
+            if one.shape is Shape.RANK:
+                found[canonical(call.node)] = tuple(name.removeprefix(f"{one.name}_") for name in one.interval_schema())
+        return {text: ends for text, ends in found.items() if ends and "low" not in ends}
 
     def present_source(self) -> bytes:
         """Return the present state of the tables, made without reading their rows."""
@@ -117,6 +130,10 @@ class PlannedStatement:
     def plans(self) -> list[Plan | ChoicePlan]:
         """The plans of the private queries in the order of the statement."""
         return [query.plan for query in self.queries]
+
+    def rank_ends(self) -> dict[str, tuple[str, ...]]:
+        """Return the ends of intervals that are ranks, by the canonical text of the call that they belong to."""
+        return {text: ends for query in self.queries for text, ends in query.rank_ends().items()}
 
     def check_above(self) -> None:
         """Let DuckDB bind the SQL above the private queries, before anything is spent on them."""
@@ -314,7 +331,7 @@ def _question(
     question = question_of(view, asked, keys, Options(**{**query_options, "cut": True}))  # type: ignore[typeddict-item]
     for call in cut:
         if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
-            what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that are known beforehand"
+            what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that rows are clipped to"
             raise InvalidParameterError(
                 f"{call.name}() counts the units that are cut in the private aggregates beside it, but none of them "
                 f"has {what}. Leave it out."

@@ -7,8 +7,11 @@ It must be the whole statement, and it profiles every selected column except the
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import polars as pl
 
 from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
@@ -21,13 +24,15 @@ from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import ProfileQuestion, profile_question
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._profile.profile import TableProfile
+from dp_polars._release.run import first_level_outside
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
 from dp_polars._sql.analysis import private_relation
 from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.option_words import in_sql_words
 from dp_polars._sql.relations import Context, PrivateRelation
 from dp_polars._sql.syntax_tree import Node, fold
-from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import DPWarning, InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SUMMARY = "SUMMARY"
 
@@ -36,6 +41,12 @@ def is_summary(node: Node) -> bool:
     """Return whether a statement is a SUMMARIZE with nothing around it."""
     table = node.get("from_table") or {}
     return table.get("type") == "SHOW_REF" and table.get("show_type") == _SUMMARY
+
+
+def stands_alone(node: Node, context: Context) -> bool:
+    """Return whether a SUMMARIZE, DESCRIBE or SHOW is the whole statement, with no clause around it."""
+    own = {"select_list": None, "from_table": None}
+    return {**node, **own} == {**context.parser.select("SELECT 1 FROM t"), **own}
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,13 @@ class SummaryStatement:
         finally:
             self.catalog.close()
         self.releases.append(release)
-        return TableProfile(release).table.to_arrow()
+        profile = TableProfile(release)
+        if not profile.reliable:  # a table has no place for it
+            why = profile.unreliable().removeprefix("no: ")
+            warnings.warn(f"The profile is not reliable: {why}.", DPWarning, stacklevel=first_level_outside())
+        table = profile.table
+        suggested = [None if text is None else in_sql_words(text) for text in table["suggested"]]
+        return table.with_columns(pl.Series("suggested", suggested, pl.String)).to_arrow()
 
     def _identity(self) -> bytes:
         return self.catalog.source(self.sources)
@@ -78,8 +95,7 @@ class SummaryStatement:
 
 def summary_statement(node: Node, context: Context, session: Session, options: dict[str, Any]) -> SummaryStatement:
     """Plan a SUMMARIZE of private rows, or refuse it. Nothing is read or spent."""
-    varying = {"select_list": None, "from_table": None}
-    if {**node, **varying} != {**context.parser.select("SELECT 1 FROM t"), **varying}:
+    if not stands_alone(node, context):
         raise StatementNotAllowed("SUMMARIZE must be the whole statement. Read its answer in Python or in a table.")
     query = node["from_table"].get("query")
     relation = None if query is None else private_relation(query, context)

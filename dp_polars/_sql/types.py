@@ -7,6 +7,7 @@ integers of unlimited length. 128-bit integers are read as decimals with 38 digi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -99,6 +100,15 @@ def sql_type(dtype: pl.DataType) -> str | None:
     return _SQL.get(dtype.base_type())
 
 
+def enum_text(values: Iterable[str]) -> str:
+    """Return the SQL type of an enumeration.
+
+    >>> enum_text(["a", "b's"])
+    "ENUM('a', 'b''s')"
+    """
+    return f"ENUM({', '.join(chr(39) + value.replace(chr(39), chr(39) * 2) + chr(39) for value in values)})"
+
+
 def declared_type(text: str) -> tuple[str, pl.DataType]:
     """Return the standard name and the Polars type for the declared type of a text file's column.
 
@@ -118,8 +128,7 @@ def declared_type(text: str) -> tuple[str, pl.DataType]:
     if enum:
         values = [quoted.replace("''", "'") for quoted in re.findall(r"'((?:[^']|'')*)'", enum[1])]
         if len(set(values)) == len(values):
-            listed = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
-            return f"ENUM({listed})", pl.Enum(values)
+            return enum_text(values), pl.Enum(values)
     raise InvalidParameterError(
         f"{name!r} is not a type for a column of a text file. The types are {', '.join(_DECLARABLE)}, DECIMAL(9, 2) "
         "and ENUM('a', 'b')."

@@ -179,6 +179,7 @@ def stream_plan(
         max_rows=max_rows,
         max_rows_rule=max_rows_rule,
         epsilon=epsilon,
+        spend=spend,
         cost=cost,
         scales=scales,
     )

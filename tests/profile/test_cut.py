@@ -1,5 +1,7 @@
 """What caps and bounds cut off is counted with `cut=True`, known from an adopted profile, or said to be unknown."""
 
+from fractions import Fraction
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,6 +10,8 @@ import dp_polars as dp
 from dp_polars._engines.polars import engine
 from dp_polars._engines.registry import engine_for
 from dp_polars._frame.aggregate_question import question_of
+from dp_polars._plan.auto import Found
+from dp_polars._plan.plan import settled
 from dp_polars._release.run import request_of
 from dp_polars.errors import InvalidParameterError
 
@@ -261,3 +265,102 @@ def test_a_mean_says_that_a_cap_weighs_the_rows_of_heavy_units_less():
     assert "weights" not in dict(asked.preview.sum("delay", bounds=(0, 50), epsilon=1).rows())
     each = dp.private(planes(), dp.Session(epsilon=1.0, unit=dp.ROW))
     assert "weights" not in dict(each.preview.mean("delay", bounds=(0, 50), epsilon=1).rows())
+
+
+# ---------------------------------------------------------------------- bounds that are estimated
+
+
+def a_hundred_values(integers):
+    """Return 9,000 units with one value each from 0 to 99."""
+    kind = pl.Int64 if integers else pl.Float64
+    numbers = pl.Series("x", [i % 100 for i in range(9_000)], dtype=kind)
+    return pl.DataFrame([pl.Series("user", range(9_000)), pl.Series("key", KEYS * 3_000), numbers])
+
+
+@pytest.fixture
+def found_bounds(monkeypatch):
+    """Let the estimate of bounds find those from 10 to 59."""
+
+    def estimated(plan, *_):
+        return [Found(estimate=one, chosen=(Fraction(10), Fraction(59)), units=10**6) for one in plan.estimates]
+
+    monkeypatch.setattr("dp_polars._release.run.estimated", estimated)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integers", [True, False])
+@pytest.mark.parametrize("door", ["polars", "sql"])
+@pytest.mark.usefixtures("found_bounds")
+def test_what_estimated_bounds_cut_is_counted(door, integers):
+    """The noise stays within a margin that is left with probability 3e-9, and half of the units are cut."""
+    rows = a_hundred_values(integers)
+    session = dp.Session(epsilon=9.0, unit="user", max_groups=1, max_rows_per_group=1)
+    words = {"keys": KEYS, "epsilon": 8.0}
+    if door == "polars":
+        preview = dp.private(rows, session).preview.sum("x", by="key", bounds="auto", cut=True, **words)
+        found = dp.private(rows, session).sum("x", by="key", bounds="auto", cut=True, **words)
+        again = dp.private(rows, session).sum("x", by="key", bounds="auto", cut=True, confidence=0.9, **words)
+    else:
+        query = "SELECT key, dp_sum(x, bounds := 'auto') AS x, dp_cut_by_bounds() AS cut_by_bounds FROM t GROUP BY key"
+        con = dp.connect(None, session).register("t", rows)
+        preview = con.preview(query, **words)
+        found = con.sql(query, **words).pl()
+        again = con.sql(query, confidence=0.9, **words).pl()
+    plan = session.releases[-1].plan
+    assert plan.cost == preview.cost
+    (value,) = plan.compiled[0].aggregate.values
+    assert not value.auto
+    outside = (pl.col("x") < float(value.lower)) | (pl.col("x") > float(value.upper))
+    exact = rows.group_by("key").agg(n=outside.sum()).sort("key")["n"].to_list()
+    assert min(exact) > 1_000
+    margin = plan.measurement(next(iter(plan.compiled[-1].statistics.values()))).error(1 - 1e-9)
+    assert margin < 200
+    assert all(abs(one - other) <= margin for one, other in zip(found["cut_by_bounds"], exact, strict=True))
+    assert "cut_by_bounds counts the units with values outside the bounds" in plan.cut_off()
+    assert again.select(found.columns).equals(found)
+    assert "cut_by_bounds_low" in again.columns
+    assert len(session.releases) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("found_bounds")
+def test_given_and_estimated_bounds_are_counted_together():
+    rows = a_hundred_values(integers=False).with_columns(y=pl.col("x") - 90)
+    session = dp.Session(epsilon=9.0, unit="user", max_groups=1, max_rows_per_group=1)
+    asked = {"a": dp.sum("x", bounds="auto"), "b": dp.sum("y", bounds=(-200, 0))}
+    found = dp.private(rows, session).group_by("key").agg(**asked, keys=KEYS, cut=True, epsilon=8.0)
+    plan = session.releases[-1].plan
+    value = plan.compiled[0].aggregate.values[0]
+    outside = (pl.col("x") < float(value.lower)) | (pl.col("x") > float(value.upper)) | (pl.col("y") > 0)
+    exact = rows.group_by("key").agg(n=outside.sum()).sort("key")["n"].to_list()
+    margin = plan.measurement(next(iter(plan.compiled[-1].statistics.values()))).error(1 - 1e-9)
+    assert all(abs(one - other) <= margin for one, other in zip(found["cut_by_bounds"], exact, strict=True))
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+def test_a_unit_adds_at_most_one_to_what_estimated_bounds_cut(adjacency, monkeypatch):
+    """Whatever bounds are found, a unit with thousands of rows outside them counts once in each of its groups."""
+    heavy = pl.DataFrame({"user": [9] * 6_000, "key": KEYS * 2_000, "x": [1e12] * 6_000})
+    few = ROWS.select("user", "key", "x")
+    before = pl.concat([few, heavy.head(1)]) if adjacency == "replace" else few
+    counts = []
+    for rows in (before, pl.concat([few, heavy])):
+        session = dp.Session(epsilon=10.0, unit="user", adjacency=adjacency)
+        question = question_of(
+            dp.private(rows, session)._view({}), dp.sum("x", bounds="auto"), "key", {**CAPS, "max_groups": 2}
+        )
+        run = question._run()
+        plan = settled(
+            question.plan, [Found(estimate=question.plan.estimates[0], chosen=(Fraction(0), Fraction(10)), units=4)]
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.secrets, "randbits", lambda _: 11)
+            exact = run.engine(run._rows_of(plan), request_of(plan))
+        (one,) = [own for own in plan.compiled if own.aggregate.kind == "cut_by_bounds"]
+        own = plan.measurement(next(iter(one.statistics.values())))
+        counts.append(exact.groups[own.name].to_numpy())
+    if adjacency == "add_remove":
+        assert counts[0].tolist() == [1, 1, 0]  # as for bounds that are given
+    change = np.abs(counts[1] - counts[0])
+    assert 0 < change.max() <= own.sensitivity.each == 1
+    assert change.sum() <= own.sensitivity.l1 == (2 if adjacency == "add_remove" else 3)

@@ -505,3 +505,28 @@ def test_durations_of_every_unit_have_a_profile(unit):
     session = dp.Session(epsilon=10.0, unit=dp.ROW)
     dp.private(frame, session).profile(columns=["x"], epsilon=8.0)
     assert session.releases[-1].state == "committed"
+
+
+@pytest.mark.slow
+def test_noise_hardly_ever_makes_a_far_bin_look_occupied():
+    """With the noise of all bins below `sure` in 99 % of histograms, this happened in one of a hundred."""
+    plan = dp.private(ROWS_OF_ONE_GROUP, dp.Session(epsilon=1.0, delta=1e-6, unit="user")).preview.profile("key")
+    part = plan.find("groups per unit")
+    generator = np.random.default_rng(0)
+    counts = np.zeros(part.size)
+    counts[0] = 4_000
+    far = 0
+    for _ in range(4_000):
+        noisy = counts + np.round(generator.normal(0, part.noise.deviation, part.size))
+        far += bool(occupied(noisy, part.sure, part.noise.deviation)[12:].any())
+    assert part.noise.mechanism == "gaussian"
+    assert far <= 4  # about 0.4 are expected; it is the same in every run
+
+
+ROWS_OF_ONE_GROUP = pl.DataFrame({"user": [1, 2], "key": ["a", "b"]})
+
+
+def test_a_summary_that_is_not_reliable_warns():
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user")).register("t", ROWS_OF_ONE_GROUP)
+    with pytest.warns(dp.DPWarning, match="The profile is not reliable: the noise of a count is more than"):
+        con.sql("SUMMARIZE t", epsilon=0.5)

@@ -243,3 +243,87 @@ def test_a_session_with_one_account_needs_no_explanation(kind):
         frame.count("region", keys=KEYS, share=0.5)
     assert (refused.value.requested, refused.value.note) == ("50 % of the budget", "")
     assert refused.value.largest_affordable.startswith("share=0.3 or epsilon=")
+
+
+# ---------------------------------------------------------------------- what a spend names, and what it costs
+
+
+def asked_in(door, session, **spend):
+    """Return the plan and the release of a count, asked through Polars or SQL."""
+    if door == "polars":
+        frame = dp.private(VISITS, session)
+        plan = frame.preview.count(**spend)
+        frame.count(**spend)
+    else:
+        con = dp.connect(None, session).register("visits", VISITS)
+        plan = con.preview("SELECT dp_count(*) AS n FROM visits", **spend)
+        con.sql("SELECT dp_count(*) AS n FROM visits", **spend)
+    return plan, session.releases[-1]
+
+
+def counted(rows):
+    return [text for name, text in rows if name == "counted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["polars", "sql"])
+def test_an_epsilon_that_costs_more_than_it_names_says_so_beforehand(door):
+    """After a release that is cheap in rho, the sum of rhos counts, and there a Laplace epsilon weighs more."""
+    session = session_of("approximate")
+    dp.private(VISITS, session).count_units("region", keys=KEYS, share=0.05)
+    plan, release = asked_in(door, session, epsilon=0.1)
+    assert plan.part > 0.2
+    (text,) = counted(plan.rows())
+    assert text.startswith("more than the 10 % of epsilon that it names")
+    (price,) = re.findall(r"share=0\.1 would cost ([\d.]+) %", text)
+    assert counted(release.notes) == [text]
+    assert text in str(release)
+    # The promise is kept: the same question for that share costs what the text says.
+    other = session_of("approximate")
+    dp.private(VISITS, other).count_units("region", keys=KEYS, share=0.05)
+    assert asked_in(door, other, share=0.1)[0].part == pytest.approx(float(price) / 100, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["polars", "sql"])
+def test_a_spend_that_costs_what_it_names_says_nothing(door):
+    session = session_of("approximate")
+    for spend in ({"epsilon": 0.1}, {"epsilon": 0.2}):
+        plan, release = asked_in(door, session, **spend)
+        assert counted(plan.rows()) == counted(release.notes) == []
+    for kind in ("pure", "zcdp"):
+        plan, _ = asked_in(door, session_of(kind), share=0.1)
+        assert counted(plan.rows()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["polars", "sql"])
+def test_a_planned_question_that_is_not_one_nth_of_the_budget_says_why(door):
+    """In a session that counts epsilons, Gaussian noise uses less of the sum of rhos, and the smaller sum counts."""
+    session = dp.Session(epsilon=4.0, delta=1e-6, queries=12, unit="user", max_rows_per_group=3)
+    assert session.terms.share_account == "epsilon"
+    many = [f"region {i}" for i in range(40)]
+    frame = dp.private(VISITS, session)
+    first = frame.preview.count("region", keys=many)
+    assert first.part < 0.08
+    (text,) = counted(first.rows())
+    assert text.startswith("8.33 % of the sum of epsilons, as asked; less of the sum of rhos was used")
+    frame.count("region", keys=many)
+    plan, release = asked_in(door, session)
+    assert plan.part > 0.09
+    assert counted(plan.rows()) == counted(release.notes) != []
+
+
+@pytest.mark.slow
+def test_a_stored_release_that_is_presented_again_keeps_its_price():
+    session = session_of("approximate")
+    frame = dp.private(VISITS, session)
+    frame.count_units("region", keys=KEYS, share=0.05)
+    frame.count(epsilon=0.1)
+    before = session.releases[-1]
+    frame.count_units(epsilon=0.3)
+    con = dp.connect(None, session).register("visits", VISITS)
+    con.sql("SELECT dp_count(*) AS n, dp_low(n) AS low FROM visits", epsilon=0.1)
+    assert con._paid[0].plan.part == pytest.approx(con._paid[0].part)
+    frame.count(epsilon=0.1, confidence=0.95)
+    assert counted(session.releases[1].notes) == counted(before.notes) != []

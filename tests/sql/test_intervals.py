@@ -145,7 +145,6 @@ def test_a_doubtful_answer_has_no_interval():
         ("SELECT dp_low(region) FROM visits", {}, "about one private aggregate of the same SELECT"),
         ("SELECT 2 * dp_count(*) AS n, dp_low(n) FROM visits", {}, "about one private aggregate"),
         ("SELECT dp_count(*) AS n, dp_low(spent) FROM visits", {}, "about one private aggregate"),
-        ("SELECT dp_low(dp_cut_by_cap()), dp_count(*) FROM visits", {}, "about one private aggregate"),
         ("SELECT dp_noisy_max(region) AS n, dp_low(n) FROM visits", {}, "about one private aggregate"),
         ("SELECT dp_count(*) AS n, dp_low() FROM visits", {}, "takes a private aggregate or its alias"),
         ("SELECT dp_count(*) AS n, dp_low(n, 0.9, 2) FROM visits", {}, "takes a private aggregate or its alias"),
@@ -157,7 +156,7 @@ def test_a_doubtful_answer_has_no_interval():
         ("SELECT dp_count(*, confidence := 0.9) AS n FROM visits", {}, r"select dp_low\(n, 0.95\)"),
         ("SELECT dp_count(*) AS n, n_low FROM visits", {}, r"select dp_low\(n\)"),
         ("SELECT dp_median(spent, 0, 9) AS m, dp_low(m) FROM visits", {}, "It has dp_rank_error"),
-        ("SELECT dp_median(spent, 0, 9) AS m FROM visits", {"confidence": 0.9}, r"dp_rank_error\(m\)"),
+        ("SELECT dp_quantile(spent, [0.2, 0.8], 0, 9) AS m FROM visits", {"confidence": 0.9}, r"dp_rank_error\(m\)"),
         ("SELECT dp_median(spent, 0, 9, interval := 'value') AS m FROM visits", {}, "which nothing shows"),
         ("SELECT dp_histogram(spent, 0, 9, bins := 3) AS h, dp_low(h) FROM visits", {}, "has no dp_low"),
         ("SELECT dp_count(*) AS n, 1 AS n_low FROM visits", {"confidence": 0.9}, "name of a column in SELECT"),
@@ -181,3 +180,75 @@ def test_the_columns_depend_on_no_row(rows):
     assert table.schema == {"region": pl.String, **dict.fromkeys(("m", "m_low", "m_high"), pl.Float64)}
     assert table["region"].to_list() == KEYS
     assert table.null_count().sum_horizontal().item() == 0
+
+
+@pytest.mark.slow
+def test_notes_tell_that_the_cut_is_unknown_as_a_release_of_a_frame_does(con):
+    """An interval is about the noise alone, and a relation has no place for what a release of a frame says."""
+    assert con.notes == []
+    query = f"SELECT region, dp_count(*) AS n, dp_low(n) AS low {BY_REGION}"
+    ask(con, query)
+    assert con.notes == [
+        "cut off: unknown for max_rows_per_group: select dp_cut_by_cap(), or SUMMARIZE the table",
+    ]
+    ask(con, f"SELECT region, dp_count(*) AS n {BY_REGION}", confidence=0.9)  # found again
+    assert con.notes[0].startswith("cut off: unknown for max_rows_per_group")
+    ask(con, f"{query.replace('AS low', 'AS low, dp_cut_by_cap() AS cut')}")
+    assert con.notes == ["cut off: cut_by_cap counts the units with more than 5 rows in a group"]
+    con.register("lookup", VISITS.head(1)).public("lookup").sql("SELECT region FROM lookup")
+    assert con.notes == []
+    # A frame says the same, in its own words.
+    session = dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5)
+    dp.private(VISITS, session).count("region", keys=KEYS, epsilon=1.0, confidence=0.95)
+    assert session.releases[-1].notes[0][1].startswith("unknown for max_rows_per_group: say cut=True")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("select", "columns"),
+    [
+        ("dp_median(spent, 0, 9) AS m", ["m", "m_rank_error"]),
+        ("dp_max(spent, 0, 9) AS m", ["m", "m_rank_error"]),
+        (
+            "dp_median(spent, 0, 9) AS m, dp_count(spent) AS n",
+            ["m", "m_rank_low", "m_rank_high", "n", "n_low", "n_high"],
+        ),
+        (
+            "dp_median(spent, 0, 9) AS m, dp_count(spent) FILTER (WHERE spent > 1) AS n",
+            ["m", "m_rank_error", "n", "n_low", "n_high"],
+        ),
+        ("dp_median(spent, 0, 9, interval := 'value') AS m", ["m", "m_low", "m_high"]),
+        ("dp_quantile(spent, [0.2, 0.8], 0, 9) AS m, dp_avg(spent, 0, 9) AS a", ["m", "m_rank_low", "m_rank_high"]),
+        (
+            "dp_sum(spent, 0, 3) AS s, dp_cut_by_cap() AS c, dp_cut_by_bounds() AS b",
+            ["s", "s_low", "s_high", "c", "c_low", "c_high", "b", "b_low", "b_high"],
+        ),
+    ],
+)
+def test_confidence_adds_ranks_and_the_ends_of_what_is_cut_at_no_cost(con, select, columns):
+    query = f"SELECT {select} FROM visits"
+    if "value" not in select:
+        plain = ask(con, query)
+    found = ask(con, query, confidence=0.9)
+    assert found.columns[: len(columns)] == columns
+    if "value" not in select:
+        assert found.select(plain.columns).equals(plain)
+    spent = con._session.spent
+    ask(con, query, confidence=0.9)
+    assert con._session.spent == spent
+    assert con._session.spent.share <= 2.01 / 9  # the two statements share their noise
+
+
+@pytest.mark.slow
+def test_added_ranks_are_those_of_a_frame(con):
+    found = ask(con, f"SELECT region, dp_median(spent, 0, 9) AS m {BY_REGION} ORDER BY 2", confidence=0.9)
+    frame = dp.private(VISITS, dp.Session(epsilon=9.0, unit="user", max_groups=3, max_rows_per_group=5))
+    same = frame.median("spent", by="region", bounds=(0, 9), keys=KEYS, epsilon=1.0, confidence=0.9)
+    assert found["m_rank_error"].to_list() == same["spent_rank_error"].to_list()
+    assert found["m"].is_sorted()
+
+
+def test_the_ends_of_a_cut_can_be_named(con):
+    query = "SELECT dp_count(*) AS n, dp_cut_by_cap() AS c, dp_low(c, 0.9) AS low, dp_high(c, 0.9) AS high FROM visits"
+    (row,) = ask(con, query).to_dicts()
+    assert row["low"] < row["c"] < row["high"]
