@@ -19,7 +19,16 @@ import polars as pl
 
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.steps import rows_text
-from dp_polars._engines.spark.types import BIGINT, CALL, column_type, literal, stored_type, stored_values
+from dp_polars._engines.spark.types import (
+    BIGINT,
+    CALL,
+    STRING,
+    column_type,
+    false_in_each_row,
+    literal,
+    stored_type,
+    stored_values,
+)
 from dp_polars.errors import InvalidParameterError
 
 
@@ -49,10 +58,22 @@ _MOST_STEPS = 40  # Apache Spark fails at 200, and Sail's process dies
 FUNCTIONS = frozenset(
     {
         *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date", "date_part"),
-        *("day", "dayofyear", "dense_rank", "endswith", "floor", "hour", "make_valid_utf8", "md5", "minute", "month"),
+        *(
+            "day",
+            "dayofyear",
+            "dense_rank",
+            "endswith",
+            "floor",
+            "hour",
+            "make_valid_utf8",
+            "md5",
+            "minute",
+            "month",
+            "nanvl",
+        ),
         *("octet_length", "pmod", "quarter", "replace", "row_number", "shiftright", "sqrt", "startswith", "substring"),
         *("sum", "try_add", "try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64"),
-        "year",
+        *("nanvl", "year"),
     }
 )
 """The functions of Spark that texts may call. `conv` and `md5` are there for tests."""
@@ -72,6 +93,8 @@ class SparkSource:
         self._frame = frame
         self.reads: dict[str, str] = {}
         """How SQL reads each column. It calls the columns of the frame `c0`, `c1`, ..., whatever their names are."""
+        self.per_row = "FALSE"
+        """A condition that is false in each row. See `types.false_in_each_row`."""
         types: dict[str, pl.DataType] = {}
         names = [field.name for field in frame.schema.fields]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -85,6 +108,11 @@ class SparkSource:
             if found is not None:
                 types[field.name], read = found
                 self.reads[field.name] = read.replace("{}", f"c{place}")
+                stored = stored_type(found[0])
+                if self.per_row == "FALSE" and stored is not None and "CASE" not in read:
+                    self.per_row = false_in_each_row(self.reads[field.name], stored)
+                elif self.per_row == "FALSE" and stored == STRING:
+                    self.per_row = false_in_each_row(f"c{place}", stored)
         self._schema = pl.Schema(types)
         self._columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
 

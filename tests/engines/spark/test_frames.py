@@ -322,6 +322,60 @@ def test_a_view_that_is_replaced_never_makes_another_column_the_unit(spark):
     spark.catalog.dropTempView("turned")
 
 
+NAN = float("nan")
+ALIKE = {
+    "zeros": pl.DataFrame({"user": [1, 2, 3], "v": [0.0, -0.0, 0.0]}),
+    "one branch of a case": pl.DataFrame({"user": [1, 2, 3], "v": [5, 6, 7]}),
+    "units that are zero": pl.DataFrame({"user": [0.0, -0.0, 0.0], "v": [1, 1, 1]}),
+    "units that are NaN": pl.DataFrame({"user": [NAN, NAN, -NAN], "v": [1, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("unit", ["user", dp.ROW], ids=["user", "row"])
+@pytest.mark.parametrize("name", ALIKE)
+def test_rows_that_are_alike_fail_no_question(spark, name, unit):
+    """Sail panics where all arguments of a hash are constants, and rows that take one branch of a CASE make them so."""
+    frame = ALIKE[name]
+    value = pl.when(pl.col("v") >= 0).then(1).otherwise(2)
+    answers = []
+    for given in (frame, spark_frame(spark, frame)):
+        rows = dp.private(given, session(unit=unit, max_groups=1))
+        answers.append(
+            (
+                rows.n_unique("v", epsilon=10**5).item(),
+                rows.n_unique(value, epsilon=10**5).item(),
+                rows.histogram("v", by=value, keys=[1, 2], edges=[0, 2, 9], epsilon=10**5)["count"].to_list(),
+            )
+        )
+    assert answers[0] == answers[1]
+
+
+def test_nan_has_no_sign(spark):
+    """Processors give the NaN of an operation a sign, by which Sail would order it below all numbers."""
+    frame = pl.DataFrame({"user": [1, 1, 2, 3], "v": [NAN, -NAN, -float("inf"), 4.0], "w": [1.0, 1.0, 0.0, 0.0]})
+    made = {"difference": pl.col("v") - pl.col("v"), "root": pl.col("v").sqrt(), "times": pl.col("v") * pl.col("w")}
+    answers = []
+    for given in (frame, spark_frame(spark, frame)):
+        rows = dp.private(given, session()).with_columns(**made)
+        asked = [
+            *(rows.filter(pl.col(name) > 10**6).count(epsilon=10**4).item() for name in ("v", *made)),
+            *(rows.filter(pl.col(name).is_nan()).count(epsilon=10**4).item() for name in ("v", *made)),
+            *(rows.count(column=name, epsilon=10**4).item() for name in ("v", *made)),
+            round(rows.sum("v", bounds=(-1, 1), epsilon=10**4).item()),
+        ]
+        answers.append(asked)
+    assert answers[0] == answers[1]
+    units = pl.DataFrame({"user": [NAN, -NAN, 0.0, -0.0, 1.0]})
+    assert dp.private(spark_frame(spark, units), session()).count_units(epsilon=10**4).item() == 3
+
+
+def test_a_constant_column_has_one_value(spark):
+    frame = spark.sql("SELECT id AS user, 7 AS v, 'x' AS t, CAST(0 AS DOUBLE) AS d FROM range(5)")
+    for unit in ("user", dp.ROW):
+        rows = dp.private(frame, session(unit=unit))
+        assert [rows.n_unique(name, epsilon=10**5).item() for name in ("v", "t", "d")] == [1, 1, 1]
+
+
 def test_long_texts_and_long_plans_cannot_fail_after_the_charge(spark):
     frame = spark.range(3).selectExpr("id AS user", "CASE WHEN id = 0 THEN repeat('a', 20000) ELSE 'x' END AS t")
     found = dp.private(frame, session()).count("t", keys=["x", None], epsilon=10**5)
