@@ -15,7 +15,7 @@ import polars as pl
 
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.spark.source import SparkSource, ask_spark
 from dp_polars._sql.catalog import Database, TableKey
 from dp_polars._sql.files import OpenedFile
 from dp_polars._sql.syntax_tree import fold
@@ -70,15 +70,15 @@ class SparkDatabase(Database):
         registered = super().find(path)
         if registered is not None and registered not in self._looked_up:
             return registered
-        found = self._look_up(path)
+        found = ask_spark(lambda: self._look_up(path))
         if found is None:
             return None
         name, spelled, is_view = found
         if ("frame", name) in self.public:  # its rows were read when it was declared
             return name
-        frame = self._spark.table(spelled)
+        frame, schema = ask_spark(lambda: (table := self._spark.table(spelled), table.schema))
         known = self.registered.get(name)
-        if not isinstance(known, SparkTable) or known._origin.schema != frame.schema:
+        if not isinstance(known, SparkTable) or known._origin.schema != schema:
             self.registered[name] = spark_table(frame, is_view=is_view)
             self._looked_up.add(name)
             self.units.pop(("frame", name), None)
@@ -125,7 +125,7 @@ class SparkDatabase(Database):
 
     def names(self) -> list[str]:
         """Return the names of the tables in the current schema."""
-        return [table.name for table in self._spark.catalog.listTables()]
+        return [table.name for table in ask_spark(self._spark.catalog.listTables)]
 
 
 def is_spark_session(thing: object) -> bool:

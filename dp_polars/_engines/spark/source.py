@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import polars as pl
 
@@ -29,7 +29,7 @@ from dp_polars._engines.spark.types import (
     stored_type,
     stored_values,
 )
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import DPError, InvalidParameterError
 
 
 class SparkFrame(Protocol):
@@ -86,6 +86,29 @@ def is_spark_frame(thing: object) -> TypeGuard[SparkFrame]:
     )
 
 
+Result = TypeVar("Result")
+
+
+def ask_spark(question: Callable[[], Result]) -> Result:
+    """Return what Spark says about something public, such as a schema; nothing is charged for it.
+
+    Its errors are dropped with their tracebacks. They show how the frame is made, and may quote rows.
+    """
+    try:
+        with _silent():
+            return question()
+    except DPError:
+        raise
+    except Exception:  # noqa: BLE001, S110 - each server has errors of its own
+        pass
+    # Raised outside the handler so that Spark's error is not even the context.
+    raise DPError(
+        "Spark gave no answer when it was asked for names and types, and nothing was charged for it. Its message is "
+        "not shown because it may quote rows. See whether the server still runs and the table still exists, for "
+        "example with spark_df.printSchema(), and ask again."
+    )
+
+
 class SparkSource:
     """The rows of a Spark DataFrame. Columns of types that the engine does not support are left out."""
 
@@ -96,14 +119,15 @@ class SparkSource:
         self.per_row = "FALSE"
         """A condition that is false in each row. See `types.false_in_each_row`."""
         types: dict[str, pl.DataType] = {}
-        names = [field.name for field in frame.schema.fields]
+        fields = ask_spark(lambda: list(frame.schema.fields))
+        names = [field.name for field in fields]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidParameterError(
                 f"This Spark frame has the column {twice[0]!r} more than once, so it would be unclear which one is "
                 "meant. Rename one of them first."
             )
-        for place, field in enumerate(frame.schema.fields):
+        for place, field in enumerate(fields):
             found = column_type(field.dataType.simpleString())
             if found is not None:
                 types[field.name], read = found
@@ -114,7 +138,7 @@ class SparkSource:
                 elif self.per_row == "FALSE" and stored == STRING:
                     self.per_row = false_in_each_row(f"c{place}", stored)
         self._schema = pl.Schema(types)
-        self._columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+        self._columns = [(field.name, field.dataType.simpleString()) for field in fields]
 
     @property
     def schema(self) -> pl.Schema:
@@ -176,8 +200,8 @@ class SparkSource:
             )
 
     def _user_functions(self) -> list[str]:
-        with _silent():
-            return [str(row[0]) for row in self._frame.sparkSession.sql("SHOW USER FUNCTIONS").collect()]
+        session = self._frame.sparkSession
+        return [str(row[0]) for row in ask_spark(lambda: session.sql("SHOW USER FUNCTIONS").collect())]
 
     @cached_property
     def _schema_of_functions(self) -> str:
