@@ -161,10 +161,10 @@ def kill_one():
             return
         time.sleep(0.005)
 
-# Each row costs thousands of hashes, so a stage of 12 tasks takes seconds.
+# Each row costs hundreds of hashes, so a stage of 12 tasks on two workers lasts long enough to be interrupted.
 slow = "transform(sequence(1, 300), i -> sha2(CAST(id * 31 + i AS STRING), 256))[299]"
-frame = spark.range(0, 60000, 1, 12).selectExpr(
-    "pmod(hash(id), 500) AS unit0", f"ascii({slow}) % 7 AS key0", "CAST(id % 50 AS BIGINT) AS value0")
+frame = spark.range(0, 6000, 1, 12).selectExpr(
+    "pmod(hash(id), 100) AS unit0", f"ascii({slow}) % 7 AS key0", "CAST(id % 50 AS BIGINT) AS value0")
 column = ValueColumn(place=0, low=0, high=40)
 lanes = (
     Lane(columns=(column,), sums=(GroupSum(name="n", of="rows", max_rows=3), GroupSum(name="x", of="x", max_rows=2))),
