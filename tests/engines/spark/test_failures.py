@@ -194,6 +194,6 @@ def test_an_executor_that_is_killed_changes_no_exact_number():
     root = Path(dp.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", _CLUSTER], capture_output=True, text=True, check=False, timeout=540,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     assert done.stdout.split("\n")[-2:] == ["killed 1 equal True", ""], done.stderr[-3000:]

@@ -1,6 +1,7 @@
 """Private Spark frames: questions, plans, prices and refusals are those of Polars, and failures tell nothing."""
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -258,15 +259,26 @@ def test_the_namespace_and_the_repr(far):
         assert far.dp.count_units(epsilon=10**5).item() == 200
 
 
-def test_without_pyspark_the_package_works_and_names_the_extra():
-    code = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        "import dp_polars\n"
-        "try:\n    import dp_polars.spark\n"
-        "except ImportError as error:\n    print(error)"
+def test_without_pyspark_sail_and_java_the_package_works_and_names_the_extra():
+    code = """if True:
+        import sys
+        for name in ("pyspark", "pysail", "py4j"):
+            sys.modules[name] = None  # importing it fails
+        import dp_polars as dp, polars as pl
+        own = dp.Session(epsilon=1.0, unit="user")
+        print(dp.private(pl.DataFrame({"user": range(9)}), own).count_units(epsilon=0.5).height)
+        for ask in (lambda: __import__("dp_polars.spark"), lambda: dp.connect("sc://cluster:15002", own)):
+            try:
+                ask()
+            except (ImportError, dp.DPError) as error:
+                print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PATH": ""}
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'dp-polars[spark]'" in done.stdout
+    answered, *refused = done.stdout.splitlines()
+    assert answered == "1"
+    assert ["pip install 'dp-polars[spark]'" in one for one in refused] == [True, True]
 
 
 def test_with_one_family_of_hashes_duckdb_and_spark_keep_the_very_same_groups(spark, monkeypatch):
