@@ -26,6 +26,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._session import prices
 from dp_polars._sql import connection as guarded
+from tests.engines.spark.server import stop_shared_session
 
 SEES_THROUGH = 1000
 TESTS_BETWEEN_COLLECTIONS = 60
@@ -61,7 +62,8 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish():
-    """Let the interpreter free everything when it ends."""
+    """Stop the Spark server, if there is one, and let the interpreter free everything when it ends."""
+    stop_shared_session()
     gc.unfreeze()
 
 

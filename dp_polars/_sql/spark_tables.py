@@ -7,6 +7,8 @@ spelling of a name has the same declarations.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,24 +17,33 @@ import polars as pl
 
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.spark.source import SparkSource, ask_spark
 from dp_polars._sql.catalog import Database, TableKey
 from dp_polars._sql.files import OpenedFile
 from dp_polars._sql.syntax_tree import fold
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.errors import DPError, StatementNotAllowed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SparkTable(OpenedFile):
-    """A table, view or DataFrame of Spark. Its DataFrame identifies it, or the version that its owner gives it."""
+    """A table, view or DataFrame of Spark.
+
+    Its snapshot identifies it, or its DataFrame if it has none, or the version that its owner gives it.
+    """
 
     source: SparkSource
     view: bool = False
+    snapshot: tuple[str, ...] = ()
+    """What names the rows of a table that keeps its history: its name, its identifier and its version."""
 
     @property
     def is_view(self) -> bool:
         """Whether this is a view, whose rows may be computed in any way."""
         return self.view
+
+    def source_name(self) -> bytes:
+        """Return the identity of the rows for stored releases: their snapshot, or else the DataFrame object."""
+        return b"spark:" + json.dumps(self.snapshot).encode() if self.snapshot else super().source_name()
 
     def schema(self) -> pl.Schema:
         """Return the names and types of the columns."""
@@ -48,9 +59,9 @@ class SparkTable(OpenedFile):
         return engine_for(rows).read(rows)
 
 
-def spark_table(frame: Any, *, is_view: bool = False) -> SparkTable:
+def spark_table(frame: Any, *, is_view: bool = False, snapshot: tuple[str, ...] = ()) -> SparkTable:
     """Return a Spark DataFrame as a table."""
-    return SparkTable(_origin=frame, source=SparkSource(frame), view=is_view)
+    return SparkTable(_origin=frame, source=SparkSource(frame), view=is_view, snapshot=snapshot)
 
 
 class SparkDatabase(Database):
@@ -70,20 +81,45 @@ class SparkDatabase(Database):
         registered = super().find(path)
         if registered is not None and registered not in self._looked_up:
             return registered
-        found = self._look_up(path)
+        found = ask_spark(lambda: self._look_up(path))
         if found is None:
             return None
         name, spelled, is_view = found
         if ("frame", name) in self.public:  # its rows were read when it was declared
             return name
-        frame = self._spark.table(spelled)
+        snapshot = () if is_view else self._snapshot(name, spelled)
+        frame, schema = ask_spark(lambda: (table := self._read(spelled, snapshot), table.schema))
         known = self.registered.get(name)
-        if not isinstance(known, SparkTable) or known._origin.schema != frame.schema:
-            self.registered[name] = spark_table(frame, is_view=is_view)
+        is_same_table = isinstance(known, SparkTable) and known._origin.schema == schema
+        if not is_same_table:
             self._looked_up.add(name)
             self.units.pop(("frame", name), None)
             self.versions.pop(("frame", name), None)
+        if not isinstance(known, SparkTable) or not is_same_table or known.snapshot != snapshot:
+            self.registered[name] = spark_table(frame, is_view=is_view, snapshot=snapshot)
         return name
+
+    def _snapshot(self, name: str, spelled: str) -> tuple[str, ...]:
+        """Return what names the present rows of a Delta or Iceberg table; nothing for tables without a history.
+
+        It is taken from what the table says about itself, which counts as public, and never from its rows. A Delta
+        table counts its versions, so its identifier belongs to them; Iceberg numbers snapshots at random.
+        """
+        for texts in (
+            (f"DESCRIBE DETAIL {spelled}", f"DESCRIBE HISTORY {spelled} LIMIT 1"),
+            (f"SELECT snapshot_id AS version FROM {spelled}.refs WHERE name = 'main'",),  # noqa: S608 - Spark's names
+        ):
+            with contextlib.suppress(DPError):
+                rows = [ask_spark(lambda text=text: self._spark.sql(text).collect()[0].asDict()) for text in texts]  # type: ignore[misc]
+                if rows[-1].get("version") is not None and (len(rows) == 1 or rows[0].get("id")):
+                    return (name, *(str(row["id"]) for row in rows[:-1]), str(rows[-1]["version"]))
+        return ()
+
+    def _read(self, spelled: str, snapshot: tuple[str, ...]) -> Any:
+        """Return the rows of a table, those of its snapshot if it has one, whatever is written to it meanwhile."""
+        if not snapshot:
+            return self._spark.table(spelled)
+        return self._spark.sql(f"SELECT * FROM {spelled} VERSION AS OF {int(snapshot[-1])}")  # noqa: S608
 
     def declare_public(self, keys: set[TableKey]) -> None:
         """Declare tables public and read their rows, once.
@@ -125,7 +161,7 @@ class SparkDatabase(Database):
 
     def names(self) -> list[str]:
         """Return the names of the tables in the current schema."""
-        return [table.name for table in self._spark.catalog.listTables()]
+        return [table.name for table in ask_spark(self._spark.catalog.listTables)]
 
 
 def is_spark_session(thing: object) -> bool:

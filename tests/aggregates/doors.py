@@ -1,9 +1,16 @@
-"""One question through every door: frames, the guarded connection, functions on a connection, and in parts."""
+"""One question through every door and on every engine.
+
+The doors are frames, files that are streamed, the guarded connection, functions on a connection, rows in parts, and
+Spark frames. Questions to Spark run on the server that the tests of `tests/engines/spark` share.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import warnings
 from functools import cache
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -12,6 +19,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._sql import functions as sql_functions
 from dp_polars._sql import queries as sql_queries
+from tests.engines.spark.server import shared_session
 from tests.sql.registered import let_functions_charge
 
 HUGE = 10**5  # Laplace noise of scale 0.01 on counts: not 0 with a probability below 1e-40
@@ -72,6 +80,64 @@ class Lazy(Polars):
         super().__init__(frame.lazy(), paying)
 
 
+class Scanned(Lazy):
+    """`pl.scan_parquet(...).dp`: rows are streamed from a file of several row groups."""
+
+    def __init__(self, frame, paying):
+        super().__init__(pl.scan_parquet(files().of(frame)), paying)
+
+
+class Files:
+    """A folder in which each frame has a file."""
+
+    def __init__(self):
+        self.folder, self._frames = Path(tempfile.mkdtemp()), []
+
+    def of(self, frame):
+        """Return the file of a frame. A file never changes, and its frame is held, so no other has its number."""
+        path = self.folder / f"{id(frame)}.parquet"
+        if not path.exists():
+            self._frames.append(frame)
+            frame.write_parquet(path, row_group_size=1500)
+        return path
+
+
+@cache
+def files():
+    """Return the folder of the files that scanned frames read."""
+    return Files()
+
+
+class OnSpark(Polars):
+    """`spark_df.dp`. Columns of types that Spark does not have are left out, and categories are texts."""
+
+    def __init__(self, frame, paying):
+        super().__init__(spark_frames().of(frame), paying)
+
+
+class SparkFrames:
+    """The last frame that was brought to Spark: most tests ask several questions about one."""
+
+    def __init__(self):
+        self._session, self._frame, self._made = shared_session(), None, None
+        import dp_polars.spark  # noqa: F401 - it registers the namespace
+
+    def of(self, frame):
+        """Return a Polars frame as a Spark frame. It has one row more if there are none, because Spark infers types."""
+        if self._frame is not frame:
+            given = frame.with_columns(pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String))
+            given = (given if given.height else given.clear(1)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            made = self._session.createDataFrame(given)
+            self._frame, self._made = frame, made if frame.height else made.limit(0)
+        return self._made
+
+
+@cache
+def spark_frames():
+    """Return the frames on the Spark server of this process."""
+    return SparkFrames()
+
+
 class Rows:
     """A database whose table `rows` is filled anew for each frame: opening a database takes longer than asking it."""
 
@@ -102,7 +168,10 @@ def registered_database():
 
 
 def close_all():
-    """Close the databases. DuckDB complains at exit about functions that are still there."""
+    """Close the databases and delete the files. DuckDB complains at exit about functions that are still there."""
+    if files.cache_info().currsize:
+        shutil.rmtree(files().folder)
+        files.cache_clear()
     for database in (plain_database, registered_database):
         if database.cache_info().currsize:
             database().raw.close()
@@ -175,7 +244,7 @@ class InParts(Guarded):
             sql_queries.parts_for = honest
 
 
-DOORS = [Polars, Lazy, Guarded, Functions, InParts]
+DOORS = [Polars, Lazy, Scanned, Guarded, Functions, InParts, OnSpark]
 
 
 def rows(frame: pl.DataFrame, by: str | None):

@@ -1,4 +1,4 @@
-"""If the cap on rows binds, answers are those of the scaled rows, for every type, at every cap, through both doors.
+"""If the cap on rows binds, answers are those of the scaled rows, for every type, at every cap, on every engine.
 
 The reference uses exact fractions: each row of a unit with n rows in a group counts min(1, cap / n).
 """
@@ -19,7 +19,7 @@ from dp_polars._engines.polars import run_bounded
 from dp_polars._release.answers import present
 from dp_polars._release.noise import _vector
 from dp_polars._release.run import request_of
-from tests.aggregates.doors import HUGE, InParts, Polars, rows, session
+from tests.aggregates.doors import HUGE, InParts, OnSpark, Polars, rows, session
 
 GENERATOR = np.random.default_rng(12)
 UNITS, MOST = 400, 30
@@ -43,6 +43,7 @@ TYPES = {
     "Decimal": (pl.Decimal(10, 2), 1),
 }
 CAPS = [1, 2, 5, 7, 20]
+MOMENTS = ("std", "cov", "corr", "linear_regression")
 
 
 def typed(name):
@@ -95,11 +96,15 @@ def asked(door, kind, cap, most, **words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [*((name, kind) for name in TYPES for kind in ("sum", "mean", "var"))]
-    + [(name, kind) for name in ("Boolean", "Int64") for kind in ("std", "cov", "corr", "linear_regression")],
+    ("engine", "name", "kind"),
+    [
+        (engine, name, kind)
+        for engine in (Polars, InParts, OnSpark)
+        for name in (TYPES if engine is not OnSpark else ("Boolean", "Float64", "Decimal"))
+        for kind in ("sum", "mean", "var", *(MOMENTS if name in ("Boolean", "Int64") else ()))
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
 )
-@pytest.mark.parametrize("engine", [Polars, InParts], ids=["polars", "in parts"])
 def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
     """The answer is off by less than a relative 1e-4, or by 1/2 more for whole numbers.
 
@@ -112,7 +117,7 @@ def test_answers_are_those_of_the_scaled_rows(engine, name, kind):
     for cap in CAPS if engine is Polars else (7,) if kind in ("sum", "mean") else (1,):
         found, wanted = asked(door, kind, cap, most), exact(kind, cap, most)
         slack = 0.5 if kind == "sum" and not frame.schema["x"].is_float() else 0
-        noise = 2e-3 if kind in ("var", "std", "cov", "corr", "linear_regression") else 3e-4
+        noise = 2e-3 if kind in ("var", *MOMENTS) else 3e-4
         assert found == pytest.approx(wanted, rel=1e-4 + noise, abs=slack), cap
 
 

@@ -26,8 +26,10 @@ from dp_polars._engines.polars import lowering as lowerings
 from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.scan import PolarsSource, polars_rows, read_rows
 from dp_polars._engines.polars.unit_steps import without_unit_steps
-from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane
+from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane, ValueColumn
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.spark.engine import SparkEngine
+from dp_polars._engines.spark.source import SparkSource
 from dp_polars._engines.unit_steps import AddWindows, unit_rows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
 from dp_polars._expressions.unit_functions import SortColumn, unit_value
@@ -40,6 +42,7 @@ from dp_polars._release.run import request_of
 from dp_polars._session.cost import Cost
 from dp_polars.mechanisms.sparse_vector import SparseVector, sparse_scales
 from tests.bits import SeededBits
+from tests.engines.spark.server import shared_session
 from tests.expressions import test_evidence as evidence
 from tests.mechanisms.test_quantiles import law_of
 from tests.plan.queries import aggregate, query
@@ -733,3 +736,40 @@ def a_query_can_not_make_another_unit():
     except dp.StatementNotAllowed:
         return
     raise Broken("a query puts another column in the place of the unit")
+
+
+# ---------------------------------------------------------------------- Spark
+
+_CROWDED = [(unit, f"{key}", 5) for unit in range(400) for key in range(16) for _ in range(2)]
+"""400 units with two rows in each of 16 groups."""
+
+
+def _on_spark(rows, **caps):
+    """Return the sums of each group, with new salts. Every unit may keep one group unless `max_groups` says more."""
+    frame = pl.DataFrame(rows, schema={"unit0": pl.Int64, "key0": pl.String, "value0": pl.Int64}, orient="row")
+    sums = (GroupSum(name="units", of="units"), GroupSum(name="rows", of="rows", max_rows=caps.get("max_rows", 1)))
+    total = GroupSum(name="x", of="x", max_rows=caps.get("max_rows", 1))
+    lane = Lane(columns=(ValueColumn(place=0, low=0, high=5),), sums=(*sums, total))
+    asked = BoundedRequest(units=1, keys=1, max_groups=caps.get("max_groups", 1), domain=None, lanes=(lane,))
+    source = SparkSource(shared_session().createDataFrame(frame.to_arrow()))
+    return SparkEngine().aggregate(PrivateRows(source), asked).groups
+
+
+def spark_enforces_caps():
+    found = _on_spark(_CROWDED, max_groups=3)
+    units, rows, total = (found[name].sum() for name in ("units", "rows", "x"))
+    require(units == 3 * 400, f"units on Spark keep {units / 400:g} groups each instead of 3")
+    require(rows == 3 * 400, f"units on Spark have {rows / units:g} rows in each group instead of 1")
+    require(total == 5 * 3 * 400, f"units on Spark add {total / units:g} to each sum instead of 5")
+
+
+def spark_counts_no_rows_without_a_unit():
+    units = [(0, "a", 1), (1, "b", 1), (2, "c", 1)]
+    tables = [_on_spark(rows) for rows in (units, [*units, (None, "a", 1), (None, "d", 1)])]
+    require(tables[0].equals(tables[1]), "rows without a unit are counted on Spark")
+
+
+def spark_draws_its_salts_anew():
+    """Two questions keep the same number of units in each of 16 groups by chance with a probability below 1e-15."""
+    first, second = (_on_spark(_CROWDED) for _ in range(2))
+    require(not first.equals(second), "two questions to Spark choose groups with the same salt")

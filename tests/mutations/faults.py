@@ -18,6 +18,7 @@ from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
 from dp_polars._engines.polars import unit_steps as unit_computation
+from dp_polars._engines.spark import engine as spark_engine
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
@@ -576,6 +577,47 @@ def floats_within_a_unit_are_added_up_as_they_come(patch: Patch) -> None:
     patch.setattr(unit_computation.ExactSums, "finish", lambda sums, groups, *, mean: groups[f"{sums._prefix}plain"])
 
 
+# ---------------------------------------------------------------------- Spark
+
+
+def spark_request(patch: Patch, change: Callable[..., object]) -> None:
+    honest = spark_engine.statement
+
+    def wrong(rows, schema, request, *hashes):
+        return honest(rows, schema, change(request), *hashes)
+
+    patch.setattr(spark_engine, "statement", wrong)
+
+
+def spark_group_cap_not_enforced(patch: Patch) -> None:
+    spark_request(patch, lambda request: replace(request, max_groups=None))
+
+
+def spark_row_cap_not_enforced(patch: Patch) -> None:
+    def wrong(request):
+        lanes = [replace(one, sums=tuple(replace(own, max_rows=None) for own in one.sums)) for one in request.lanes]
+        return replace(request, lanes=tuple(lanes))
+
+    spark_request(patch, wrong)
+
+
+def spark_null_units_counted(patch: Patch) -> None:
+    honest = spark_engine.rows_text
+
+    def wrong(rows):
+        found = honest(rows)
+        own = found.columns["unit0"]
+        found.text = f"SELECT *, CASE WHEN {own} IS NULL THEN -1L ELSE {own} END AS somebody FROM ({found.text})"
+        found.columns["unit0"] = "somebody"
+        return found
+
+    patch.setattr(spark_engine, "rows_text", wrong)
+
+
+def spark_salt_reused(patch: Patch) -> None:
+    patch.setattr(spark_engine, "fresh_hash", lambda: spark_engine.salted([1, 2]))
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -761,5 +803,17 @@ FAULTS = {
     ),
     "a query may replace the unit": Fault(
         any_column_may_be_the_unit, checks.a_query_can_not_make_another_unit, "in the place of the unit"
+    ),
+    "Spark lets units keep all groups": Fault(
+        spark_group_cap_not_enforced, checks.spark_enforces_caps, "keep 16 groups each instead of 3"
+    ),
+    "Spark counts all rows of a unit": Fault(
+        spark_row_cap_not_enforced, checks.spark_enforces_caps, "have 2 rows in each group instead of 1"
+    ),
+    "Spark counts rows without a unit": Fault(
+        spark_null_units_counted, checks.spark_counts_no_rows_without_a_unit, "without a unit are counted on Spark"
+    ),
+    "Spark chooses groups with the same salt": Fault(
+        spark_salt_reused, checks.spark_draws_its_salts_anew, "with the same salt"
     ),
 }

@@ -30,7 +30,17 @@ import polars as pl
 from dp_polars._engines.request import HASH_BITS, LIMIT, BoundedRequest, Cells, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.spark.lowering import call
 from dp_polars._engines.spark.steps import RowsText
-from dp_polars._engines.spark.types import BIGINT, BOOLEAN, DOUBLE, LEAST, MOST, WIDE, literal, stored_type
+from dp_polars._engines.spark.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    LEAST,
+    MOST,
+    WIDE,
+    false_in_each_row,
+    literal,
+    stored_type,
+)
 
 LIMB = 21
 """Bits of a limb."""
@@ -212,13 +222,20 @@ class _Builder:
         if column.kind == "presence":
             return [(name, f"CASE WHEN {there} THEN 0L END")]
         if column.kind == "hash":
-            hashed = self._value([_one_form(own, dtype)])
+            hashed = self._value([_one_form(own, dtype), self._per_row])
             return [(name, f"CASE WHEN {there} THEN {hashed} & {(1 << HASH_BITS) - 1}L END")]
         if column.kind == "bin":
             return [(name, f"CASE WHEN {there} THEN {_bin(_number(own, dtype), column, dtype)} END")]
         if dtype.is_float():
             return _float_steps(own, column, name)
         return [(name, f"CASE WHEN {there} THEN {_integer_steps(_number(own, dtype), column, dtype)} END")]
+
+    @property
+    def _per_row(self) -> str:
+        """A condition that is false in each row, for hashes. See `types.false_in_each_row`."""
+        if not self._units:
+            return "here"
+        return false_in_each_row(self._rows.columns["unit0"], stored_type(self._schema["unit0"]) or BIGINT)
 
     # ------------------------------------------------------------------ sums of runs
 
@@ -453,13 +470,11 @@ def _kept_column(column: Callable[[str], str], kept: str | None, text: str) -> s
 
 
 def _one_form(column: str, dtype: pl.DataType) -> str:
-    """Return a column in which equal floats have equal bytes: a single zero and a single NaN."""
-    if not dtype.is_float():
-        return column
-    return (
-        f"CASE WHEN {column} = 0 THEN {literal(0.0, DOUBLE)} "
-        f"WHEN {column} > {literal(math.inf, DOUBLE)} THEN {literal(math.nan, DOUBLE)} ELSE {column} END"
-    )
+    """Return a column in which equal floats have equal bytes. Its NaN are alike already: see `types.one_nan`.
+
+    The square of each zero is the positive one. A constant would say the same, but see `types.false_in_each_row`.
+    """
+    return f"CASE WHEN {column} = 0 THEN {column} * {column} ELSE {column} END" if dtype.is_float() else column
 
 
 def _one_zero(column: pl.Series) -> pl.Series:

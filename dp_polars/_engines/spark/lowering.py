@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
-from dp_polars._engines.spark.types import BIGINT, CALL, DOUBLE, LEAST, MOST, STRING, literal, stored_type
+from dp_polars._engines.spark.types import BIGINT, CALL, DOUBLE, LEAST, MOST, STRING, literal, one_nan, stored_type
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.operations import OPERATIONS
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
@@ -228,7 +228,7 @@ def _arithmetic(node: Apply, given: Sequence[str]) -> str:
     if _is_integer(node):
         return call({"add": "try_add", "sub": "try_subtract", "mul": "try_multiply"}[node.operation], a, b)
     _only_floats(node)
-    return f"({a} {'+' if node.operation == 'add' else '-' if node.operation == 'sub' else '*'} {b})"
+    return one_nan(f"({a} {'+' if node.operation == 'add' else '-' if node.operation == 'sub' else '*'} {b})")
 
 
 def _only_floats(node: Apply) -> None:
@@ -245,7 +245,7 @@ def _unless_zero(divisor: str) -> str:
 def _div(node: Apply, given: Sequence[str]) -> str:
     _only_floats(node)
     a, b = given
-    return f"({a} / {_unless_zero(b)})"
+    return one_nan(f"({a} / {_unless_zero(b)})")
 
 
 @_lowering("floordiv", "truncdiv", "mod")
@@ -254,7 +254,7 @@ def _division(node: Apply, given: Sequence[str]) -> str:
     if not _is_integer(node):
         if node.operation == "mod" or node.dtype != pl.Float64:
             raise NotInSpark(_spoken(node), f" for the type {node.dtype}")
-        quotient = f"({a} / {_unless_zero(b)})"
+        quotient = one_nan(f"({a} / {_unless_zero(b)})")
         return _floor(quotient) if node.operation == "floordiv" else _towards_zero(quotient)
     divisor = node.arguments[1]
     constant = divisor.value if isinstance(divisor, Constant) else None
@@ -296,7 +296,7 @@ def _trunc(node: Apply, given: Sequence[str]) -> str:
 
 @_lowering("sqrt")
 def _sqrt(node: Apply, given: Sequence[str]) -> str:
-    return call("sqrt", given[0])
+    return one_nan(call("sqrt", given[0]))
 
 
 _ONES = (literal(1.0, DOUBLE), literal(-1.0, DOUBLE))

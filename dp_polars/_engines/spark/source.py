@@ -10,17 +10,26 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import polars as pl
 
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.steps import rows_text
-from dp_polars._engines.spark.types import BIGINT, CALL, column_type, literal, stored_type, stored_values
-from dp_polars.errors import InvalidParameterError
+from dp_polars._engines.spark.types import (
+    BIGINT,
+    CALL,
+    STRING,
+    column_type,
+    false_in_each_row,
+    literal,
+    stored_type,
+    stored_values,
+)
+from dp_polars.errors import DPError, InvalidParameterError
 
 
 class SparkFrame(Protocol):
@@ -49,10 +58,22 @@ _MOST_STEPS = 40  # Apache Spark fails at 200, and Sail's process dies
 FUNCTIONS = frozenset(
     {
         *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date", "date_part"),
-        *("day", "dayofyear", "dense_rank", "endswith", "floor", "hour", "make_valid_utf8", "md5", "minute", "month"),
+        *(
+            "day",
+            "dayofyear",
+            "dense_rank",
+            "endswith",
+            "floor",
+            "hour",
+            "make_valid_utf8",
+            "md5",
+            "minute",
+            "month",
+            "nanvl",
+        ),
         *("octet_length", "pmod", "quarter", "replace", "row_number", "shiftright", "sqrt", "startswith", "substring"),
         *("sum", "try_add", "try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64"),
-        "year",
+        *("nanvl", "year"),
     }
 )
 """The functions of Spark that texts may call. `conv` and `md5` are there for tests."""
@@ -65,6 +86,29 @@ def is_spark_frame(thing: object) -> TypeGuard[SparkFrame]:
     )
 
 
+Result = TypeVar("Result")
+
+
+def ask_spark(question: Callable[[], Result]) -> Result:
+    """Return what Spark says about something public, such as a schema; nothing is charged for it.
+
+    Its errors are dropped with their tracebacks. They show how the frame is made, and may quote rows.
+    """
+    try:
+        with _silent():
+            return question()
+    except DPError:
+        raise
+    except Exception:  # noqa: BLE001, S110 - each server has errors of its own
+        pass
+    # Raised outside the handler so that Spark's error is not even the context.
+    raise DPError(
+        "Spark gave no answer when it was asked for names and types, and nothing was charged for it. Its message is "
+        "not shown because it may quote rows. See whether the server still runs and the table still exists, for "
+        "example with spark_df.printSchema(), and ask again."
+    )
+
+
 class SparkSource:
     """The rows of a Spark DataFrame. Columns of types that the engine does not support are left out."""
 
@@ -72,21 +116,29 @@ class SparkSource:
         self._frame = frame
         self.reads: dict[str, str] = {}
         """How SQL reads each column. It calls the columns of the frame `c0`, `c1`, ..., whatever their names are."""
+        self.per_row = "FALSE"
+        """A condition that is false in each row. See `types.false_in_each_row`."""
         types: dict[str, pl.DataType] = {}
-        names = [field.name for field in frame.schema.fields]
+        fields = ask_spark(lambda: list(frame.schema.fields))
+        names = [field.name for field in fields]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidParameterError(
                 f"This Spark frame has the column {twice[0]!r} more than once, so it would be unclear which one is "
                 "meant. Rename one of them first."
             )
-        for place, field in enumerate(frame.schema.fields):
+        for place, field in enumerate(fields):
             found = column_type(field.dataType.simpleString())
             if found is not None:
                 types[field.name], read = found
                 self.reads[field.name] = read.replace("{}", f"c{place}")
+                stored = stored_type(found[0])
+                if self.per_row == "FALSE" and stored is not None and "CASE" not in read:
+                    self.per_row = false_in_each_row(self.reads[field.name], stored)
+                elif self.per_row == "FALSE" and stored == STRING:
+                    self.per_row = false_in_each_row(f"c{place}", stored)
         self._schema = pl.Schema(types)
-        self._columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+        self._columns = [(field.name, field.dataType.simpleString()) for field in fields]
 
     @property
     def schema(self) -> pl.Schema:
@@ -148,8 +200,8 @@ class SparkSource:
             )
 
     def _user_functions(self) -> list[str]:
-        with _silent():
-            return [str(row[0]) for row in self._frame.sparkSession.sql("SHOW USER FUNCTIONS").collect()]
+        session = self._frame.sparkSession
+        return [str(row[0]) for row in ask_spark(lambda: session.sql("SHOW USER FUNCTIONS").collect())]
 
     @cached_property
     def _schema_of_functions(self) -> str:

@@ -35,7 +35,7 @@ def rows_text(rows: PrivateRows) -> RowsText:
     reads: dict[str, str] = getattr(rows.source, "reads", {})
     columns = {name: f"s{place}" for place, name in enumerate(reads)}
     listed = [f"{reads[name]} AS {own}" for name, own in columns.items()]
-    found = RowsText(_select([*listed, "TRUE AS here"], "{rows}"), columns)
+    found = RowsText(_select([*listed, f"{getattr(rows.source, 'per_row', 'FALSE')} AS here"], "{rows}"), columns)
     found.sizes = {own: len(reads[name]) for name, own in columns.items()}
     for place, step in enumerate(rows.steps):
         match step:

@@ -22,6 +22,38 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1
 CALL = "@"
 """Stands before the name of each function in a text. See `source.SparkSource`, which replaces it."""
 
+
+def literal(value: Any, stored: str) -> str:
+    """Return a constant as SQL. Texts are written in hexadecimal, so that no setting changes what they mean."""
+    if value is None:
+        return f"CAST(NULL AS {stored})"
+    if stored == BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    if stored == BIGINT:
+        number = int(value)
+        if not LEAST <= number <= MOST:
+            raise ValueError("an integer of more than 64 bits")
+        return f"{number}L" if number >= 0 else f"CAST('{number}' AS BIGINT)"
+    if stored == WIDE:
+        return f"CAST('{int(value)}' AS DECIMAL(38, 0))"
+    if stored == DOUBLE:
+        real = float(value)
+        if math.isfinite(real):
+            return f"CAST('{real!r}' AS DOUBLE)"
+        return f"CAST('{'NaN' if math.isnan(real) else 'Infinity' if real > 0 else '-Infinity'}' AS DOUBLE)"
+    if stored == STRING:
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    return f"X'{value.hex()}'"
+
+
+def one_nan(number: str) -> str:
+    """Return a float in which every NaN has the same bytes, and so is larger than all numbers, as in Polars.
+
+    A processor gives 0 / 0 a sign. Apache Spark ignores it, and for Sail that NaN is the least of all numbers.
+    """
+    return f"{CALL}nanvl({number}, {literal(math.nan, DOUBLE)})"
+
+
 _MOST_SHORT = 18  # digits of a decimal that a BIGINT holds
 
 # A timestamp without a time zone. Its parts are the same in every session, and its conversion to a number is not. Sail
@@ -36,8 +68,8 @@ _PLAIN: dict[str, tuple[pl.DataType, str]] = {
     "smallint": (pl.Int16(), "CAST({} AS BIGINT)"),
     "int": (pl.Int32(), "CAST({} AS BIGINT)"),
     "bigint": (pl.Int64(), "{}"),
-    "float": (pl.Float32(), "CAST({} AS DOUBLE)"),
-    "double": (pl.Float64(), "{}"),
+    "float": (pl.Float32(), one_nan("CAST({} AS DOUBLE)")),
+    "double": (pl.Float64(), one_nan("{}")),
     # Spark lets any bytes be a text, and Polars does not.
     # A key comes to the driver as it is, so one person's long text could fill its memory.
     "string": (
@@ -86,27 +118,17 @@ def stored_type(dtype: pl.DataType) -> str | None:
     return BINARY if dtype == pl.Binary else known.get(kind)
 
 
-def literal(value: Any, stored: str) -> str:
-    """Return a constant as SQL. Texts are written in hexadecimal, so that no setting changes what they mean."""
-    if value is None:
-        return f"CAST(NULL AS {stored})"
-    if stored == BOOLEAN:
-        return "TRUE" if value else "FALSE"
-    if stored == BIGINT:
-        number = int(value)
-        if not LEAST <= number <= MOST:
-            raise ValueError("an integer of more than 64 bits")
-        return f"{number}L" if number >= 0 else f"CAST('{number}' AS BIGINT)"
-    if stored == WIDE:
-        return f"CAST('{int(value)}' AS DECIMAL(38, 0))"
-    if stored == DOUBLE:
-        real = float(value)
-        if math.isfinite(real):
-            return f"CAST('{real!r}' AS DOUBLE)"
-        return f"CAST('{'NaN' if math.isnan(real) else 'Infinity' if real > 0 else '-Infinity'}' AS DOUBLE)"
-    if stored == STRING:
-        return f"CAST(X'{value.encode().hex()}' AS STRING)"
-    return f"X'{value.hex()}'"
+_LEAST = {BIGINT: LEAST, DOUBLE: -math.inf, BOOLEAN: False, STRING: "", BINARY: b"", WIDE: 1 - 10**38}
+
+
+def false_in_each_row(column: str, stored: str) -> str:
+    """Return a condition that is false in each row, and that no server can compute without the column.
+
+    Sail's hash panics if all of its arguments are constants and there is more than one row. A CASE is a constant for
+    Sail whenever all rows at hand take the same branch, which would let rows decide whether a question fails. With
+    this condition among the arguments, one of them is never constant.
+    """
+    return f"({column} < {literal(_LEAST[stored], stored)}) IS TRUE"
 
 
 def stored_values(column: pl.Series) -> pl.Series:
@@ -118,7 +140,7 @@ def stored_values(column: pl.Series) -> pl.Series:
         return column.to_physical().cast(pl.Int128).cast(pl.Decimal(38, 0))
     if stored == STRING:
         return column.cast(pl.String)
-    return column.cast(pl.Float64) if dtype.is_float() else column
+    return column.cast(pl.Float64).fill_nan(math.nan) if dtype.is_float() else column
 
 
 def read_values(column: pl.Series, dtype: pl.DataType) -> pl.Series:

@@ -15,7 +15,7 @@ from dp_polars._engines.spark.engine import read_rows
 from dp_polars._engines.spark.lowering import LOWERINGS, NotInSpark, check_lowered
 from dp_polars._engines.spark.source import SparkSource
 from dp_polars._engines.spark.types import stored_type
-from dp_polars._expressions import OPERATIONS, Apply, Column
+from dp_polars._expressions import OPERATIONS, Apply, Column, apply
 from dp_polars._expressions.tree import walk
 from tests.engines.spark.test_aggregation import spark_frame
 from tests.expressions.test_evidence import ROWS, TYPES, trees_of
@@ -86,6 +86,19 @@ def test_an_operation_gives_the_value_of_polars(name, hostile, ansi):
     trees = [tree for tree, lowered in lowered_trees(OPERATIONS[name]) if lowered]
     assert trees, "a lowering that no tree reaches is not tested"
     made = {"row": Column("row", pl.Int64()), **{f"o{place}": tree for place, tree in enumerate(trees)}}
+    found = read_rows(rows.make(made, keep=False), list(made)).sort("row")
+    for place, wanted in enumerate(Program(trees).columns(frame)):
+        assert values(found[f"o{place}"]) == values(wanted), trees[place]
+
+
+def test_durations_at_the_limits_of_64_bits_are_cast_as_in_polars(spark, ansi):
+    """No division, and no product, of the least and the largest number of ticks fails or wraps."""
+    limits = [-(2**63), 1 - 2**63, 999 - 2**63, -1, 0, 2**63 - 1, None]
+    frame = pl.DataFrame({"row": range(len(limits)), "x": limits})
+    ticks = {unit: apply("cast", Column("x", pl.Int64()), to=pl.Duration(unit)) for unit in ("ms", "us", "ns")}
+    trees = [apply("cast", one, to=pl.Duration(unit)) for one in ticks.values() for unit in ticks]
+    made = {"row": Column("row", pl.Int64()), **{f"o{place}": tree for place, tree in enumerate(trees)}}
+    rows = PrivateRows(SparkSource(spark_frame(spark, frame)))
     found = read_rows(rows.make(made, keep=False), list(made)).sort("row")
     for place, wanted in enumerate(Program(trees).columns(frame)):
         assert values(found[f"o{place}"]) == values(wanted), trees[place]

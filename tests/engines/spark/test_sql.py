@@ -1,5 +1,6 @@
 """`dp.connect(spark, session)`: the SQL of DuckDB over tables of Spark, with the answers of a DuckDB table."""
 
+import json
 import warnings
 
 import duckdb
@@ -8,6 +9,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError, StatementNotAllowed
+from tests.engines.spark.server import SERVER
 from tests.engines.spark.test_aggregation import spark_frame
 from tests.engines.spark.test_frames import session, visits
 
@@ -118,3 +120,60 @@ def test_the_unit_of_a_view_is_not_that_of_a_table_with_its_name(spark):
             con.preview("SELECT dp_count_units(epsilon := 0.1) FROM hidden")
     finally:
         spark.sql("DROP TABLE hidden")
+
+
+@pytest.fixture
+def delta(spark, tmp_path, monkeypatch):
+    """A function that runs SQL on a session with Delta tables. It returns the folder of a table.
+
+    Sail writes Delta tables and reads their versions, but has no DESCRIBE HISTORY. These statements are answered from
+    the log of the table, as Delta's own engine does.
+    """
+    if SERVER != "sail":
+        pytest.skip("Apache Spark has no Delta tables without jars that pip does not install")
+    log, run = tmp_path / "ledgered" / "_delta_log", spark.sql
+
+    def with_history(text, *given, **words):
+        if text.startswith("DESCRIBE DETAIL"):
+            entries = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+            return run(f"SELECT '{next(one['metaData']['id'] for one in entries if 'metaData' in one)}' AS id")
+        if text.startswith("DESCRIBE HISTORY"):
+            return run(f"SELECT {len(list(log.glob('*.json'))) - 1} AS version")
+        return run(text, *given, **words)
+
+    run(f"CREATE TABLE ledgered (user BIGINT, x BIGINT) USING delta LOCATION '{log.parent}'").collect()
+    monkeypatch.setattr(spark, "sql", with_history)
+    yield lambda text: run(text).collect()
+    run("DROP TABLE ledgered").collect()
+
+
+def test_a_version_of_a_table_identifies_its_rows(spark, delta, tmp_path):
+    """Stored releases are found by every process until the table is written to, and then they are not."""
+    query, spent = "SELECT dp_count_units() AS n FROM ledgered", []
+    delta("INSERT INTO ledgered SELECT id, 1 FROM range(10)")
+    for written in (False, False, True):
+        if written:
+            delta("INSERT INTO ledgered SELECT id, 1 FROM range(20)")
+        own = session(ledger=tmp_path / "budget.db")
+        con = dp.connect(spark, own)
+        assert con.sql(query, epsilon=10**4).fetchall() == [(20 if written else 10,)]
+        spent.append(own.spent.epsilon)
+        own.close()
+    assert spent == [10**4, 10**4, 2 * 10**4]
+    # A plan that was made before the table was written to reads the rows of its version.
+    con = dp.connect(spark, session())
+    con.sql(query, epsilon=1)
+    (table,) = (one for name, one in con._database.registered.items() if "ledgered" in name)
+    delta("INSERT INTO ledgered SELECT id, 1 FROM range(30)")
+    assert table.public_rows()["user"].n_unique() == 20
+
+
+def test_a_version_is_told_by_the_table_not_by_its_rows(spark, delta, tmp_path):
+    """Equal rows in another version are another source, and the declarations about the table stay."""
+    delta("INSERT INTO ledgered SELECT id, 1 FROM range(10)")
+    own = session(unit="person")
+    con = dp.connect(spark, own).private("ledgered", unit={"person": "user"})
+    for place in (1, 2):
+        con.sql("SELECT dp_count_units() AS n FROM ledgered", epsilon=10**3)
+        assert len(own.releases) == place
+        delta("INSERT OVERWRITE ledgered SELECT id, 1 FROM range(10)")

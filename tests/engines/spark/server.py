@@ -1,0 +1,108 @@
+"""The Spark server of a test process: started by the first test that needs it, shared by all, stopped at the end.
+
+The environment variable DP_SPARK names it:
+
+- `sail` (the default): Sail, in this process;
+- `apache`: Apache Spark by Spark Connect, which needs `pyspark[connect]` and Java;
+- `classic`: Apache Spark by classic pyspark, without Connect, which needs `pyspark` and Java.
+"""
+
+import os
+import shutil
+import sys
+import warnings
+from contextlib import ExitStack, contextmanager
+from functools import cache
+
+import pytest
+
+SERVER = os.environ.get("DP_SPARK", "sail")
+
+_open = ExitStack()
+
+
+@cache
+def shared_session():
+    """Return the session of the server of this process, or skip the test and say what is missing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        session = _open.enter_context({"sail": sail, "apache": apache, "classic": classic}[SERVER]())
+        session.createDataFrame([(1,)], ["x"]).toArrow()  # pyspark imports pandas here, which warns
+    session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # frames from Arrow keep local times
+    return session
+
+
+def stop_shared_session():
+    """Stop the server of this process, if there is one."""
+    _open.close()
+    shared_session.cache_clear()
+
+
+def missing_for_apache():
+    """Return why Apache Spark cannot run here, or None if it can."""
+    if shutil.which("java") is None:
+        return "Apache Spark needs Java, and there is none"
+    try:
+        import pyspark
+    except ImportError:
+        return "Apache Spark is not installed: pip install 'pyspark[connect]'"
+    if not os.path.isdir(os.path.join(os.path.dirname(pyspark.__file__), "jars")):
+        return "this pyspark is the client alone, without Apache Spark: pip install 'pyspark[connect]'"
+    return None
+
+
+def name_the_main_module():
+    """Give the main module of a worker a file: pyspark takes a process without one for a run of its own doctests."""
+    main = sys.modules["__main__"]
+    if not hasattr(main, "__file__"):
+        main.__file__ = "pytest"
+
+
+@contextmanager
+def sail():
+    """Start Sail in this process, and open a session."""
+    name_the_main_module()
+    server = pytest.importorskip("pysail.spark", reason="Sail is not installed: pip install pysail")
+    pytest.importorskip(
+        "pyspark.sql.connect.session", reason="the Spark client is not installed: pip install pyspark-client"
+    )
+    from pyspark.sql import SparkSession
+
+    running = server.SparkConnectServer(ip="127.0.0.1", port=0)
+    running.start(background=True)
+    host, port = running.listening_address
+    session = SparkSession.builder.remote(f"sc://{host}:{port}").create()
+    try:
+        yield session
+    finally:
+        session.stop()
+        running.stop()
+
+
+@contextmanager
+def apache():
+    """Start Apache Spark, and open a session by Spark Connect."""
+    with _apache(lambda builder: builder.remote("local[2]")) as session:
+        yield session
+
+
+@contextmanager
+def classic():
+    """Start Apache Spark, and open a session of classic pyspark."""
+    with _apache(lambda builder: builder.master("local[2]").config("spark.ui.enabled", "false")) as session:
+        yield session
+
+
+@contextmanager
+def _apache(chosen):
+    name_the_main_module()
+    missing = missing_for_apache()
+    if missing:
+        pytest.skip(missing)
+    from pyspark.sql import SparkSession
+
+    session = chosen(SparkSession.builder).config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
