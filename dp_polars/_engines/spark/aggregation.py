@@ -12,6 +12,10 @@ each sum, a unit with more than `max_rows` rows in a group is scaled down with t
 and the sum over units is rounded on the driver as `bounding.sums.shortened` does. For cells, a unit keeps `max_rows`
 rows by a hash of salt, unit, keys, value and the number of equal values before. Nothing in the text is random.
 
+The cap on groups is a window over the unit, because a window spills to disk however many groups a unit has. An array of
+all groups of a unit would have to fit into memory, and Spark fails beyond 2**31 elements, so one person could make a
+question fail. Apache Spark drops groups beyond the cap before it sends them to the window.
+
 No sum wraps. A number that may have more than 21 bits is cut into limbs of 21 bits, and the limbs are summed
 separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 million million rows. The limbs are put together on
 the driver. Only where a unit is scaled down, or its total clipped, does SQL need wider numbers, and uses
