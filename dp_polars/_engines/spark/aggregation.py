@@ -12,6 +12,10 @@ each sum, a unit with more than `max_rows` rows in a group is scaled down with t
 and the sum over units is rounded on the driver as `bounding.sums.shortened` does. For cells, a unit keeps `max_rows`
 rows by a hash of salt, unit, keys, value and the number of equal values before. Nothing in the text is random.
 
+The cap on groups is a window over the unit, because a window spills to disk however many groups a unit has. An array of
+all groups of a unit would have to fit into memory, and Spark fails beyond 2**31 elements, so one person could make a
+question fail. Apache Spark drops groups beyond the cap before it sends them to the window.
+
 No sum wraps. A number that may have more than 21 bits is cut into limbs of 21 bits, and the limbs are summed
 separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 million million rows. The limbs are put together on
 the driver. Only where a unit is scaled down, or its total clipped, does SQL need wider numbers, and uses
@@ -46,6 +50,7 @@ LIMB = 21
 """Bits of a limb."""
 
 _MOST_ROWS = 1 << 62  # no unit has so many rows
+_MOST_ROUNDED = 1 << 51  # three times this, plus or minus this, are the floats whose distance to the next one is 1
 _MOST_RANK = (1 << 31) - 1  # largest place that Spark's windows count to
 
 Hash = Callable[[Sequence[str]], str]
@@ -139,15 +144,12 @@ class _Builder:
         for lane in request.lanes:
             self._numbers.append([f"n{start + i}" for i in range(len(lane.columns))])
             start += len(lane.columns)
-        needed = {_all_there(names) for lane, names in self._lanes() if names and not lane.everyone}
-        alike = len(needed) == 1 and not any(lane.everyone or not names for lane, names in self._lanes())
-        self._needed = needed.pop() if alike else None
-        """The values that all lanes need. Rows without them are dropped first, so no lane has to look at them."""
+        needed = {frozenset(map(self._there, lane.columns)) for lane in request.lanes if not lane.everyone}
+        alike = len(needed) == 1 and all(lane.columns and not lane.everyone for lane in request.lanes)
+        self._needed = needed.pop() if alike else frozenset()
+        """What must be there for all lanes alike. Other rows are dropped first, so no lane has to look at them."""
         self._ctes: list[tuple[str, str]] = []
         self._public = dict(rows.public)
-
-    def _lanes(self) -> list[tuple[Lane, list[str]]]:
-        return list(zip(self._request.lanes, self._numbers, strict=True))
 
     def build(self) -> Statement:
         self._base()
@@ -195,16 +197,15 @@ class _Builder:
         for stage in stages:
             text = f"SELECT *, {', '.join(stage)} FROM ({text})"  # noqa: S608
         text = f"SELECT {', '.join([*columns, 'here'])} FROM ({text})"  # noqa: S608
-        there = " AND ".join(f"{self._rows.columns[name]} IS NOT NULL" for name in self._unit_names)
-        text += f" WHERE {there}" if there else ""
+        # Conditions on the columns that are read. Servers repeat the text of a computed column in each condition on it.
+        there = [f"{self._rows.columns[name]} IS NOT NULL" for name in self._unit_names] + sorted(self._needed)
+        text += f" WHERE {' AND '.join(there)}" if there else ""
         domain = self._request.domain
         if domain is not None and self._keys:
             shown = [_one_zero(domain[name]).alias(f"d{i}") for i, name in enumerate(self._key_names)]
             self._public["domain"] = pl.DataFrame(shown)
             on = " AND ".join(f"b.{own} <=> d.d{i}" for i, own in enumerate(self._keys))
             text = f"SELECT b.* FROM ({text}) b LEFT SEMI JOIN {{domain}} d ON {on}"  # noqa: S608
-        if self._needed is not None:
-            text = f"SELECT * FROM ({text}) WHERE {self._needed}"  # noqa: S608
         self._ctes.append(("base", text))
 
     @property
@@ -215,20 +216,29 @@ class _Builder:
     def _key_names(self) -> list[str]:
         return [f"key{i}" for i in range(self._request.keys)]
 
+    def _there(self, column: ValueColumn) -> str:
+        """Return the condition for a row to have a value."""
+        own, dtype = self._rows.columns[column.name], self._schema[column.name]
+        if column.kind == "bin":
+            number, edges = _number(own, dtype), _edges(column, dtype)
+            return f"{number} >= {edges[0]} AND {number} <= {edges[-1]}"
+        return f"{own} <= {literal(math.inf, DOUBLE)}" if dtype.is_float() else f"{own} IS NOT NULL"
+
     def _code(self, column: ValueColumn, name: str) -> list[tuple[str, str]]:
         """Return a value as an integer in [low, high], or null if it is missing, as columns of nested SELECTs."""
         own, dtype = self._rows.columns[column.name], self._schema[column.name]
-        there = f"{own} <= {literal(math.inf, DOUBLE)}" if dtype.is_float() else f"{own} IS NOT NULL"
+        inner: list[tuple[str, str]] = []
         if column.kind == "presence":
-            return [(name, f"CASE WHEN {there} THEN 0L END")]
-        if column.kind == "hash":
-            hashed = self._value([_one_form(own, dtype), self._per_row])
-            return [(name, f"CASE WHEN {there} THEN {hashed} & {(1 << HASH_BITS) - 1}L END")]
-        if column.kind == "bin":
-            return [(name, f"CASE WHEN {there} THEN {_bin(_number(own, dtype), column, dtype)} END")]
-        if dtype.is_float():
-            return _float_steps(own, column, name)
-        return [(name, f"CASE WHEN {there} THEN {_integer_steps(_number(own, dtype), column, dtype)} END")]
+            code = "0L"
+        elif column.kind == "hash":
+            code = f"{self._value([_one_form(own, dtype), self._per_row])} & {(1 << HASH_BITS) - 1}L"
+        elif column.kind == "bin":
+            code = _bin(_number(own, dtype), _edges(column, dtype))
+        elif dtype.is_float():
+            *inner, (_, code) = _float_steps(own, column, name)
+        else:
+            code = _integer_steps(_number(own, dtype), column, dtype)
+        return [*inner, (name, code if self._needed else f"CASE WHEN {self._there(column)} THEN {code} END")]
 
     @property
     def _per_row(self) -> str:
@@ -265,8 +275,9 @@ class _Builder:
         def column(text: str) -> str:
             return integers.setdefault(text, f"x{len(integers)}")
 
+        once = kept[0] if len(set(kept)) == 1 else None  # then one filter serves all sums
         for place, lane in enumerate(request.lanes):
-            mine = kept[place]
+            mine = kept[place] if once is None else None
             run_columns.append(column(_total("1L", mine)))
             for one in lane.sums:
                 rows = counted[place][0 if one.everyone else 1]
@@ -281,8 +292,8 @@ class _Builder:
             ranks = ", ".join(f"{text} AS {name}" for name, text in self._rank_columns.items())
             self._ctes.append(("ranked", f"SELECT *, {ranks} FROM ordered"))  # noqa: S608
             source = "ranked"
-            if all(kept):
-                source = f"(SELECT * FROM ranked WHERE {' OR '.join(dict.fromkeys(f'({one})' for one in kept if one))})"  # noqa: S608
+        if kept and all(kept):
+            source = f"(SELECT * FROM {source} WHERE {' OR '.join(dict.fromkeys(f'({one})' for one in kept if one))})"  # noqa: S608
         for stage in stages:
             if stage:
                 source = f"(SELECT *, {', '.join(f'{text} AS {name}' for text, name in stage.items())} FROM {source})"  # noqa: S608
@@ -327,7 +338,10 @@ class _Builder:
         if one.of == "rows":
             return SumParts(one.name, ((column(_at_most(rows, cap)), 1),), None)
         if one.of == "units":
-            return SumParts(one.name, ((column(f"CASE WHEN {rows} > 0 THEN 1L ELSE 0L END"), 1),), None)
+            everyone = self._present(place) is None
+            return SumParts(
+                one.name, ((column("1L" if everyone else f"CASE WHEN {rows} > 0 THEN 1L ELSE 0L END"), 1),), None
+            )
         if one.of == "over":
             text = "0L" if cap is None else f"CASE WHEN {rows} > {cap}L THEN 1L ELSE 0L END"
             return SumParts(one.name, ((column(text), 1),), None)
@@ -423,7 +437,7 @@ class _Builder:
             rank = f"{call('dense_rank')} OVER (PARTITION BY {', '.join(units)} ORDER BY {', '.join(['o', *leading])})"
             most = min(self._request.max_groups, _MOST_RANK)
             source = f"SELECT * FROM (SELECT *, {rank} AS r FROM ({order})) WHERE r <= {most}"  # noqa: S608
-        if not cells.missing and member is None:
+        if not cells.missing and member is None and not self._needed:
             source = f"SELECT * FROM ({source}) WHERE {number} IS NOT NULL"  # noqa: S608
         if units and cells.max_rows is not None:
             repeat = "0L"
@@ -552,17 +566,20 @@ def _float_steps(own: str, column: ValueColumn, name: str) -> list[tuple[str, st
     number = f"({own} - {literal(float(column.offset), DOUBLE)})" if column.offset else own
     if column.exponent:
         number = f"({number} * {literal(2.0**-column.exponent, DOUBLE)})"
-    moved, inside, down, whole = (f"{name}_{stage}" for stage in ("moved", "inside", "down", "whole"))
     # Clipping to whole numbers first changes nothing, and keeps what is rounded within 64 bits.
     least, most = literal(float(low), DOUBLE), literal(float(high), DOUBLE)
-    there = f"CASE WHEN {own} <= {literal(math.inf, DOUBLE)} THEN {number} END"
-    clipped = f"CASE WHEN {moved} < {least} THEN {least} WHEN {moved} > {most} THEN {most} ELSE {moved} END"
-    part, half = f"({inside} - CAST({down} AS DOUBLE))", literal(0.5, DOUBLE)
+    inside = call("least", call("greatest", number, least), most)
+    if max(-low, high) <= _MOST_ROUNDED:
+        # Adding this constant leaves no bits for fractions, so the addition itself rounds, ties to even.
+        shift = literal(3.0 * _MOST_ROUNDED, DOUBLE)
+        return [(name, f"CAST(({inside} + {shift}) - {shift} AS BIGINT)")]
+    clipped, down, whole = (f"{name}_{stage}" for stage in ("inside", "down", "whole"))
+    there = f"CASE WHEN {own} <= {literal(math.inf, DOUBLE)} THEN {inside} END"
+    part, half = f"({clipped} - CAST({down} AS DOUBLE))", literal(0.5, DOUBLE)
     up = f"CASE WHEN {part} > {half} OR ({part} = {half} AND ({down} & 1L) = 1L) THEN 1L ELSE 0L END"
     return [
-        (moved, there),
-        (inside, clipped),
-        (down, call("floor", inside)),
+        (clipped, there),
+        (down, call("floor", clipped)),
         (whole, f"{down} + {up}"),
         (name, _clip(whole, low, high, BIGINT)),
     ]
@@ -586,11 +603,14 @@ def _integer_steps(number: str, column: ValueColumn, dtype: pl.DataType) -> str:
     return f"CASE WHEN {moved} < 0 THEN {down} ELSE {moved} div {step} END"
 
 
-def _bin(number: str, column: ValueColumn, dtype: pl.DataType) -> str:
-    """Return the bin of a number by a binary search, or null outside all bins."""
+def _edges(column: ValueColumn, dtype: pl.DataType) -> list[str]:
     stored = DOUBLE if dtype.is_float() else stored_type(dtype) or BIGINT
     stored = BIGINT if stored == BOOLEAN else stored
-    edges = [literal(edge if dtype.is_float() else int(edge), stored) for edge in column.edges]
+    return [literal(edge if dtype.is_float() else int(edge), stored) for edge in column.edges]
+
+
+def _bin(number: str, edges: Sequence[str]) -> str:
+    """Return the bin of a number inside all bins, by a binary search."""
 
     def search(first: int, last: int) -> str:
         if first == last:
@@ -598,5 +618,4 @@ def _bin(number: str, column: ValueColumn, dtype: pl.DataType) -> str:
         middle = (first + last + 1) // 2
         return f"CASE WHEN {number} < {edges[middle]} THEN {search(first, middle - 1)} ELSE {search(middle, last)} END"
 
-    inside = f"{number} >= {edges[0]} AND {number} <= {edges[-1]}"
-    return f"CASE WHEN {inside} THEN {search(0, len(edges) - 2)} END"
+    return search(0, len(edges) - 2)

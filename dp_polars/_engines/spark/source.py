@@ -57,23 +57,23 @@ _MOST_STEPS = 40  # Apache Spark fails at 200, and Sail's process dies
 
 FUNCTIONS = frozenset(
     {
-        *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date", "date_part"),
+        *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date"),
+        *("date_part", "day", "dayofyear", "dense_rank", "endswith", "floor", "greatest", "hour", "least"),
         *(
-            "day",
-            "dayofyear",
-            "dense_rank",
-            "endswith",
-            "floor",
-            "hour",
             "make_valid_utf8",
             "md5",
             "minute",
             "month",
             "nanvl",
+            "octet_length",
+            "pmod",
+            "quarter",
+            "replace",
+            "row_number",
         ),
-        *("octet_length", "pmod", "quarter", "replace", "row_number", "shiftright", "sqrt", "startswith", "substring"),
-        *("sum", "try_add", "try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64"),
-        *("nanvl", "year"),
+        *("shiftright", "sqrt", "startswith", "substring", "sum", "try_add", "try_multiply", "try_subtract"),
+        *("unix_date", "unix_micros", "weekofyear", "xxhash64"),
+        "year",
     }
 )
 """The functions of Spark that texts may call. `conv` and `md5` are there for tests."""

@@ -237,6 +237,41 @@ def test_hashes_bins_and_presence(spark):
     assert number[0].equals(number[1])
 
 
+def test_a_lane_alone_drops_rows_without_a_value_first(spark):
+    """Then no lane looks at missing values again, whatever they are: null, NaN, or outside of all bins."""
+    frame = frame_of()
+    for column in (
+        ValueColumn(place=0, low=0, high=2, kind="bin", edges=(-1.0, 0.0, 0.5, 2.5)),
+        ValueColumn(place=0, low=0, high=0, kind="presence"),
+        ValueColumn(place=0, low=-8, high=8, exponent=-1),
+    ):
+        sums = (GroupSum(name="rows", of="rows", max_rows=2), GroupSum(name="units", of="units"))
+        counted = Lane(columns=(column,), cells=Cells(name="c", max_rows=None), sums=sums)
+        request = BoundedRequest(
+            units=1, keys=1, max_groups=None, domain=None, lanes=(counted, Lane(columns=(column,)))
+        )
+        assert_same(on_spark(spark, frame, request), run_bounded(frame.lazy(), request))
+
+
+@pytest.mark.parametrize("most", [1 << 51, (1 << 51) + 1])
+def test_large_floats_are_rounded_to_the_nearest_even_integer(spark, most):
+    """Floats are rounded in two ways, for bounds of up to 51 bits and for larger ones."""
+    near = [2.0**51, 2.0**51 - 1, 2.0**50 + 1, 2.0**50, 5.0, 4.0, 1.0, 0.0]
+    values = [sign * (one + part) for one in near for part in (0, 0.25, 0.5, 0.75) for sign in (1, -1)]
+    values += [0.49999999999999994, -0.49999999999999994, 1e300, -1e300, NAN, float("inf"), None]
+    frame = pl.DataFrame({"unit0": range(len(values)), "key0": range(len(values)), "value0": values})
+    column = ValueColumn(place=0, low=-most, high=most)
+    lane = Lane(columns=(column,), sums=(GroupSum(name="x", of="x"),))
+    for lanes in ((lane,), (lane, Lane(sums=(GroupSum(name="rows", of="rows"),)))):
+        request = BoundedRequest(units=1, keys=1, max_groups=None, domain=None, lanes=lanes)
+        found = on_spark(spark, frame, request).groups
+        assert found.equals(run_bounded(frame.lazy(), request).groups.select(found.columns))
+        for key, x in found.select("key0", "x").rows():
+            value = values[key]
+            missing = value is None or value != value
+            assert x == (0 if missing else max(-most, min(most, value if abs(value) > most else round(value))))
+
+
 def test_profiles_and_products(spark):
     frame = frame_of(value="integers").with_columns(value1=gathered([1, 2, None], seed=9))
     x, y = ValueColumn(place=0, low=-8, high=8), ValueColumn(place=1, low=0, high=3)
