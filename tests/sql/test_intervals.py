@@ -173,6 +173,31 @@ def test_what_has_no_such_end_is_refused_at_no_cost(con, query, options, message
     assert not con._session.releases
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(a) FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(A) FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS a, a + 1 FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A FROM visits HAVING dp_high(a) > 1",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A FROM visits ORDER BY a",
+        "SELECT upper(region) AS a, lower(region) AS A, dp_count(*) FROM visits GROUP BY a",
+        "SELECT dp_sum(c, 0, 9) FROM (SELECT user, spent AS a, -spent AS A, a + 1 AS c FROM visits)",
+    ],
+)
+def test_an_alias_that_two_columns_have_is_refused_where_it_is_used(con, query):
+    with pytest.raises(dp.StatementNotAllowed, match="the alias of 2 columns of this SELECT"):
+        ask(con, query, keys=None)
+    assert not con._session.releases
+
+
+def test_aliases_that_differ_by_case_alone_are_columns_as_long_as_nothing_uses_them(con):
+    query = "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(dp_count_units()) AS low FROM visits"
+    assert con.sql(query, epsilon=1.0).columns == ["a", "A_1", "low"]  # DuckDB tells them apart
+    own = "SELECT dp_count(*) AS spent, dp_count_units() AS Spent, dp_sum(spent, 0, 9) AS s FROM visits"
+    assert con.sql(own, epsilon=1.0).columns == ["spent", "Spent_1", "s"]  # the column takes precedence
+
+
 @pytest.mark.parametrize("rows", [VISITS, VISITS.clear(), VISITS.with_columns(user=None)], ids=["all", "none", "null"])
 def test_the_columns_depend_on_no_row(rows):
     con = dp.connect(None, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=5))
