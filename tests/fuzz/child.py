@@ -20,7 +20,8 @@ def main():
     os.dup2(2, 1)  # nothing else may write among the answers
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     warnings.simplefilter("ignore")
-    from tests.fuzz.oracles import ORACLES, Finding, named
+    from tests.fuzz.findings import Finding, named
+    from tests.fuzz.oracles import ORACLES
 
     oracle = ORACLES[sys.argv[1]]()
     print(json.dumps("ready"), file=out, flush=True)

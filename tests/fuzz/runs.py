@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import grammar_polars, grammar_sql, grammar_statements
+from tests.fuzz import grammar_functions, grammar_pipelines, grammar_polars, grammar_sql, grammar_statements
 from tests.fuzz.dice import Dice
 
 PATIENCE = 20.0  # seconds for one case
@@ -24,6 +24,8 @@ GRAMMARS = {
     "sql": grammar_sql.expression,
     "polars": grammar_polars.expression,
     "statements": grammar_statements.statement,
+    "functions": grammar_functions.call,
+    "pipelines": grammar_pipelines.pipeline,
 }
 
 
