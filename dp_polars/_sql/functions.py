@@ -77,7 +77,10 @@ class _Signature:
         values, rank = f"['{answer}_low', '{answer}_high']", f"['{answer}_rank_error']"
         if not self.ranked:
             return values
-        return f"CASE WHEN \"interval\" = 'value' THEN {values} ELSE {rank} END" if "interval" in self.options else rank
+        if "interval" not in self.options:
+            return rank
+        # As text, so that a wrong type is refused by the function itself.
+        return f"CASE WHEN \"interval\"::VARCHAR = 'value' THEN {values} ELSE {rank} END"
 
 
 @dataclass(frozen=True)
