@@ -23,10 +23,9 @@ import polars as pl
 import dp_polars as dp
 from dp_polars._sql.functions import BUDGET_TYPE
 from dp_polars._sql.functions import Functions as Registered
-from tests.fuzz.findings import Finding, named
+from tests.fuzz.findings import CANARIES, Finding, named
 from tests.fuzz.private_rows import GONE, beside, people, polars_people, polars_public
 
-_CANARIES = re.compile(r"CANARY|77[78][0-9]{3}\.125|canary", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+\.?[0-9]*")
 _GIVEN = {300.0, 450.0, 1000.0, 32768.0, -32768.0, 65536.0, 777000.0, 778000.0, 2147483648.0, -2147483648.0, 5874897.0}
 _FOREVER = 40  # questions for one session
@@ -95,7 +94,7 @@ class Neighbour:
         seen.texts += [str(one.message) for one in warned]
         seen.texts += [repr(self.session), self.session.describe(), *map(repr, seen.rows)]
         seen.texts += [repr(row) for row in self.session.export().tail(4).rows()]
-        if any(map(_CANARIES.search, seen.texts)) and not _CANARIES.search(str(case)):
+        if any(map(CANARIES.search, seen.texts)) and not CANARIES.search(str(case)):
             raise Finding("canary: in what is shown")
         return seen
 
@@ -104,7 +103,7 @@ class Neighbour:
         try:
             plans = self.plans(case)
         except dp.DPError as error:
-            seen.texts.append(str(error))
+            seen.texts += _chain(error)
             return 0.0
         seen.plans = [str(one) for one in plans]
         seen.texts += [*seen.plans, *map(repr, plans), *(one._repr_html_() for one in plans)]
@@ -118,7 +117,7 @@ class Neighbour:
             raise error
         above = refused[1].startswith("The SQL above")
         seen.end = ("answered", "failed above") if above else ("refused", *refused)
-        seen.texts.append(str(error))
+        seen.texts += _chain(error)
         if refused[0] in ("EngineError", "SessionClosed"):
             raise Finding(f"closed: {named(error)}") from None
         if charged and not above:
@@ -131,6 +130,15 @@ class Neighbour:
         stored = releases is None or any(one.stored for one in releases)
         short = self.session.spent.epsilon - before < price * 0.999
         return "charge: less than the declared price" if new and not stored and short else ""
+
+
+def _chain(error):
+    """Return the texts of an error and of those that it came from, which a debugger or a server's log shows."""
+    texts = []
+    while error is not None:
+        texts += [str(error), repr(error), *getattr(error, "__notes__", ())]
+        error = error.__cause__ or error.__context__
+    return texts
 
 
 def _public_part(release):

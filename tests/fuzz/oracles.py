@@ -123,11 +123,13 @@ class Faults:
     """Does what a case says: the fuzzer must see it."""
 
     def __call__(self, case):
-        """Die, wait, fail, or hold."""
+        """Die, wait, fail, print, or hold."""
         if case == "die":
             os.kill(os.getpid(), signal.SIGSEGV)
         if case == "wait":
             time.sleep(60)
+        if case == "print":
+            os.write(2, b"thread panicked: CANARY-7")
         if case == "fail":
             raise KeyError(case)
         return case

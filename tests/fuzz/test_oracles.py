@@ -73,6 +73,15 @@ def test_an_error_that_quotes_a_value_is_found(planted):
     with pytest.raises(Finding, match="canary"):
         planted(fail)(COUNT)
 
+    def fail_after(raw, con):
+        try:
+            raise ValueError("CANARY-12")
+        except ValueError:
+            raise dp.InvalidDataError("A value can't be read.") from None
+
+    with pytest.raises(Finding, match="canary"):
+        planted(fail_after)(COUNT)
+
 
 @pytest.mark.slow
 def test_failures_and_types_that_depend_on_one_unit_are_found(planted):
@@ -125,6 +134,7 @@ def test_deaths_silence_and_foreign_errors_of_the_child_are_found():
         assert child.ask("hold") == {"end": "hold"}
         assert "time-out" in child.ask("wait")["finding"]
         assert "KeyError" in child.ask("fail")["finding"]
+        assert "printed" in child.ask("print")["finding"]
         assert child.ask("hold") == {"end": "hold"}
 
 
