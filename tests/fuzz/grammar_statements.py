@@ -204,6 +204,9 @@ def _query(dice, depth):
     return _aggregation(dice)
 
 
+_WITHOUT_ENDS = ("dp_histogram", "dp_linear_regression", "dp_noisy", "dp_top_k", "dp_randomized", "dp_quantile")
+
+
 def _aggregation(dice):
     source = _source(dice)
     keys = dice.usually(_KEYS[:5], _KEYS) if dice.random() < 0.55 else ""
@@ -215,7 +218,9 @@ def _aggregation(dice):
         f"{call if dice.random() < 0.8 else _above(dice, call)} AS {name}"
         for call, name in zip(calls, names, strict=False)
     ]
-    ends = [_end(dice, one) for one in zip(calls, names, strict=False) if dice.random() < 0.25]
+    whole = [(call, name) for call, name, item in zip(calls, names, shown, strict=False) if item.startswith(call)]
+    about = [one for one in whole if not one[0].startswith(_WITHOUT_ENDS) or dice.happens(5)]
+    ends = [_end(dice, one) for one in about if dice.random() < 0.25]
     if dice.random() < 0.1:
         ends.append(dice.usually(["dp_cut_by_cap() AS c", "dp_cut_by_bounds()", "dp_cut_by_cap()"],
                                  ["dp_cut_by_cap(i64)", "dp_cut_by_bounds() FILTER (WHERE b)", "dp_low(dp_cut_by_cap())"]))  # fmt: skip
