@@ -90,7 +90,7 @@ def test_the_default_confidence_is_95_percent_and_the_nearest_word_counts(con):
 
 
 def test_the_ends_that_confidence_adds_move_no_position(con):
-    """Numbers in GROUP BY and ORDER BY are positions in the SELECT as it was written."""
+    """Numbers in GROUP BY, ORDER BY and DISTINCT ON are positions in the SELECT as it was written."""
     query = (
         "SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m FROM visits GROUP BY 1 ORDER BY 3 DESC, 2 LIMIT 2"
     )
@@ -104,6 +104,8 @@ def test_the_ends_that_confidence_adds_move_no_position(con):
     table = ask(con, "SELECT dp_low(n), region, dp_count(*) AS n FROM visits GROUP BY ALL ORDER BY ALL")
     assert table.columns == ["n_low", "region", "n"]
     assert table["n_low"].is_sorted()
+    first = "SELECT DISTINCT ON (3) region, dp_count(*) AS n, dp_count(*) * 0 AS zero FROM visits GROUP BY 1 ORDER BY 1"
+    assert ask(con, first, confidence=0.9)["region"].to_list() == KEYS[:1]
 
 
 def test_ranks_and_values_of_quantiles(con):
