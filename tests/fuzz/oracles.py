@@ -127,7 +127,7 @@ class Faults:
         if case == "die":
             os.kill(os.getpid(), signal.SIGSEGV)
         if case == "wait":
-            time.sleep(60)
+            time.sleep(600)
         if case == "print":
             os.write(2, b"thread panicked: CANARY-7")
         if case == "fail":

@@ -39,7 +39,7 @@ class Child:
     """A process that answers one case after another; it is started again after its death."""
 
     def __init__(self, name, patience=PATIENCE):
-        self._name, self._patience = name, patience
+        self._name, self.patience = name, patience
         self._process = None
 
     def ask(self, case):
@@ -49,12 +49,12 @@ class Child:
         try:
             self._process.stdin.write(json.dumps(case) + "\n")
             self._process.stdin.flush()
-            answer = self._answers.get(timeout=self._patience)
+            answer = self._answers.get(timeout=self.patience)
         except BrokenPipeError:
             answer = None
         except queue.Empty:
             self.close()
-            return {"finding": f"time-out: no answer after {self._patience:.0f} s"}
+            return {"finding": f"time-out: no answer after {self.patience:.0f} s"}
         if answer is None:
             status = self._process.wait()
             self.close()
