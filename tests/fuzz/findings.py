@@ -2,8 +2,11 @@
 
 import re
 
-CANARIES = re.compile(r"CANARY|77[78][0-9]{3}\.125|canary", re.ASCII)
+CANARIES = re.compile(r"CANARY|77[78][0-9]{3}\.125(?![0-9])|canary", re.ASCII)
 """Values that stand in private columns only."""
+
+TEXT_CANARIES = re.compile(r"CANARY|canary", re.ASCII)
+"""The texts among them. A noisy number may be an amount by chance."""
 
 
 class Finding(Exception):  # noqa: N818 - what it is

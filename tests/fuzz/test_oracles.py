@@ -58,7 +58,7 @@ def test_an_honest_answer_is_no_finding(statements):
         ("SELECT system.main.sum(i16) AS n FROM people WHERE i64 > 3 AND isfinite(f64)", "exact"),
         ("SELECT 'it is ' || system.main.count(*) AS n FROM people WHERE b", "exact"),
         ("SELECT t AS n FROM people LIMIT 1", "canary"),
-        ("SELECT money AS n FROM people LIMIT 1", "canary"),
+        ("SELECT money AS n FROM people LIMIT 1", "exact"),
     ],
 )
 def test_what_leaks_into_results_is_found(planted, leak, finding):
