@@ -319,7 +319,8 @@ class Aggregate(ABC):
         """Return a call of this aggregate. Two columns take a pair of bounds each."""
         pairs: tuple[Any, ...] = ()
         if cls.bounded:
-            pairs = (bounds,) if len(cls.columns) == 1 else (None, None) if bounds is None else bounds
+            one = len(cls.columns) == 1 or not isinstance(bounds, Sequence)  # a wrong number of pairs is refused later
+            pairs = (None, None) if len(cls.columns) == 2 and bounds is None else (bounds,) if one else bounds
         return AggregateCall(cls, columns, pairs, {**cls.options, **options}, weight)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -215,7 +215,7 @@ def keys_of(
     A key that is a function of the unit alone (an experiment arm that is chosen by a hash of the user) gives each unit
     one group. It is accepted if the keys are public. The unit itself would make every group one person.
     """
-    listed = [] if by is None else [by] if isinstance(by, pl.Expr | str) else list(by)
+    listed = [] if by is None else list(by) if isinstance(by, Iterable) and not isinstance(by, str) else [by]
     schema = view.rows.schema
     checked = [check_expression(item, schema=schema, what=what) for item in listed]
     keys: list[Key] = []

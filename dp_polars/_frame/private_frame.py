@@ -171,13 +171,15 @@ class PrivateFrame(
     # ------------------------------------------------------------------ transformations
 
     @no_panics
-    def filter(self, *predicates: pl.Expr, unchecked: bool = False, **constraints: Any) -> PrivateFrame[Frame]:
+    def filter(
+        self, *predicates: pl.Expr | Sequence[pl.Expr], unchecked: bool = False, **constraints: Any
+    ) -> PrivateFrame[Frame]:
         """Keep the rows for which every predicate is true and columns have the values of the constraints.
 
         `unchecked=True` skips the check: the user then vouches that the predicates are row-wise and never fail.
         """
         equal = [pl.col(name) == value for name, value in constraints.items()]
-        given = [*predicates, *equal]
+        given = [*(item for one in predicates for item in (one if isinstance(one, list | tuple) else [one])), *equal]
         if flag_of(unchecked, "unchecked"):
             return self._after_unchecked(self._in_polars().filter(given), "filter")
         frame, checked = self._with_windows(given, {}, "filter")
@@ -222,16 +224,19 @@ class PrivateFrame(
         return frame._after(rows, "select", texts, made=changed)
 
     @no_panics
-    def drop(self, *columns: str) -> PrivateFrame[Frame]:
-        """Drop these columns. The unit column can't be dropped."""
-        self._known(columns)
-        self._keep_unit(set(columns), "drop")
-        kept = [name for name in self._rows.schema if name not in columns]
-        return self._after(self._rows.keep(kept), "drop", list(columns))
+    def drop(self, *columns: Columns) -> PrivateFrame[Frame]:
+        """Drop these columns, which are given by name or by selector. The unit column can't be dropped."""
+        names = self._selected(columns)
+        self._keep_unit(set(names), "drop")
+        kept = [name for name in self._rows.schema if name not in names]
+        return self._after(self._rows.keep(kept), "drop", names)
 
     @no_panics
     def rename(self, mapping: dict[str, str]) -> PrivateFrame[Frame]:
         """Rename columns. The unit column keeps its name."""
+        names = [*mapping, *mapping.values()] if isinstance(mapping, Mapping) else [None]
+        if not all(isinstance(name, str) for name in names):
+            raise InvalidParameterError("rename takes a mapping from old names to new ones: rename({'km': 'miles'}).")
         self._known(mapping)
         self._keep_unit({*mapping, *mapping.values()}, "rename")
         schema = self._rows.schema
@@ -295,7 +300,12 @@ class PrivateFrame(
                 )
             value = int(strategy == "one")
         kinds = _filled_types(value, matches_supertype=flag_of(matches_supertype, "matches_supertype"))
-        units, filled = self._unit_columns(), pl.lit(value) if isinstance(value, str) else value
+        try:
+            units, filled = self._unit_columns(), value if isinstance(value, pl.Expr) else pl.lit(value)
+        except TypeError:
+            raise InvalidParameterError(
+                f"fill_null takes a public constant or a row-wise expression, not a {type(value).__name__}."
+            ) from None
         names = [
             name
             for name, dtype in self._rows.schema.items()
@@ -716,6 +726,8 @@ class PrivateFrame(
                 "No session pays for this question. Ask inside `with session:`, call dp.set_session(session) once, or "
                 "pass session=; a session is dp.Session(epsilon=1.0, unit='user_id')."
             )
+        if not isinstance(session, Session):
+            raise InvalidParameterError(f"session= must be a dp.Session, not a {type(session).__name__}.")
         return session
 
     def _unit_of(self, session: Session | None) -> TableUnit:
@@ -950,7 +962,7 @@ def _join_keys(on: Any, left_on: Any, right_on: Any) -> tuple[list[str], list[st
     if on is None and (left_on is None or right_on is None):
         raise InvalidParameterError("A join needs keys: on=, or left_on= and right_on= if they have different names.")
     given = (on, on) if on is not None else (left_on, right_on)
-    mine, theirs = (list[Any]([one] if isinstance(one, str | pl.Expr) else one) for one in given)
+    mine, theirs = (list[Any](one if isinstance(one, list | tuple) else [one]) for one in given)
     if not mine or not all(isinstance(name, str) for name in (*mine, *theirs)):
         raise InvalidParameterError(
             "The keys of a join are names of columns. Compute a key first: with_columns(key=...).join(..., on='key')."

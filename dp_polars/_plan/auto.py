@@ -56,7 +56,7 @@ _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
-_MISTAKEN = 0.15  # the fraction of units that a reliable choice cuts off by mistake, at most,
+_MISTAKEN = 0.1  # the fraction of units that a reliable choice cuts off by mistake, at most,
 _SURELY = 20  # except in one of this many choices
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many

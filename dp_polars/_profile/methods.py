@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Unpack
 
@@ -98,7 +98,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
     schema = view.rows.schema
     check_unit(view.unit, schema)
     keys, key_columns = keys_of(by, view)
-    listed = [columns] if isinstance(columns, str | pl.Expr) else list(columns)
+    listed = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else [columns]
     if len(listed) > MOST_COLUMNS:
         raise InvalidParameterError(
             f"A profile looks at up to {MOST_COLUMNS} columns, because they share the spend. Name fewer in columns=."

@@ -34,6 +34,7 @@ from dp_polars._sql.scope import (
     Scope,
     ScopeTable,
     aliases_of,
+    check_shared_aliases,
     is_private_call,
     name_of,
     qualified,
@@ -175,6 +176,7 @@ class _Analyser:
             return relation  # it would show private rows, whatever else it says
         scope = self._context.scope(*relation.tables)
         reader = self._context.reader(*relation.tables)
+        check_shared_aliases(node, scope)
         return projected(without_lateral_aliases(node, scope), relation, reader, scope)
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
@@ -263,6 +265,7 @@ class _Analyser:
     def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool) -> Relation:
         """Cut a SELECT with private aggregates: add its queries to `aggregations`, and return the SELECT above them."""
         scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
+        check_shared_aliases(node, scope)
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")

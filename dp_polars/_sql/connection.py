@@ -248,6 +248,11 @@ class GuardedConnection:
         self, query: str, parameters: dict[str, Any], options: dict[str, Any]
     ) -> PlannedStatement | LocalStatement | SummaryStatement | DescriptionStatement:
         """Parse, analyse and plan a statement. Nothing is spent, and no private row is read."""
+        if "session" in options:
+            raise InvalidParameterError(
+                "The session of this connection pays for its statements, so they take no session=. If another one "
+                "should pay, open another connection: dp.connect(database, session)."
+            )
         node = self._parser.select(query)
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:

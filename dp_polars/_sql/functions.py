@@ -77,7 +77,10 @@ class _Signature:
         values, rank = f"['{answer}_low', '{answer}_high']", f"['{answer}_rank_error']"
         if not self.ranked:
             return values
-        return f"CASE WHEN \"interval\" = 'value' THEN {values} ELSE {rank} END" if "interval" in self.options else rank
+        if "interval" not in self.options:
+            return rank
+        # As text, so that a wrong type is refused by the function itself.
+        return f"CASE WHEN \"interval\"::VARCHAR = 'value' THEN {values} ELSE {rank} END"
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ _SHAPES = {name: _shape_of(aggregate) for name, aggregate in AGGREGATES.items()}
 _SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
 _FUNCTIONS = {name: _TableFunction(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
 """The same names as in statements, one function each."""
-_BUDGET = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
+BUDGET_TYPE = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
+"""The type of `dp_budget()`."""
 
 
 class Functions:
@@ -431,7 +435,7 @@ def register(connection: Any, session: Session) -> GuardedConnection:
     # DuckDB 2.0 complains at exit about connections that still have Python functions.
     atexit.register(_remove_from, weakref.ref(connection))
     connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
-    connection.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
+    connection.create_function("dp_budget", functions.budget, [], BUDGET_TYPE, side_effects=True)
     connection.execute(sql_text("attach"))
     _register_local(connection)
     for name, function in _FUNCTIONS.items():

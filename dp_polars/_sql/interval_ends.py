@@ -148,13 +148,14 @@ def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], w
     before = node["select_list"]
 
     def item_of(item: Node) -> Node:
-        """Return the item that a number in GROUP BY or ORDER BY stands for, because added items move positions."""
+        """Return the item that a position in GROUP BY, ORDER BY or DISTINCT ON means, because added items move it."""
         number = context.parser.value(item, {}) if item["class"] == "CONSTANT" else None
         return {**before[number - 1], "alias": ""} if type(number) is int and 0 < number <= len(before) else item
 
     groups = [item_of(item) for item in node.get("group_expressions", [])]
     modifiers = [
-        changed_modifier(modifier, item_of) if "orders" in modifier else modifier for modifier in node["modifiers"]
+        changed_modifier(modifier, item_of) if modifier.keys() & {"orders", "distinct_on_targets"} else modifier
+        for modifier in node["modifiers"]
     ]
     return {**node, "select_list": items, "group_expressions": groups, "modifiers": modifiers}
 

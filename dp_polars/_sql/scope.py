@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dp_polars._expressions import Column
 from dp_polars._sql.allowed_functions import PRIVATE
@@ -95,6 +96,32 @@ def name_of(item: Node, other: str) -> str:
 def aliases_of(node: Node) -> dict[str, Node]:
     """Return the items of a SELECT that have an alias, by alias."""
     return {item["alias"]: item for item in node.get("select_list", []) if item.get("alias")}
+
+
+def check_shared_aliases(node: Node, scope: Scope) -> None:
+    """Refuse a SELECT that uses an alias which several of its items have, because SQL ignores case and picks any."""
+    names = [fold(item["alias"]) for item in node["select_list"] if item.get("alias")]
+    shared = {name for name in names if names.count(name) > 1}
+    for clause in (*_ALIASES_FIRST, *_COLUMNS_FIRST) if shared else ():
+        for item in _references(node.get(clause)):
+            used = item["column_names"][0]
+            if fold(used) in shared and (clause in _ALIASES_FIRST or scope.resolve(item) is None):
+                raise scope.refuse(
+                    item,
+                    f"{used} is the alias of {names.count(fold(used))} columns of this SELECT, because names in SQL "
+                    "ignore case, so it is not clear which one is meant. Give each column an alias of its own.",
+                )
+
+
+def _references(tree: Any) -> Iterator[Node]:
+    """Yield the column references of one name in a clause, except those inside subqueries."""
+    if isinstance(tree, dict) and tree.get("class") == "COLUMN_REF" and len(tree["column_names"]) == 1:
+        yield tree
+    elif isinstance(tree, list):
+        for child in tree:
+            yield from _references(child)
+    elif isinstance(tree, dict) and tree.get("class") != "SUBQUERY":
+        yield from _references([*tree.values()])
 
 
 def without_aliases(node: Node, aliases: dict[str, Node], scope: Scope) -> Node:

@@ -136,6 +136,8 @@ def _names(option: str, given: Any, known: dict[str, str]) -> list[str] | None:
     """Return listed columns as the table spells them."""
     if given is None:
         return None
+    if not isinstance(given, str | list | tuple):
+        raise InvalidParameterError(f"{option}= takes the names of columns, as a list or as text with commas.")
     listed = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
     missing = [str(name) for name in listed if not isinstance(name, str) or fold(name) not in known]
     if missing:

@@ -177,6 +177,7 @@ def test_threads_change_nothing(unit, hashed, monkeypatch):
     monkeypatch.setattr(blocks, "_SORTED_ALONE", 4)
     monkeypatch.setattr(row_store, "_PIECE", 200)
     monkeypatch.setattr(row_store, "_PAGE", 150)
+    monkeypatch.setattr(row_store, "_FIRST", 10)
     monkeypatch.setattr(sorters, "_FEW_ROWS", 100)
     found = engine.run_bounded(frame.lazy(), wanted, parts=1 + (list(UNITS).index(unit) + hashed) % 2)
     assert found.groups.equals(alone.groups)
@@ -371,3 +372,17 @@ def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypa
     raw.execute(f"SET memory_limit = '{path.stat().st_size * 1.1:.0f}B'")
     assert con.sql(text).fetchall() == first
     assert called == [1, 4]
+
+
+def test_a_column_takes_no_more_than_a_few_times_its_rows_and_keeps_their_order(monkeypatch):
+    """A profile has some hundred columns: if each took a whole page, a limit on addresses would close the session."""
+    monkeypatch.setattr(row_store, "_PAGE", 1000)
+    monkeypatch.setattr(row_store, "_FIRST", 10)
+    for sizes in ([], [3], [10], [11], [3, 8, 60, 500], [999, 1], [1000, 1], [1, 1000], [7] * 300, [2500, 3]):
+        pages, given, start = row_store.Pages(np.uint64), [], 0
+        for size in sizes:
+            given.append(np.arange(start, start + size, dtype=np.uint64))
+            pages.add(given[-1])
+            start += size
+            assert len(pages._page) <= max(10, 4 * start)
+        assert pages.take().tolist() == list(range(start))

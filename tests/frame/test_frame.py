@@ -114,6 +114,14 @@ def test_transformations_are_those_of_polars(session):
     assert sorted(found["count"].to_list()) == sorted(expected)
 
 
+def test_columns_and_predicates_may_be_given_as_lists_and_selectors(session):
+    with session:
+        private = VISITS.dp.drop(["score"], pl.selectors.by_name("region")).filter([pl.col("value") > 10])
+        assert private.columns == VISITS.drop(["score"], pl.selectors.by_name("region")).columns
+        found = private.count(max_rows_per_group=N, epsilon=HUGE).item()
+    assert found == VISITS.filter([pl.col("value") > 10]).height
+
+
 def test_caps_that_bind_bound_every_unit(small):
     with small:
         plan = VISITS.dp.preview.count("region", epsilon=0.1)
@@ -322,6 +330,14 @@ def ask(call, **session):
         (lambda v: v.join(VISITS.select("region"), on="region"), {}, "more than once"),
         (lambda v: v.join(VISITS, on="region", how="full"), {}, "'inner', 'left', 'semi' or 'anti'"),
         (lambda v: v.drop("nothing"), {}, "no column nothing"),
+        (lambda v: v.drop(7), {}, "by name or by selector"),
+        (lambda v: v.drop(pl.all()), {}, "says who is protected"),
+        (lambda v: v.rename({"value": 7}), {}, "from old names to new ones"),
+        (lambda v: v.rename(7), {}, "from old names to new ones"),
+        (lambda v: v.join(VISITS, on=7), {}, "names of columns"),
+        (lambda v: v.fill_null(object()), {}, "public constant"),
+        (lambda v: v.cov("value", "score", bounds=7, epsilon=0.1), {}, "a pair for each"),
+        (lambda v: v.count(epsilon=0.1, session=7), {}, "must be a dp.Session"),
         (lambda v: v.count("region", max_groups="auto", within=10), {}, "caps and bounds that are known"),
         (lambda v: v.count("region", share=2), {}, "up to 1"),
         (lambda v: v.count(epsilon=0.1, fresh="no"), {}, "fresh must be True or False"),

@@ -123,6 +123,8 @@ _OPTIONS = ["epsilon", "keys", "max_groups", "max_rows_per_group", "min_units", 
 
 def statement(dice):
     """Return the text of a statement, and its parameters and options as Python values."""
+    if dice.random() < 0.06:
+        return _summary(dice)
     text = _query(dice, 2)
     if dice.happens():
         text = broken(dice, text)
@@ -134,7 +136,42 @@ def statement(dice):
     elif "$p" in text and dice.random() < 0.8:
         parameters = {**(parameters or {}), "p": dice.choice([1, "a", None, 1e308])}
     options = dice.usually([{}], [{"epsilon": 5e-6}, {"max_groups": 2}, {"epsilon": 5e-6, "max_rows_per_group": 2}])
+    if dice.random() < 0.12:
+        options = {**options, "confidence": dice.usually([0.9, 0.95, 0.5], [0, 1, 2, "a", None, True])}
+        if dice.random() < 0.3:
+            options["interval"] = dice.usually(["value", "rank"], ["a", None, 1])
     return {"sql": text, "parameters": parameters, "options": options}
+
+
+def _summary(dice):
+    """Return a SUMMARIZE and its options."""
+    some = [
+        dice.usually(["b", "mood", "i64", "money", "d", "t"], ["uid", "li", "s", "iv", "*", "nosuch"]) for _ in range(2)
+    ]
+    listed = ", ".join(dict.fromkeys([*some, f"{expression(dice, 'any', 2)} AS x"]))
+    where = f" WHERE {expression(dice, 'truth', 2)}" if dice.random() < 0.5 else ""
+    text = dice.usually(
+        [
+            f"SUMMARIZE SELECT {listed} FROM {_source(dice)}{where}",
+            f"SUMMARIZE {dice.choice(['frame', 'other.people', 'main.people'])}",
+        ],
+        [
+            "SUMMARIZE people",
+            "SUMMARIZE lookup",
+            "SUMMARIZE odd",
+            "FROM (SUMMARIZE people)",
+            "SUMMARIZE nosuch",
+            "SUMMARIZE SELECT 1",
+        ],
+    )
+    options = {"epsilon": dice.usually([5e-6, 8e-6], [0, "a", None, 1])}
+    if dice.random() < 0.5:
+        options["by"] = dice.usually([["b"], "b", ["x"], "mood"], [["uid"], 7, ["nosuch"], "b, x", []])
+    if dice.random() < 0.5:
+        options["columns"] = dice.usually([["i64"], ["x"], ["money", "i64"]], [["uid"], ["nosuch"], "i64", 7, [1]])
+    if dice.happens():
+        options[dice.choice(["confidence", "keys", "max_groups", "share", "fresh", "label"])] = 1
+    return {"sql": text, "parameters": None, "options": options}
 
 
 _DOORS = ["{query};", "{query}; SELECT 1", "EXPLAIN {query}", "EXPLAIN ANALYZE {query}", "DESCRIBE {query}",
@@ -167,6 +204,9 @@ def _query(dice, depth):
     return _aggregation(dice)
 
 
+_WITHOUT_ENDS = ("dp_histogram", "dp_linear_regression", "dp_noisy", "dp_top_k", "dp_randomized", "dp_quantile")
+
+
 def _aggregation(dice):
     source = _source(dice)
     keys = dice.usually(_KEYS[:5], _KEYS) if dice.random() < 0.55 else ""
@@ -178,6 +218,13 @@ def _aggregation(dice):
         f"{call if dice.random() < 0.8 else _above(dice, call)} AS {name}"
         for call, name in zip(calls, names, strict=False)
     ]
+    whole = [(call, name) for call, name, item in zip(calls, names, shown, strict=False) if item.startswith(call)]
+    about = [one for one in whole if not one[0].startswith(_WITHOUT_ENDS) or dice.happens(5)]
+    ends = [_end(dice, one) for one in about if dice.random() < 0.25]
+    if dice.random() < 0.1:
+        ends.append(dice.usually(["dp_cut_by_cap() AS c", "dp_cut_by_bounds()", "dp_cut_by_cap()"],
+                                 ["dp_cut_by_cap(i64)", "dp_cut_by_bounds() FILTER (WHERE b)", "dp_low(dp_cut_by_cap())"]))  # fmt: skip
+    shown += ends
     if keys and keys not in ("ALL", "1", "()") and "(" not in keys and dice.random() < 0.85:
         shown.insert(0, keys)
     elif keys in ("ALL", "1"):
@@ -187,7 +234,21 @@ def _aggregation(dice):
         text += f" WHERE {expression(dice, 'truth', 3)}"
     if keys:
         text += f" GROUP BY {keys}"
-    return text + _after(dice, ["n", calls[0], "1", "b"])
+    return text + _after(dice, ["n", calls[0] if not ends else ends[0].split(" AS ")[0], "1", "b"])
+
+
+def _end(dice, answer):
+    """Return an end of the interval of a private aggregate, which is given as a call and its alias."""
+    call, alias = answer
+    ranked = any(f"dp_{name}(" in call.lower() for name in ("median", "min", "max", "quantile"))
+    usual = ["dp_rank_error"] if ranked else ["dp_low", "dp_high"]
+    function = dice.usually(usual, ["dp_low", "dp_rank_error", "dp_rank_low", "dp_rank_high", "DP_HIGH"])
+    about = dice.usually([alias, alias, call], [alias.upper(), "nosuch", "i64", "b", f"{alias} + 1", ""])
+    sure = dice.usually(
+        ["", "", "", ", 0.9", ", confidence := 0.9"], [", 2", ", NULL", ", i64", ", 'a'", ", 0.9, 0.9", ", sure := 1"]
+    )
+    name = dice.usually(["", f" AS {alias}_end"], [f" AS {alias}", " AS n", " AS uid", " OVER ()"])
+    return f"{function}({about}{sure}){name}"
 
 
 def _source(dice):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import grammar_polars, grammar_sql, grammar_statements
+from tests.fuzz import grammar_functions, grammar_pipelines, grammar_polars, grammar_sql, grammar_statements
 from tests.fuzz.dice import Dice
 
 PATIENCE = 20.0  # seconds for one case
@@ -24,6 +24,8 @@ GRAMMARS = {
     "sql": grammar_sql.expression,
     "polars": grammar_polars.expression,
     "statements": grammar_statements.statement,
+    "functions": grammar_functions.call,
+    "pipelines": grammar_pipelines.pipeline,
 }
 
 
@@ -37,7 +39,7 @@ class Child:
     """A process that answers one case after another; it is started again after its death."""
 
     def __init__(self, name, patience=PATIENCE):
-        self._name, self._patience = name, patience
+        self._name, self.patience = name, patience
         self._process = None
 
     def ask(self, case):
@@ -47,12 +49,12 @@ class Child:
         try:
             self._process.stdin.write(json.dumps(case) + "\n")
             self._process.stdin.flush()
-            answer = self._answers.get(timeout=self._patience)
+            answer = self._answers.get(timeout=self.patience)
         except BrokenPipeError:
             answer = None
         except queue.Empty:
             self.close()
-            return {"finding": f"time-out: no answer after {self._patience:.0f} s"}
+            return {"finding": f"time-out: no answer after {self.patience:.0f} s"}
         if answer is None:
             status = self._process.wait()
             self.close()

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.runs import Child, cases
 
-EXAMPLES = {"sql": 130, "polars": 150, "statements": 60}
+EXAMPLES = {"sql": 130, "polars": 150, "statements": 60, "functions": 40, "pipelines": 40}
 
 
 @pytest.mark.slow

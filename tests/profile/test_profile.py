@@ -430,6 +430,8 @@ def test_summarize_looks_at_every_selected_column_but_the_unit():
     assert con.execute("SUMMARIZE orders").pl()["name"].to_list()[2:] == ["shop", "amount", "gift"]
     with pytest.raises(InvalidParameterError, match="names y, which"):
         con.sql("SUMMARIZE orders", columns=["y"])
+    with pytest.raises(dp.InvalidParameterError, match="takes the names of columns"):
+        con.sql("SUMMARIZE orders", by=7)
 
 
 # ---------------------------------------------------------------------- display and post-processing

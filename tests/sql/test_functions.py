@@ -184,6 +184,8 @@ def test_intervals(con, session):
     assert all(low < count < high for _, count, low, high in rows)
     mean = con.sql("FROM dp.dp_mean('visits', 'price', 0, 100, epsilon := 100, confidence := 0.9)")
     assert mean.columns == ["mean", "mean_low", "mean_high"]
+    with pytest.raises(duckdb.Error, match=r"InvalidParameterError: .*interval"):
+        con.sql("FROM dp.dp_median('visits', 'price', 0, 100, \"interval\" := 7, epsilon := 1)").fetchall()
 
 
 @pytest.mark.slow

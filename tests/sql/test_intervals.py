@@ -90,7 +90,7 @@ def test_the_default_confidence_is_95_percent_and_the_nearest_word_counts(con):
 
 
 def test_the_ends_that_confidence_adds_move_no_position(con):
-    """Numbers in GROUP BY and ORDER BY are positions in the SELECT as it was written."""
+    """Numbers in GROUP BY, ORDER BY and DISTINCT ON are positions in the SELECT as it was written."""
     query = (
         "SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m FROM visits GROUP BY 1 ORDER BY 3 DESC, 2 LIMIT 2"
     )
@@ -104,6 +104,8 @@ def test_the_ends_that_confidence_adds_move_no_position(con):
     table = ask(con, "SELECT dp_low(n), region, dp_count(*) AS n FROM visits GROUP BY ALL ORDER BY ALL")
     assert table.columns == ["n_low", "region", "n"]
     assert table["n_low"].is_sorted()
+    first = "SELECT DISTINCT ON (3) region, dp_count(*) AS n, dp_count(*) * 0 AS zero FROM visits GROUP BY 1 ORDER BY 1"
+    assert ask(con, first, confidence=0.9)["region"].to_list() == KEYS[:1]
 
 
 def test_ranks_and_values_of_quantiles(con):
@@ -170,6 +172,31 @@ def test_what_has_no_such_end_is_refused_at_no_cost(con, query, options, message
     with pytest.raises(dp.DPError, match=message):
         ask(con, query, **options)
     assert not con._session.releases
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(a) FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(A) FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS a, a + 1 FROM visits",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A FROM visits HAVING dp_high(a) > 1",
+        "SELECT dp_count(*) AS a, dp_count_units() AS A FROM visits ORDER BY a",
+        "SELECT upper(region) AS a, lower(region) AS A, dp_count(*) FROM visits GROUP BY a",
+        "SELECT dp_sum(c, 0, 9) FROM (SELECT user, spent AS a, -spent AS A, a + 1 AS c FROM visits)",
+    ],
+)
+def test_an_alias_that_two_columns_have_is_refused_where_it_is_used(con, query):
+    with pytest.raises(dp.StatementNotAllowed, match="the alias of 2 columns of this SELECT"):
+        ask(con, query, keys=None)
+    assert not con._session.releases
+
+
+def test_aliases_that_differ_by_case_alone_are_columns_as_long_as_nothing_uses_them(con):
+    query = "SELECT dp_count(*) AS a, dp_count_units() AS A, dp_low(dp_count_units()) AS low FROM visits"
+    assert con.sql(query, epsilon=1.0).columns == ["a", "A_1", "low"]  # DuckDB tells them apart
+    own = "SELECT dp_count(*) AS spent, dp_count_units() AS Spent, dp_sum(spent, 0, 9) AS s FROM visits"
+    assert con.sql(own, epsilon=1.0).columns == ["spent", "Spent_1", "s"]  # the column takes precedence
 
 
 @pytest.mark.parametrize("rows", [VISITS, VISITS.clear(), VISITS.with_columns(user=None)], ids=["all", "none", "null"])

@@ -192,6 +192,13 @@ def test_options_without_a_private_aggregate_are_refused(con):
         con.sql("SELECT * FROM lookup", epsilon=0.1)
 
 
+@pytest.mark.parametrize("statement", ["SELECT dp_count(*) FROM visits", "SUMMARIZE visits"])
+def test_no_other_session_pays_for_a_statement(con, statement):
+    with pytest.raises(dp.InvalidParameterError, match="The session of this connection pays"):
+        con.sql(statement, epsilon=0.1, session=dp.Session(epsilon=1.0, unit=dp.ROW))
+    assert not con._session.releases
+
+
 def test_places_are_told_by_line_and_column(con):
     with pytest.raises(dp.StatementNotAllowed, match=r"\(line 3, column 7\)"):
         con.sql("SELECT dp_count(*, epsilon := 0.1)\nFROM visits\nWHERE nothing > 3")

@@ -20,6 +20,10 @@ MIXER = 0x9E3779B97F4A7C15
 """An odd factor, so that multiplication by it is one to one. It spreads units that differ in few bits."""
 
 _PAGE = 1 << 24  # words per page; the system gets the memory back when a page is dropped
+_FIRST = (
+    1 << 16
+)  # words of the first page before it grows; a profile has a hundred columns, and addresses may be limited
+_GROWTH = 4
 _PIECE = 1 << 20  # rows that are split into parts at once
 
 
@@ -29,7 +33,7 @@ class Pages:
     def __init__(self, dtype: type[np.unsignedinteger[Any]]) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._page: NDArray[Any] = np.empty(_PAGE, dtype)  # memory that was never written to does not count
+        self._page: NDArray[Any] = np.empty(min(_FIRST, _PAGE), dtype)
         self._used = 0
         self._lock = threading.Lock()
 
@@ -39,6 +43,10 @@ class Pages:
             self._append(words)
 
     def _append(self, words: NDArray[Any]) -> None:
+        if self._used + len(words) > len(self._page) < _PAGE:
+            grown = np.empty(min(_PAGE, max(_GROWTH * len(self._page), self._used + len(words))), self._dtype)
+            grown[: self._used] = self._page[: self._used]
+            self._page = grown
         while len(words) > _PAGE - self._used:
             room = _PAGE - self._used
             self._page[self._used :] = words[:room]
