@@ -22,6 +22,7 @@ NAMES = (
     "polars",
     "selection",
     "duckdb",
+    "people",
     "spark",
     "threads",
     "streams",
