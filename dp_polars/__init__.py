@@ -1,4 +1,4 @@
-"""Differential privacy inside Polars and DuckDB, with one budget that cannot be overspent.
+"""Differential privacy inside Polars, DuckDB and Spark, with one budget that cannot be overspent.
 
 >>> import dp_polars as dp
 >>> session = dp.Session(epsilon=1.0, unit="user_id")
