@@ -53,7 +53,7 @@ class KnownCodes:
     by_hash = False
 
     def __init__(self, name: str, dtype: pl.DataType, column: CodedColumn) -> None:
-        self._name, self._dtype, self._values = name, dtype, column.values
+        self._name, self.dtype, self._values = name, dtype, column.values
         self.size = len(column.values)
 
     def columns(self) -> dict[str, pl.Expr]:
@@ -66,16 +66,16 @@ class KnownCodes:
 
     def decode(self, numbers: Numbers) -> pl.Series:
         """Return the values that codes stand for."""
-        return self._values.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self._dtype).alias(self._name)
+        return self._values.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self.dtype).alias(self._name)
 
     def hashes(self, salts: Salts) -> Words:
         """Return the hash of each value, which is equal to the hash of the column that the codes replace."""
-        values = self._values.cast(self._dtype).alias(self._name).to_frame()
-        return values.select(hashed(self._name, self._dtype, salts)).to_series().to_numpy()
+        values = self._values.cast(self.dtype).alias(self._name).to_frame()
+        return values.select(hashed(self._name, self.dtype, salts)).to_series().to_numpy()
 
     def places_of(self, values: pl.Series) -> pl.Series:
         """Return the code of each of these values; null if it does not occur."""
-        return joined_places(self._values, values, self._dtype)
+        return joined_places(self._values, values, self.dtype)
 
 
 class KnownPlaces:
@@ -156,7 +156,8 @@ def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, 
         replace(step, columns=(*step.columns, *carried)) if isinstance(step, WithColumns) and not step.keep else step
         for step in rows.steps
     ]
-    source = replace(source_of(rows), frame=held.frame.with_columns(hidden.values()).lazy())
+    frame = held.frame.with_columns(hidden.values())
+    source = replace(source_of(rows), frame=frame.lazy(), memory=frame)
     shown = {name: Column(name, dtype) for name, dtype in rows.schema.items()}
     for name, (origin, _) in coded.items():
         shown[name] = Column(hidden[origin].name, hidden[origin].dtype)
