@@ -49,6 +49,11 @@ class Block:
     starts: Numbers
     codes: Numbers | None
 
+    def runs_at(self, places: Numbers) -> Block:
+        """Return some of the runs. The rows of all runs stay where they are."""
+        order = None if self.order is None else self.order[places]
+        return Block(self.unit[places], order, self.group[places], self.rows[places], self.starts[places], self.codes)
+
 
 Orders = Callable[[AnyWords, Numbers], Words]
 """A function that returns the places of groups in the order in which their units keep them, below 2**ORDER_BITS."""
