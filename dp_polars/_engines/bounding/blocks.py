@@ -133,7 +133,7 @@ def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) ->
     words |= order(unit, group).astype(kind)
     ordered, lasts = np.sort(words), starts + (np.minimum(sizes, most) - 1)
     last = ordered[lasts]
-    kept = words <= last.repeat(sizes)
+    kept: NDArray[np.bool_] = words <= last.repeat(sizes)
     next_words = ordered[np.minimum(lasts + 1, len(ordered) - 1)]
     for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # seldom: two groups share a place
         own = slice(starts[place], starts[place] + sizes[place])

@@ -176,14 +176,13 @@ def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
         return (rows > 0).astype(np.int64)
     if one.of == "over":
         return (rows > (_MOST_ROWS if most is None else most)).astype(np.int64)
-    capped = one.clip is None and most is not None and most < _MOST_ROWS
-    found = values.linear(one, most) if capped and most is not None else None
+    if one.clip is not None:
+        return np.clip(values.totals(one)[0], *one.clip)
+    if most is None or most >= _MOST_ROWS:
+        return (values.totals(one)[0] + one.shift * rows) << one.inner
+    found = values.linear(one, most)
     if found is None:
         total, bits = values.totals(one)
-        if one.clip is not None:
-            return np.clip(total, *one.clip)
-        if most is None or not capped:
-            return (total + one.shift * rows) << one.inner
         found = scaled(total, rows, most, one.inner, bits)
     # The shift is added after scaling, because a unit may have any number of rows but the cap is small.
     return found + (one.shift << one.inner) * np.minimum(rows, most) if one.shift else found

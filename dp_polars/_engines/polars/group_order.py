@@ -85,7 +85,6 @@ def group_order(
         values = code.decode(np.arange(code.size)).alias(name).to_frame()
         if values.schema[name] != types[name]:
             return None
-        hashes = values.select(hashed(name, types[name], salts)).to_series()
-        found[hash_name(name)] = hashes.gather(own)
+        found[hash_name(name)] = values.select(hashed(name, types[name], salts)).to_series().gather(own)
     inner = math.prod(code.size for code in codes[request.leading :])
     return GroupOrder(unit_hashes, combined(pl.DataFrame(found), [hash_name(name) for name in names]), inner)
