@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, Orders
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
-from dp_polars._engines.bounding.sorters import CodedRows, RowShape, sorter_for
+from dp_polars._engines.bounding.sorters import SHORT_BITS, CodedRows, RowShape, sorter_for
 from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
 from dp_polars._engines.request import Lane
 from dp_polars._engines.workers import Workers
@@ -26,6 +26,12 @@ class LaneResult:
 def needs_order(lane: Lane, max_groups: int | None) -> bool:
     """Return whether a lane needs the order in which a unit keeps its groups: for a cap, and to choose rows by hash."""
     return max_groups is not None or bool(lane.profiles) or (lane.cells is not None and lane.cells.max_rows is not None)
+
+
+def _is_better_later(shape: RowShape) -> bool:
+    """Return whether rows are sorted in words of half the length, or in one word at all, only without their order."""
+    layout = shape.layout
+    return layout.fits and (layout.bits < SHORT_BITS or not replace(shape, ordered=True).layout.fits)
 
 
 class LaneBounding:
@@ -55,7 +61,7 @@ class LaneBounding:
         self._shape = RowShape(
             unit_bits=unit_bits, groups=groups, values=self._values, ordered=False, rising=lane.cells is not None
         )
-        if order is not None and not lane.profiles and self._shape.layout.fits:
+        if order is not None and not lane.profiles and _is_better_later(self._shape):
             self.ordered = False  # the order is computed after sorting
             cap = None if cap is None else replace(cap, order=order)
         else:
