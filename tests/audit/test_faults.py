@@ -12,6 +12,7 @@ from dp_polars._engines.bounding import cells
 from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.bounding.blocks import Block, kept_runs
 from dp_polars._engines.polars import engine, run_bounded
+from dp_polars._engines.polars.group_order import GroupOrder, order_of
 from dp_polars._plan import compile as building
 from dp_polars._plan.plan import plan_of
 from dp_polars._release import noise, quantiles
@@ -169,27 +170,26 @@ def test_an_honest_choice_of_groups_gives_nobody_away():
 def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
     """If groups are kept by their number among all groups, one unit with a new key shifts everyone's choice."""
 
-    def order_by_number(batch, *_):
+    def order_by_number(order, unit, group):
         # An odd number of keys keeps the first, an even number the last.
-        place = batch["key0_code"].to_numpy().astype(np.uint64)
-        return place if batch["key0_code"].n_unique() % 2 == 0 else np.uint64(100) - place
+        place = group.astype(np.uint64)
+        return place if len(order.keys) % 2 == 0 else np.uint64(100) - place
 
-    monkeypatch.setattr(engine, "order_of", order_by_number)
+    monkeypatch.setattr(GroupOrder, "__call__", order_by_number)
     assert moved_crowd() == "violation"
 
 
 @pytest.mark.slow
 def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
     """If the salt follows from the rows instead of being fresh, one more row makes everyone choose anew, together."""
-    honest = engine.order_of
 
     def verdict(factor):
-        def salted_by_size(batch, units, keys):
-            # A salt that all units share decides the same for all; the size of the frame chooses it.
-            salt = pl.Series(keys[0], (batch["key0_code"].max() - batch["key0_code"]).hash(seed=batch.height * factor))
-            return honest(batch.with_columns(salt, **{units[0]: pl.lit(0, dtype=pl.UInt64)}), units, keys)
+        def salted_by_size(order, unit, group):
+            # A salt that all units share decides the same for all; the number of keys chooses it.
+            seed = len(order.keys) * factor
+            return order_of(pl.Series(len(order.keys) - group).hash(seed=seed).to_numpy(), None)
 
-        monkeypatch.setattr(engine, "order_of", salted_by_size)
+        monkeypatch.setattr(GroupOrder, "__call__", salted_by_size)
         return moved_crowd()
 
     assert "violation" in map(verdict, range(5, 0, -1))  # two of the salts may agree by chance; the first one is enough

@@ -16,7 +16,7 @@ import pytest
 from dp_polars._choices import plan as selection
 from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import sums as moments
-from dp_polars._engines.polars import codes, engine, lowering, program, scan, units
+from dp_polars._engines.polars import codes, engine, group_order, lowering, program, scan, units
 from dp_polars._engines.polars import unit_steps as unit_computation
 from dp_polars._engines.spark import engine as spark_engine
 from dp_polars._frame import aggregate_question, private_frame
@@ -202,24 +202,28 @@ def null_keys_escape(patch: Patch) -> None:
 
 
 def null_units_counted(patch: Patch) -> None:
-    honest = engine.pass_over
-    patch.setattr(engine, "pass_over", lambda frame, work: honest(frame.with_columns(missing=pl.lit(False)), work))
+    honest = engine._RowCoder.__call__
+    wrong = lambda self, batch: honest(self, batch.with_columns(missing=pl.lit(False)))  # noqa: E731
+    patch.setattr(engine._RowCoder, "__call__", wrong)
 
 
 def groups_kept_by_position(patch: Patch) -> None:
-    def wrong(batch, unit_hashes, key_hashes):
-        return units.combined(batch, key_hashes) >> np.uint64(64 - blocks.ORDER_BITS)
-
-    patch.setattr(engine, "order_of", wrong)
+    order_of_groups(patch, lambda unit_hashes, key_hashes: key_hashes >> np.uint64(64 - blocks.ORDER_BITS))
 
 
 def groups_kept_by_the_company(patch: Patch) -> None:
-    honest = engine.order_of
+    honest = group_order.order_of
 
-    def wrong(batch, *hashes):
-        return (honest(batch, *hashes) * np.uint64(2 * batch.height + 1)) & np.uint64((1 << blocks.ORDER_BITS) - 1)
+    def wrong(unit_hashes, key_hashes):
+        places = honest(unit_hashes, key_hashes) * np.uint64(2 * len(unit_hashes) + 1)
+        return places & np.uint64((1 << blocks.ORDER_BITS) - 1)
 
-    patch.setattr(engine, "order_of", wrong)
+    order_of_groups(patch, wrong)
+
+
+def order_of_groups(patch: Patch, wrong: Callable[..., object]) -> None:
+    for module in (engine, group_order):
+        patch.setattr(module, "order_of", wrong)
 
 
 def values_clipped_too_far(patch: Patch) -> None:

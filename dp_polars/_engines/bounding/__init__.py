@@ -6,7 +6,8 @@ Every row belongs to one unit and one group. A row is packed into unsigned integ
 
 where `order` is a hash of salt, unit and group, and `group` numbers the groups in the order of their key values. After
 sorting, the rows of a unit are adjacent. Its groups follow each other in the order of the hash, ties in the order of
-the keys.
+the keys. If the order can be computed from the numbers of unit and group, rows are packed without it. Then it is
+computed for runs (all rows of one unit in one group) after sorting, and only where some unit has too many groups.
 
 What one unit can change: which `max_groups` groups a unit keeps depends on the salt and on its own rows alone. Rows of
 other units may change the number of a group, but never the order of two groups. Each unit keeps exactly

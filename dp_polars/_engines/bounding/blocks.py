@@ -23,6 +23,7 @@ ORDER_BITS = 16
 """Bits of the order hash. They are fixed, so which groups are kept never depends on how rows are sorted."""
 
 _BLOCK = 1 << 17  # rows per block: the arrays made from them stay in the cache
+_FEW = 8  # if fewer than one in so many groups is beyond a cap, units within it are left out
 _SORTED_ALONE = 1 << 18  # words that one thread sorts in less time than two would take to share them
 
 
@@ -48,6 +49,14 @@ class Block:
     starts: Numbers
     codes: Numbers | None
 
+    def runs_at(self, places: Numbers) -> Block:
+        """Return some of the runs. The rows of all runs stay where they are."""
+        order = None if self.order is None else self.order[places]
+        return Block(self.unit[places], order, self.group[places], self.rows[places], self.starts[places], self.codes)
+
+
+Orders = Callable[[AnyWords, Numbers], Words]
+"""A function that returns the places of groups in the order in which their units keep them, below 2**ORDER_BITS."""
 
 Collect = Callable[[Block], None]
 """A function that takes blocks, perhaps in several threads at once. All rows of a unit are in one block."""
@@ -65,11 +74,13 @@ def starts_of(heads: AnyWords) -> Numbers:
 class GroupCap:
     """The cap on groups per unit. With `outer`, which maps group numbers to outer groups, it counts outer groups.
 
-    Groups with the same outer group have the same order and adjacent numbers.
+    Groups with the same outer group have the same order and adjacent numbers. `order` gives the order of groups if
+    runs are sorted by group alone. It is None if they are in that order already.
     """
 
     most: int
     outer: Callable[[Numbers], Numbers] | None = None
+    order: Orders | None = None
 
 
 def kept_runs(block: Block, cap: GroupCap | None) -> NDArray[np.bool_] | None:
@@ -77,17 +88,57 @@ def kept_runs(block: Block, cap: GroupCap | None) -> NDArray[np.bool_] | None:
     if cap is None or cap.most >= len(block.unit):
         return None
     if cap.outer is None:
-        return _first_of_unit(block.unit, cap.most)
+        return _first_of_unit(block.unit, block.group, cap)
     outer = cap.outer(block.group)
     changes = np.ones(len(outer), np.bool_)
     changes[1:] = (block.unit[1:] != block.unit[:-1]) | (outer[1:] != outer[:-1])
     starts = np.flatnonzero(changes)
-    return np.repeat(_first_of_unit(block.unit[starts], cap.most), np.diff(starts, append=len(outer)))
+    kept = _first_of_unit(block.unit[starts], block.group[starts], cap)
+    return None if kept is None else np.repeat(kept, np.diff(starts, append=len(outer)))
 
 
-def _first_of_unit(unit: AnyWords, most: int) -> NDArray[np.bool_]:
-    kept = np.ones(len(unit), np.bool_)
-    np.not_equal(unit[most:], unit[:-most], out=kept[most:])
+def _first_of_unit(unit: AnyWords, group: Numbers, cap: GroupCap) -> NDArray[np.bool_] | None:
+    """Return a mask of the first groups of each unit; None means all groups."""
+    within = np.ones(len(unit), np.bool_)
+    np.not_equal(unit[cap.most :], unit[: -cap.most], out=within[cap.most :])
+    if cap.order is None:
+        return within
+    beyond = len(within) - np.count_nonzero(within)
+    if not beyond:
+        return None
+    if beyond * _FEW > len(unit):
+        return _first_by_order(unit, group, cap.most, cap.order)
+    # Only a few units have too many groups, and only their groups are ordered.
+    sizes = np.diff(starts_of(unit), append=len(unit))
+    among = np.repeat(sizes > cap.most, sizes)
+    kept = ~among
+    kept[among] = _first_by_order(unit[among], group[among], cap.most, cap.order)
+    return kept
+
+
+def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) -> NDArray[np.bool_]:
+    """Return a mask of the `most` first groups of each unit in its order, ties in the order of the groups.
+
+    Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps.
+    """
+    starts = starts_of(unit)
+    sizes = np.diff(starts, append=len(unit))
+    if (int(unit[-1]) - int(unit[0])).bit_length() <= 64 - ORDER_BITS:
+        number = unit - unit[0]
+    else:
+        number = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+    kind = np.uint32 if int(number[-1]).bit_length() <= 32 - ORDER_BITS else np.uint64
+    words = number.astype(kind)
+    words <<= kind(ORDER_BITS)
+    words |= order(unit, group).astype(kind)
+    ordered, lasts = np.sort(words), starts + (np.minimum(sizes, most) - 1)
+    last = ordered[lasts]
+    kept: NDArray[np.bool_] = words <= last.repeat(sizes)
+    next_words = ordered[np.minimum(lasts + 1, len(ordered) - 1)]
+    for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # seldom: two groups share a place
+        own = slice(starts[place], starts[place] + sizes[place])
+        equal = np.flatnonzero(words[own] == last[place])
+        kept[own][equal[most - np.count_nonzero(words[own] < last[place]) :]] = False
     return kept
 
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, kept_runs, starts_of
+from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, Orders, kept_runs, starts_of
 from dp_polars._engines.bounding.row_store import MIXER, Pages
 from dp_polars._engines.request import Cells, Profile
 
@@ -25,8 +25,16 @@ class CellCounts:
     their values; a code would depend on the rows of other units.
     """
 
-    def __init__(self, cells: Cells, groups: int, value_bits: int, cap: GroupCap | None, salt: int) -> None:
-        self._cells, self._cap, self._salt = cells, cap, salt
+    def __init__(
+        self,
+        cells: Cells,
+        groups: int,
+        value_bits: int,
+        cap: GroupCap | None,
+        salt: int,
+        order: Orders | None = None,
+    ) -> None:
+        self._cells, self._cap, self._salt, self._order = cells, cap, salt, order
         self._value_bits = value_bits
         group_bits = (groups - 1).bit_length() if groups else 0
         self._apart = group_bits + value_bits > 64  # a group and a value do not fit into one word
@@ -54,7 +62,7 @@ class CellCounts:
             mask = new if mask is None else mask & new
         if mask is not None:
             codes, run = codes[mask], run[mask]
-        chosen = self._chosen(codes, run, block.order)
+        chosen = self._chosen(codes, run, block)
         if chosen is not None:
             codes, run = codes[chosen], run[chosen]
         group, values = block.group[run].view(np.uint64), (codes - first).view(np.uint64)
@@ -66,7 +74,7 @@ class CellCounts:
             words = (group << np.uint64(self._value_bits)) | values
             self._pages.add(words.astype(self._dtype, copy=False))
 
-    def _chosen(self, codes: Numbers, run: Numbers, order: AnyWords | None) -> Numbers | None:
+    def _chosen(self, codes: Numbers, run: Numbers, block: Block) -> Numbers | None:
         """Return the places of the `max_rows` rows with the least tags in each run; None means all rows."""
         most = self._cells.max_rows
         if most is None or not len(run):
@@ -75,13 +83,21 @@ class CellCounts:
         over = sizes[run] > most
         if not over.any():
             return None
-        if order is None:
-            raise ValueError("rows are kept by a hash of their unit and group")
         long = np.flatnonzero(over)
         own, values = run[long], codes[long]
-        tags = _tags(order[own].astype(np.uint64), values, _repeats(own, values), self._salt)
+        tags = _tags(self._orders(block, own), values, _repeats(own, values), self._salt)
         places = _least(own, tags, most)
         return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
+
+    def _orders(self, block: Block, run: Numbers) -> NDArray[np.uint64]:
+        """Return the order of the run of each row. Runs rise."""
+        if block.order is not None:
+            return block.order[run].astype(np.uint64)
+        if self._order is None:
+            raise ValueError("rows are kept by a hash of their unit and group")
+        first = starts_of(run)
+        runs = run[first]
+        return self._order(block.unit[runs], block.group[runs]).repeat(np.diff(first, append=len(run)))
 
     def end_part(self) -> None:
         """Count the values collected so far, so that memory is needed for distinct ones only."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers
+from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, Orders
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
-from dp_polars._engines.bounding.sorters import CodedRows, RowShape, sorter_for
+from dp_polars._engines.bounding.sorters import SHORT_BITS, CodedRows, RowShape, sorter_for
 from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
 from dp_polars._engines.request import Lane
 from dp_polars._engines.workers import Workers
@@ -28,34 +28,52 @@ def needs_order(lane: Lane, max_groups: int | None) -> bool:
     return max_groups is not None or bool(lane.profiles) or (lane.cells is not None and lane.cells.max_rows is not None)
 
 
+def _is_better_later(shape: RowShape) -> bool:
+    """Return whether rows are sorted in words of half the length, or in one word at all, only without their order."""
+    layout = shape.layout
+    return layout.fits and (layout.bits < SHORT_BITS or not replace(shape, ordered=True).layout.fits)
+
+
 class LaneBounding:
     """Take the rows of a lane batch by batch, and add up what their units keep, part by part.
 
     A part is all rows of some of the units. The sums and cells of a part are added to those of earlier parts as they
     are, and rounded and clipped only once, at the end. So the parts change the memory that rows take and nothing else.
     Several threads may add rows at the same time, and `workers` bound them.
+
+    `order` gives the order in which units keep their groups, if it can be computed from the numbers of units and
+    groups. If the lane is then `ordered`, it takes the order with the rows all the same.
     """
 
     def __init__(
-        self, lane: Lane, *, unit_bits: int, groups: int, cap: GroupCap | None, salt: int, workers: Workers
+        self,
+        lane: Lane,
+        *,
+        unit_bits: int,
+        groups: int,
+        cap: GroupCap | None,
+        salt: int,
+        workers: Workers,
+        order: Orders | None = None,
     ) -> None:
-        self._workers = workers
-        self._lane, self.ordered = lane, needs_order(lane, None if cap is None else cap.most)
+        self._workers, self._lane = workers, lane
         self._values = value_range(lane.columns, everyone=lane.everyone)
+        self._shape = RowShape(
+            unit_bits=unit_bits, groups=groups, values=self._values, ordered=False, rising=lane.cells is not None
+        )
+        if order is not None and not lane.profiles and _is_better_later(self._shape):
+            self.ordered = False  # the order is computed after sorting
+            cap = None if cap is None else replace(cap, order=order)
+        else:
+            self.ordered, order = needs_order(lane, None if cap is None else cap.most), None
+            self._shape = replace(self._shape, ordered=self.ordered)
         self._sums = CappedSums(lane, groups, cap)
         self._cells = None
         if lane.cells is not None and self._values is not None:
             first = lane.everyone and not lane.cells.missing
             bits = (self._values[1] - first).bit_length()
-            self._cells = CellCounts(lane.cells, groups, bits, cap, salt)
+            self._cells = CellCounts(lane.cells, groups, bits, cap, salt, order)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
-        self._shape = RowShape(
-            unit_bits=unit_bits,
-            groups=groups,
-            values=self._values,
-            ordered=self.ordered,
-            rising=lane.cells is not None,
-        )
         self._sorter = sorter_for(self._shape, self._collect, workers)
 
     def _collect(self, block: Block) -> None:

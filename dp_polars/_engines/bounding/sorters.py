@@ -16,6 +16,9 @@ from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Layout, Numb
 from dp_polars._engines.bounding.row_store import MIXER, PART_BITS, SLOT_BITS, Pages, Parts, Slots
 from dp_polars._engines.workers import Workers
 
+SHORT_BITS = 32
+"""Rows of fewer bits are stored and sorted as words of 32 bits."""
+
 _FEW_ROWS = 1 << 17
 
 
@@ -115,7 +118,7 @@ class _Packed:
 
     def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
         self._layout, self._collect, self._workers = layout, collect, workers
-        self._dtype = np.uint32 if layout.bits < 32 else np.uint64
+        self._dtype = np.uint32 if layout.bits < SHORT_BITS else np.uint64
         self._pages = Pages(self._dtype)
 
     def add(self, rows: CodedRows) -> None:

@@ -40,13 +40,9 @@ class CappedSums:
     def collect(self, block: Block) -> None:
         """Cap the runs of a block and add them up."""
         kept = kept_runs(block, self._cap)
-        values = BlockValues(block, self._lane)
-        terms = [_term(one, block, values) for one in self._added]
-        if kept is None:
-            self._sums.add(block.group, terms)
-        else:
-            places = np.flatnonzero(kept)  # twice as fast as a mask for each term
-            self._sums.add(block.group[places], [term[places] for term in terms])
+        runs = block if kept is None else block.runs_at(np.flatnonzero(kept))
+        values = BlockValues(runs, self._lane)
+        self._sums.add(runs.group, [_term(one, runs, values) for one in self._added])
 
     def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
         """Return the group numbers, their numbers of runs, and the sums by name."""
@@ -60,6 +56,7 @@ class BlockValues:
 
     def __init__(self, block: Block, lane: Lane) -> None:
         self._block, self._lane = block, lane
+        self._scaled: dict[tuple[int, int], Numbers] = {}
 
     @cached_property
     def present(self) -> NDArray[np.bool_] | None:
@@ -77,7 +74,7 @@ class BlockValues:
         """Number of rows with a value in each run."""
         if self.present is None:
             return self._block.rows
-        return run_sums(self.present.astype(np.int64), self._block.starts, 1)
+        return run_sums(self.present.astype(np.int64), self._block, 1)
 
     @cached_property
     def _columns(self) -> tuple[Numbers, ...]:
@@ -111,7 +108,8 @@ class BlockValues:
         """Return a basis number for all rows, and a bound on its bits. Rows without a value have 0."""
         column = self._lane.columns[0]
         whole = column.high - column.low
-        up = self._columns[0] - column.low
+        single = len(self._lane.columns) == 1  # then a code is the distance from the least value
+        up = _codes(self._block) - int(self._lane.everyone) if single else self._columns[0] - column.low
         number = (
             up if (place, degree) == (1, 1) else math.comb(degree, place) * up**place * (whole - up) ** (degree - place)
         )
@@ -129,13 +127,31 @@ class BlockValues:
             return (up if one.place else whole * self.rows - up), bits
         else:
             numbers, bits = self.basis(one.place, one.degree)
-        return run_sums(numbers, self._block.starts, bits), bits
+        return run_sums(numbers, self._block, bits), bits
 
     @cached_property
     def _ups(self) -> tuple[Numbers, int]:
         """The sums of the distances from the lower bound. Those from the upper bound follow from them."""
         numbers, bits = self.basis(1, 1)
-        return run_sums(numbers, self._block.starts, bits), bits
+        return run_sums(numbers, self._block, bits), bits
+
+    def linear(self, one: GroupSum, most: int) -> Numbers | None:
+        """Return the scaled sums of a basis of degree 1, or None if they are not those of short values.
+
+        The sums for both places add up to w, the bounds' distance times min(rows, most). So the first follows from the
+        second: with `inner` above 0, w 2**inner is even, and rounding to the nearest integer, ties to even, takes
+        w 2**inner - x to the same distance from w 2**inner as x from 0.
+        """
+        if one.of != "basis" or one.degree != 1 or one.everyone or not one.inner or not self._short:
+            return None
+        key = most, one.inner
+        if key not in self._scaled:
+            up, bits = self._ups
+            self._scaled[key] = scaled(up, self.rows, most, one.inner, bits)
+        if one.place:
+            return self._scaled[key]
+        column = self._lane.columns[0]
+        return np.minimum(self.rows, most) * ((column.high - column.low) << one.inner) - self._scaled[key]
 
     @property
     def _short(self) -> bool:
@@ -160,14 +176,16 @@ def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
         return (rows > 0).astype(np.int64)
     if one.of == "over":
         return (rows > (_MOST_ROWS if most is None else most)).astype(np.int64)
-    total, bits = values.totals(one)
     if one.clip is not None:
-        return np.clip(total, *one.clip)
+        return np.clip(values.totals(one)[0], *one.clip)
     if most is None or most >= _MOST_ROWS:
-        return (total + one.shift * rows) << one.inner
+        return (values.totals(one)[0] + one.shift * rows) << one.inner
+    found = values.linear(one, most)
+    if found is None:
+        total, bits = values.totals(one)
+        found = scaled(total, rows, most, one.inner, bits)
     # The shift is added after scaling, because a unit may have any number of rows but the cap is small.
-    shifted: Numbers = scaled(total, rows, most, one.inner, bits) + (one.shift << one.inner) * np.minimum(rows, most)
-    return shifted
+    return found + (one.shift << one.inner) * np.minimum(rows, most) if one.shift else found
 
 
 def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
@@ -309,16 +327,14 @@ class Sums:
         return names, self._sums[0], found
 
 
-def run_sums(values: Numbers, starts: Numbers, bits: int) -> Numbers:
-    """Return the sum of each run of values, which lie within +-2**bits."""
-    if not len(starts):
-        return np.zeros(0, np.int64)
+def run_sums(values: Numbers, block: Block, bits: int) -> Numbers:
+    """Return the sum of the values of each run. Values lie within +-2**bits."""
     if bits + len(values).bit_length() <= 62:
-        return _differences(values, starts)
-    return joined(_differences(values >> _LIMB, starts), _differences(values & _LOW, starts))
+        return _differences(values, block)
+    return joined(_differences(values >> _LIMB, block), _differences(values & _LOW, block))
 
 
-def _differences(values: Numbers, starts: Numbers) -> Numbers:
+def _differences(values: Numbers, block: Block) -> Numbers:
     """Return the sum of each run as a difference of sums from the first value on, which must fit into 64 bits.
 
     Runs are short, and then this takes less than half the time of `np.add.reduceat`.
@@ -326,7 +342,8 @@ def _differences(values: Numbers, starts: Numbers) -> Numbers:
     sums = np.empty(len(values) + 1, np.int64)
     sums[0] = 0
     np.cumsum(values, out=sums[1:])
-    return np.diff(sums[starts], append=sums[-1])
+    found: Numbers = sums[block.starts + block.rows] - sums[block.starts]
+    return found
 
 
 def shortened(high: Numbers, low: Numbers, bits: int) -> tuple[Numbers, Numbers]:

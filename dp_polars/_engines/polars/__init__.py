@@ -13,6 +13,8 @@ From rows to exact bounded aggregates:
 - `engine`: the engine protocol, and the bounded aggregation of a request;
 - `held_frame`: a frame in memory, and what is known about its columns; `known_columns`: codes that it keeps;
 - `growing_codes`: codes of texts that are learned while rows are read; `read_once`: rows that wait for them;
+- `short_texts`: codes of texts of a frame in memory that are short enough to be compared as integers;
+- `group_order`: the order in which units keep their groups;
 - `codes`: exact integer codes for keys and units; `hash_table`: the table behind them;
 - `units`: which unit a row belongs to, as one or two 64-bit words;
 - `value_codes`: values as integers on a grid, as bins or as hashes;

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from dp_polars._engines.base import Snapshot
-from dp_polars._engines.bounding import ORDER_BITS, CodedRows, GroupCap, LaneBounding, LaneResult
+from dp_polars._engines.bounding import CodedRows, GroupCap, LaneBounding, LaneResult
 from dp_polars._engines.bounding.blocks import Numbers
 from dp_polars._engines.bounding.lane import needs_order
 from dp_polars._engines.polars.codes import (
@@ -30,6 +30,7 @@ from dp_polars._engines.polars.codes import (
     mixed,
 )
 from dp_polars._engines.polars.file_plans import plan_over_files
+from dp_polars._engines.polars.group_order import group_order, order_of
 from dp_polars._engines.polars.growing_codes import GrowingCodes
 from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.known_columns import KnownCodes, KnownPlaces, Ranges, known_columns
@@ -41,6 +42,7 @@ from dp_polars._engines.polars.scan import (
     Scan,
     collect,
     pass_over,
+    pass_over_memory,
     polars_rows,
     read_rows,
     scan_rows,
@@ -50,7 +52,7 @@ from dp_polars._engines.polars.scan import (
 )
 from dp_polars._engines.polars.unit_steps import without_unit_steps
 from dp_polars._engines.polars.units import (
-    MIXER,
+    IntegerUnits,
     UnitCoder,
     columns_to_look_at,
     combined,
@@ -163,6 +165,8 @@ class _RowReading:
     codes: Mapping[str, KnownCodes]
     """Keys that are replaced by their codes."""
     ranges: Ranges
+    numbers: Sequence[pl.Expr]
+    """The integers of values, as columns of the scan."""
 
     @classmethod
     def of(
@@ -174,7 +178,8 @@ class _RowReading:
         ranges: Ranges,
     ) -> _RowReading:
         scan = scan_rows(source)
-        return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges)
+        numbers = _numbers(scan.frame.collect_schema(), request, salts)
+        return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges, numbers)
 
     def once(self, request: BoundedRequest, salts: Salts) -> _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
@@ -186,7 +191,7 @@ class _RowReading:
         scan = scan_rows(waiting.rows)
         codes = {**self.codes, **waiting.codes}
         named = [name for name in (*keys, *units) if name not in codes]
-        return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named))
+        return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named), list(map(pl.col, numbers)))
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -208,16 +213,16 @@ def number_name(place: int) -> str:
 
 def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) -> pl.LazyFrame:
     """Replace values by integers. Lanes may use the same values in several ways."""
-    schema = frame.collect_schema()
-    columns = _columns(request)
-    if not columns:
-        return frame
-    names = {column.name for column in columns}
-    numbers = [
+    numbers = _numbers(frame.collect_schema(), request, salts)
+    return frame.with_columns(numbers).drop(sorted({column.name for column in _columns(request)})) if numbers else frame
+
+
+def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts) -> list[pl.Expr]:
+    """Return the integers of all value columns."""
+    return [
         value_codes(column, schema[column.name], salts.of(column.name)).alias(number_name(place))
-        for place, column in enumerate(columns)
+        for place, column in enumerate(_columns(request))
     ]
-    return frame.with_columns(numbers).drop(sorted(names))
 
 
 def _first_look(
@@ -276,20 +281,35 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
         return _shown(_run(reading, numbered, salts, joined=True, parts=parts))
     frame, units = units_of(frame, units_named, salts, seen, by_hash=by_hash)
     cap = _cap_of(request, codes)
+    order = None
+    if any(needs_order(lane, request.max_groups) for lane in request.lanes):
+        types = {**schema, **{name: code.dtype for name, code in reading.codes.items()}}
+        order = group_order(units, codes, request, types, salts)
     lanes = [
-        LaneBounding(lane, unit_bits=units.bits, groups=groups, cap=cap, salt=salts.of("cells"), workers=workers())
+        LaneBounding(
+            lane,
+            unit_bits=units.bits,
+            groups=groups,
+            cap=cap,
+            salt=salts.of("cells"),
+            workers=workers(),
+            order=order,
+        )
         for lane in request.lanes
     ]
-    ordered = any(needs_order(lane, request.max_groups) for lane in request.lanes)
+    ordered = any(bounding.ordered for bounding in lanes)
     coder = _RowCoder(
         units,
         codes,
         units_named,
         keys[: request.leading] if ordered else None,
         {name: code.hashes(salts) for name, code in reading.codes.items()} if ordered else {},
+        salts=salts,
         values=len(_columns(request)),
     )
-    selected = coder.selected(frame, keys, salts)
+    columns = coder.columns(frame.collect_schema(), keys)
+    # Rows in memory are read from there unless a join or a single form of floats is part of the plan.
+    in_memory = scan.memory is not None and frame is reading.frame and _in_one_form(scan.frame) is scan.frame
 
     heights: list[int] = []
 
@@ -306,7 +326,10 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
     for part in range(parts):
         heights.clear()
         scan.begin(part_of_units(units_named, schema, salts, part, parts) if parts > 1 else None)
-        pass_over(selected, add)
+        if in_memory:
+            pass_over_memory(scan, [*columns, *reading.numbers], add)
+        else:
+            pass_over(frame.select(*columns, *(pl.col(name) for name in coder.numbers)), add)
         scan.check(sum(heights))
         for bounding in lanes:
             bounding.end_part()
@@ -356,26 +379,30 @@ class _RowCoder:
         leading: Sequence[str] | None,
         known: Mapping[str, Words],
         *,
+        salts: Salts,
         values: int,
     ) -> None:
+        self._salts = salts
+        self._unit_hashes = units.hashes(salts) if isinstance(units, IntegerUnits) else None
         self._units, self._codes, self._unit_names, self._leading = units, codes, unit_names, leading
         self._known = {name: hashes for name, hashes in known.items() if name in (leading or ())}
-        self._numbers = [number_name(place) for place in range(values)]
+        self.numbers = [number_name(place) for place in range(values)]
 
-    def selected(self, frame: pl.LazyFrame, key_names: Sequence[str], salts: Salts) -> pl.LazyFrame:
-        """Return a plan whose batches have the columns that are needed."""
-        schema, ordered = frame.collect_schema(), self._leading is not None
+    def columns(self, schema: pl.Schema, key_names: Sequence[str]) -> list[pl.Expr]:
+        """Return the columns that a batch must have, apart from numbers."""
+        ordered = self._leading is not None
         columns = {
             **self._units.columns(),
             **{name: expr for code in self._codes for name, expr in code.columns().items()},
         }
         columns |= {f"{name}_code": pl.col(name).cast(pl.Int64) for name in self._known}
-        columns |= {name: pl.col(name) for name in self._numbers}
-        wanted = [name for name in self._unit_names if ordered or self._units.by_hash]
+        by_hash = (ordered or self._units.by_hash) and self._unit_hashes is None
+        wanted = list(self._unit_names) if by_hash else []
         wanted += [name for name in key_names if ordered or any(code.by_hash for code in self._codes)]
-        hashes = [hashed(name, schema[name], salts) for name in wanted if name not in self._known]
+        hashes = [hashed(name, schema[name], self._salts) for name in wanted if name not in self._known]
         missing = [pl.col(name).is_null() for name in self._unit_names]
-        return frame.select(*hashes, missing=pl.any_horizontal(missing), **columns)
+        named = [expr.alias(name) for name, expr in columns.items()]
+        return [*hashes, *named, pl.any_horizontal(missing).alias("missing")]
 
     def __call__(self, whole: pl.DataFrame) -> tuple[CodedRows, list[Numbers]] | None:
         """Return the rows of a batch that take part, or None if there are none."""
@@ -390,19 +417,10 @@ class _RowCoder:
         if self._leading is not None:
             found = {hash_name(name): own.take(batch[f"{name}_code"].to_numpy()) for name, own in self._known.items()}
             batch = batch.with_columns(pl.Series(name, own) for name, own in found.items()) if found else batch
-            order = order_of(
-                batch, [hash_name(name) for name in self._unit_names], [hash_name(name) for name in self._leading]
-            )
-        return CodedRows(unit, more, order, group, None, valid), [batch[name].to_numpy() for name in self._numbers]
-
-
-def order_of(batch: pl.DataFrame, unit_hashes: Sequence[str], key_hashes: Sequence[str]) -> Words:
-    """Return the order in which a unit keeps its groups: a salted hash of the values of unit and key, not of codes."""
-    order = combined(batch, unit_hashes)
-    order = order ^ combined(batch, key_hashes) if key_hashes else order.copy()
-    order *= MIXER
-    order >>= np.uint64(64 - ORDER_BITS)
-    return order
+            units, keys = ([hash_name(name) for name in names] for names in (self._unit_names, self._leading))
+            own = combined(batch, units) if self._unit_hashes is None else self._unit_hashes(unit)
+            order = order_of(own, combined(batch, keys) if keys else None)
+        return CodedRows(unit, more, order, group, None, valid), [batch[name].to_numpy() for name in self.numbers]
 
 
 def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: BoundedRequest) -> Exact:

@@ -66,9 +66,13 @@ class GrowingCodes:
 
     def in_order(self) -> tuple[pl.Series, NDArray[Any]]:
         """Return all values in their own order, null first, and the place in this order that each code stands for."""
-        values = self._found[0].alias(self._name)
-        order = values.arg_sort(nulls_last=False).to_numpy()
-        kind = np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.uint32
-        places = np.empty(len(order), kind)
-        places[order] = np.arange(len(order))
-        return values.gather(order), places
+        return in_order(self._found[0].alias(self._name))
+
+
+def in_order(values: pl.Series) -> tuple[pl.Series, NDArray[Any]]:
+    """Return distinct values in their own order, null first, and the place of each value in this order."""
+    order = values.arg_sort(nulls_last=False).to_numpy()
+    kind = np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.uint32
+    places = np.empty(len(order), kind)
+    places[order] = np.arange(len(order))
+    return values.gather(order), places

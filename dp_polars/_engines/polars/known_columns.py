@@ -12,9 +12,11 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dp_polars._engines.polars.codes import (
     HashCollisionError,
@@ -31,6 +33,7 @@ from dp_polars._engines.polars.growing_codes import GrowingCodes, TooManyValuesE
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.program import BATCH
 from dp_polars._engines.polars.scan import source_of, workers
+from dp_polars._engines.polars.short_texts import LongTextError, ShortTexts
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Step, WithColumns
 from dp_polars._expressions.tree import Column
@@ -53,7 +56,7 @@ class KnownCodes:
     by_hash = False
 
     def __init__(self, name: str, dtype: pl.DataType, column: CodedColumn) -> None:
-        self._name, self._dtype, self._values = name, dtype, column.values
+        self._name, self.dtype, self._values = name, dtype, column.values
         self.size = len(column.values)
 
     def columns(self) -> dict[str, pl.Expr]:
@@ -66,16 +69,16 @@ class KnownCodes:
 
     def decode(self, numbers: Numbers) -> pl.Series:
         """Return the values that codes stand for."""
-        return self._values.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self._dtype).alias(self._name)
+        return self._values.gather(pl.Series(numbers, dtype=pl.Int64)).cast(self.dtype).alias(self._name)
 
     def hashes(self, salts: Salts) -> Words:
         """Return the hash of each value, which is equal to the hash of the column that the codes replace."""
-        values = self._values.cast(self._dtype).alias(self._name).to_frame()
-        return values.select(hashed(self._name, self._dtype, salts)).to_series().to_numpy()
+        values = self._values.cast(self.dtype).alias(self._name).to_frame()
+        return values.select(hashed(self._name, self.dtype, salts)).to_series().to_numpy()
 
     def places_of(self, values: pl.Series) -> pl.Series:
         """Return the code of each of these values; null if it does not occur."""
-        return joined_places(self._values, values, self._dtype)
+        return joined_places(self._values, values, self.dtype)
 
 
 class KnownPlaces:
@@ -156,7 +159,8 @@ def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, 
         replace(step, columns=(*step.columns, *carried)) if isinstance(step, WithColumns) and not step.keep else step
         for step in rows.steps
     ]
-    source = replace(source_of(rows), frame=held.frame.with_columns(hidden.values()).lazy())
+    frame = held.frame.with_columns(hidden.values())
+    source = replace(source_of(rows), frame=frame.lazy(), memory=frame)
     shown = {name: Column(name, dtype) for name, dtype in rows.schema.items()}
     for name, (origin, _) in coded.items():
         shown[name] = Column(hidden[origin].name, hidden[origin].dtype)
@@ -190,23 +194,42 @@ def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:
 
 def _coded(column: pl.Series) -> CodedColumn | None:
     """Find the codes of a column in threads, reading each value once."""
+    if column.dtype == pl.String:
+        short = ShortTexts(column.name)
+        try:
+            return _coded_by(column, short.numbers, short.in_order)
+        except (HashCollisionError, LongTextError):
+            pass
+        except TooManyValuesError:
+            return None
     growing = GrowingCodes(column.name, column.dtype, Salts(lambda: secrets.randbits(64)))
-    codes = np.empty(len(column), np.int32)
-    starts = range(0, len(column), BATCH)
-
-    def find(start: int) -> None:
-        numbers = growing.numbers(column.slice(start, BATCH).to_frame().select(growing.columns))
-        codes[start : start + len(numbers)] = numbers
-
     try:
-        workers().each(starts, find)
+        return _coded_by(
+            column, lambda part: growing.numbers(part.to_frame().select(growing.columns)), growing.in_order
+        )
     except (HashCollisionError, TooManyValuesError):
         return None
-    values, places = growing.in_order()
+
+
+def _coded_by(
+    column: pl.Series,
+    numbers: Callable[[pl.Series], NDArray[np.int32]],
+    in_order: Callable[[], tuple[pl.Series, NDArray[Any]]],
+) -> CodedColumn:
+    """Replace the values of a column by numbers, batch by batch, and these by their places in the values' order."""
+    starts = range(0, len(column), BATCH)
+    codes: dict[int, NDArray[Any]] = {}
+
+    def find(start: int) -> None:
+        found = numbers(column.slice(start, BATCH))
+        codes[start] = found.astype(np.uint8) if found.max(initial=0) < 1 << 8 else found
+
+    workers().each(starts, find)
+    values, places = in_order()
     ordered = np.empty(len(column), places.dtype)
 
     def renumber(start: int) -> None:
-        places.take(codes[start : start + BATCH], out=ordered[start : start + BATCH], mode="clip")
+        places.take(codes.pop(start), out=ordered[start : start + BATCH], mode="clip")
 
     workers().each(starts, renumber)
     return CodedColumn(values, pl.Series(ordered))

@@ -82,7 +82,7 @@ def read_once(
         name: KnownCodes(name, schema[name], CodedColumn(values, together[name]))
         for name, (values, _) in ordered.items()
     }
-    source = PolarsSource(together.lazy(), lambda: together.height)
+    source = PolarsSource(together.lazy(), lambda: together.height, memory=together)
     return WaitingRows(PrivateRows(source), codes, together)
 
 

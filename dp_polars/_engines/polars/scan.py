@@ -39,6 +39,8 @@ class PolarsSource:
         Returns the number of rows, if there is a cheaper way than to ask the plan.
     held
         The frame in memory that the plan starts from, if it does. Then rows can be counted again at little cost.
+    memory
+        The rows of the plan, if they are in memory.
     narrowed
         Returns the source without some of the rows for which plain conditions (`lowering.is_plain`) are not true, if
         the source can drop rows by itself.
@@ -47,6 +49,7 @@ class PolarsSource:
     frame: pl.LazyFrame
     height: Callable[[], int] | None = None
     held: HeldFrame | None = None
+    memory: pl.DataFrame | None = None
     narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
 
     @cached_property
@@ -68,7 +71,7 @@ def polars_rows(frame: pl.LazyFrame | pl.DataFrame) -> PrivateRows:
 
 def held_rows(held: HeldFrame) -> PrivateRows:
     """Return the rows of a frame in memory as private rows without steps."""
-    return PrivateRows(PolarsSource(held.frame.lazy(), lambda: held.frame.height, held))
+    return PrivateRows(PolarsSource(held.frame.lazy(), lambda: held.frame.height, held, held.frame))
 
 
 def source_of(rows: PrivateRows) -> PolarsSource:
@@ -90,6 +93,8 @@ class Scan:
     height: Callable[[], int]
     multiplies: bool
     """Whether a row may become several rows: only if it may match several public rows."""
+    memory: pl.DataFrame | None = None
+    """The rows that the plan reads, if they are in memory and no step computes or drops anything."""
 
     def begin(self, among: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
         """Reset the counts before a pass that returns the rows picked by `among`. Passes must not overlap."""
@@ -149,7 +154,10 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     else:  # nothing is computed, so a pass can leave out columns that it does not need
         frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
     multiplies = any(isinstance(step, Lookup) and not step.unique for step in rows.steps)
-    return Scan(frame, evaluation, height, multiplies)
+    memory = None
+    if source.memory is not None and chosen is not None and not (conditions or native):
+        memory = source.memory.select([pl.col(chosen[name]).alias(name) for name in names])
+    return Scan(frame, evaluation, height, multiplies, memory)
 
 
 def lazy_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> pl.LazyFrame:
@@ -327,6 +335,18 @@ def pass_over(frame: pl.LazyFrame, work: Callable[[pl.DataFrame], object]) -> No
     """Run a plan on the streaming engine and do some work on all of its rows, batch by batch, in several threads."""
     with closing(_batches(frame)) as batches:
         workers().each(batches, work)
+
+
+def pass_over_memory(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.DataFrame], object]) -> None:
+    """Do the same for columns that are computed from rows in memory, which the streaming engine need not hand over."""
+    memory, evaluation = scan.memory, scan.evaluation
+    if memory is None:
+        raise ValueError("these rows are not in memory")
+
+    def select(start: int) -> None:
+        work(evaluation.passed(memory.slice(start, BATCH)).select(columns))
+
+    workers().each(range(0, memory.height, BATCH), select)
 
 
 def _batches(frame: pl.LazyFrame) -> Generator[pl.DataFrame, None, None]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from dp_polars._engines.bounding.blocks import AnyWords
 from dp_polars._engines.bounding.row_store import MIXER as _MIXER
 from dp_polars._engines.polars.codes import (
     Codes,
@@ -31,6 +32,7 @@ from dp_polars._engines.polars.scan import collect
 from dp_polars._engines.request import stored_as_integers
 
 MIXER = np.uint64(_MIXER)
+_SECOND = np.uint64(0xD6E8FEB86659FD93)  # another odd factor, so each step of a hash is one to one
 
 
 class UnitCoder(Protocol):
@@ -72,6 +74,23 @@ class IntegerUnits:
             return unit, None, None
         # A row that the first pass did not see could be taken for a row of another unit.
         return unit, None, unit <= np.uint64(self._most)
+
+    def hashes(self, salts: Salts) -> Callable[[AnyWords], Words]:
+        """Return a function that hashes units, given by their words.
+
+        It multiplies and folds the values themselves: their words depend on the least value, and so on other units.
+        """
+        first = np.uint64((self._low + salts.of(self._name)) % (1 << 64))
+
+        def of(words: AnyWords) -> Words:
+            hashes = words.astype(np.uint64)
+            hashes += first
+            for factor in (MIXER, _SECOND):
+                hashes *= factor
+                hashes ^= hashes >> np.uint64(32)
+            return hashes
+
+        return of
 
 
 class CodedUnits:
