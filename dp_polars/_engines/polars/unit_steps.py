@@ -55,12 +55,12 @@ def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
         frame = _computed(source, wanted, None)
     else:
         salts = Salts(lambda: secrets.randbits(64))
-        frame = pl.concat(_computed(source, wanted, _Part(salts, part, parts)) for part in range(parts))
+        frame = pl.concat(_computed(source, wanted, _GroupsPart(salts, part, parts)) for part in range(parts))
     return PrivateRows(held_rows(HeldFrame(frame)).source, rows.steps)
 
 
 @dataclass(frozen=True, repr=False)
-class _Part:
+class _GroupsPart:
     """Some of the groups of a step. A hash of the partition columns decides, so a group is in one part as a whole."""
 
     salts: Salts
@@ -81,7 +81,7 @@ class _Part:
         return picked
 
 
-def _computed(source: UnitRows, wanted: Sequence[str], part: _Part | None) -> pl.DataFrame:
+def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None) -> pl.DataFrame:
     """Return the columns that are wanted of the rows after a step, for some of its groups or for all."""
     step = source.step
     match step:
@@ -115,7 +115,7 @@ def _read_by(values: Iterable[UnitValue]) -> set[str]:
 
 
 def _read(
-    rows: PrivateRows, names: set[str] | None, partition: Sequence[str] = (), part: _Part | None = None
+    rows: PrivateRows, names: set[str] | None, partition: Sequence[str] = (), part: _GroupsPart | None = None
 ) -> pl.DataFrame:
     """Read rows, with some of the columns or all of them, and those of a part only. Equal floats get equal bytes."""
     columns = [name for name in rows.schema if names is None or name in names] or list(rows.schema)[:1]
