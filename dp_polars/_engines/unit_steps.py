@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._engines.rows import Lookup, PrivateRows, Source, Step, WithColumns
 from dp_polars._expressions import apply
-from dp_polars._expressions.tree import Column, written_type
+from dp_polars._expressions.tree import Column, Expression, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
 from dp_polars.errors import InvalidParameterError
 
@@ -172,7 +172,7 @@ def _check_sorted(schema: pl.Schema) -> None:
 def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
     """Return rows whose steps know the unit columns, or refuse steps that may have combined rows of different units.
 
-    A step on the way must not have computed the unit columns; whoever calls this has checked that.
+    Row-wise steps may rename the unit columns, but not compute them.
     """
     source = rows.source
     if not isinstance(source, UnitRows):
@@ -183,6 +183,7 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
             "combine. Open a session whose unit is a column.",
             code="unit-step-of-rows",
         )
+    unit = _names_before(rows.steps, unit)
     step, units = source.step, [tuple(unit)] * len(source.inputs)
     match step:
         case GroupRows():
@@ -200,6 +201,25 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
     return replace(rows, source=replace(source, inputs=inputs, step=step))
 
 
+def _names_before(steps: Sequence[Step], unit: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that unit columns had before row-wise steps, or refuse a step that made one of them."""
+    names = tuple(unit)
+    for step in reversed(steps):
+        made: dict[str, Expression | None] = {}
+        if isinstance(step, WithColumns):
+            made = dict(step.columns)
+        elif isinstance(step, Lookup):
+            made = {name: None for _, name in step.columns}
+        before = [made.get(name, Column(name, pl.Null())) for name in names]
+        if not all(isinstance(one, Column) for one in before):
+            raise InvalidParameterError(
+                f"{', '.join(unit)} says who is protected, but a step made it. Prepare it in the table.",
+                code="unit-step-without-unit",
+            )
+        names = tuple(one.name for one in before if isinstance(one, Column))
+    return names
+
+
 def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -> None:
     missing = [name for name in unit if name not in partition]
     if missing:
@@ -215,6 +235,14 @@ def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -
 def has_unit_steps(rows: PrivateRows) -> bool:
     """Return whether rows were computed by a unit-wise step."""
     return isinstance(rows.source, UnitRows)
+
+
+def first_sources(rows: PrivateRows) -> list[Source]:
+    """Return the sources that rows come from, in a fixed order, each as often as steps read it."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return [source]
+    return [found for one in source.inputs for found in first_sources(one)]
 
 
 def unique_columns(rows: PrivateRows) -> frozenset[str] | None:
@@ -286,6 +314,15 @@ def _described(value: UnitValue) -> list[Any]:
 
 def _order(order: Sequence[SortColumn]) -> list[Any]:
     return [[one.name, one.descending, one.nulls_last] for one in order]
+
+
+def described_rows(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> list[Any]:
+    """Return all steps of rows in a form that names a query, those within a unit and those before them too."""
+    steps = rows.describe(digest)
+    if not isinstance(rows.source, UnitRows):
+        return steps
+    inputs = [described_rows(one, digest) for one in rows.source.inputs]
+    return [["within units", described_step(rows.source.step), inputs], *steps]
 
 
 def input_forms(source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]) -> list[Any]:
