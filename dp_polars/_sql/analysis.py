@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import described_rows, with_units
 from dp_polars._expressions import Column, Expression
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
@@ -26,7 +27,6 @@ from dp_polars._sql.relations import (
     Relation,
     condition,
     conditions,
-    projected,
     table_relation,
 )
 from dp_polars._sql.sandbox import check_expression
@@ -60,6 +60,7 @@ from dp_polars._sql.syntax_tree import (
     walk,
     without_places,
 )
+from dp_polars._sql.unit_steps import grouping_expressions, selected
 from dp_polars.errors import StatementNotAllowed
 
 
@@ -91,7 +92,7 @@ class SqlQuery:
 
     def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
-        return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
+        return json.dumps([kind, described_rows(self.rows, public_digest)], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,8 @@ class _Analyser:
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
         if top and plain and not node["group_sets"]:
             return relation  # it would show private rows, whatever else it says
-        scope = self._context.scope(*relation.tables)
-        reader = self._context.reader(*relation.tables)
-        check_shared_aliases(node, scope)
-        return projected(without_lateral_aliases(node, scope), relation, reader, scope)
+        check_shared_aliases(node, self._context.scope(*relation.tables))
+        return selected(node, relation, self._context)
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
@@ -305,14 +304,8 @@ class _Analyser:
             raise self._refuse(
                 node, "GROUPING SETS, ROLLUP and CUBE are not supported; query each grouping on its own."
             )
-        if node.get("aggregate_handling") == "FORCE_AGGREGATES":  # GROUP BY ALL
-            expressions = [item for item in items if not any(is_private_call(inner) for inner in walk(item))]
-        else:
-            aliases = aliases_of(node)
-            expressions = [
-                without_aliases(self._by_position(item, items), aliases, scope)
-                for item in node.get("group_expressions", [])
-            ]
+        given = grouping_expressions(node, self._context, items, is_aggregate=is_private_call)
+        expressions = [without_aliases(item, aliases_of(node), scope) for item in given]
         keys: list[_GroupingKey] = []
         for item in expressions:
             tree = reader.checked(item)
@@ -329,15 +322,6 @@ class _Analyser:
                 name = f"{name}_{len(keys)}"
             keys.append(_GroupingKey(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
         return keys
-
-    def _by_position(self, item: Node, items: list[Node]) -> Node:
-        """Return the item of SELECT that a number in GROUP BY stands for."""
-        if item["class"] != "CONSTANT":
-            return item
-        number = self._context.parser.value(item, {})
-        if not isinstance(number, int) or not 1 <= number <= len(items):
-            raise self._refuse(item, "A number in GROUP BY must be the position of a column in SELECT.")
-        return items[number - 1]
 
     def _values(self, calls: list[Call], relation: PrivateRelation, reader: Reader) -> dict[str, Expression]:
         """Read the expressions that private aggregates are computed from, by their canonical texts."""
@@ -569,7 +553,7 @@ def _query(
         calls=tuple(call for call, _ in calls),
         values=tuple(tuple(names[canonical(value)] for value in call.values) for call, _ in calls),
         answers=tuple(answer for _, answer in calls),
-        rows=relation.rows.make(made, keep=False),
+        rows=with_units(relation.rows, relation.unit).make(made, keep=False),
         unit=relation.table_unit.columns,
         table_unit=relation.table_unit,
         keys=tuple(key.name for key in keys),

@@ -372,7 +372,7 @@ _CLASSES: dict[str, Callable[[Reader, Node], Read]] = {
 }
 _REFUSED = {
     "SUBQUERY": "A subquery inside an expression reads other rows; join a public table instead.",
-    "WINDOW": "A window function reads other rows; below a private aggregation each row is processed alone.",
+    "WINDOW": "A window function reads other rows. Compute it in the list of a SELECT, with PARTITION BY the unit.",
     "STAR": "* and COLUMNS stand for several columns; name a single column.",
     "COLLATE": "collate expressions are not supported; compare lower(x) instead.",
     "LAMBDA": "lambda expressions are not supported over private rows.",
@@ -413,9 +413,9 @@ def _no_function(name: str) -> str:
         return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
     name = "count(*)" if name == "count_star" else name
     return (
-        f"{name} is not among the functions that are known to read a single row only. Instead of an aggregate, which "
-        "would show private rows, use dp_count, dp_count_units, dp_sum or dp_avg. Instead of your own macro or "
-        "function, write out its expression."
+        f"{name} is not among the functions that are known to read a single row only, or rows of one unit. Instead of "
+        "an aggregate over several people, which would show private rows, use dp_count, dp_count_units, dp_sum or "
+        "dp_avg. Instead of your own macro or function, write out its expression."
     )
 
 

@@ -1,8 +1,9 @@
 """Describe the rows that a part of a statement produces: private rows with their unit, or public rows.
 
-The invariant: each row of a private relation belongs to one unit and is computed from one row of that unit and from
-public tables. WHERE and SELECT look at one row at a time. A join with public rows may multiply a row, but all copies
-belong to the same unit, and the contribution bounds are enforced afterwards.
+The invariant: each row of a private relation belongs to one unit and is computed from rows of that unit and from public
+tables. WHERE and SELECT look at one row at a time; what combines several rows of a unit is in `unit_steps`. A join with
+public rows may multiply a row, but all copies belong to the same unit, and the contribution bounds are enforced
+afterwards.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.rows import OWN, PrivateRows
 from dp_polars._expressions import Column, Expression
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.catalog import Catalog
@@ -18,14 +19,6 @@ from dp_polars._sql.expressions import Reader
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, aliases_of, closest, name_of, unused_name, without_aliases
 from dp_polars._sql.syntax_tree import Node, Parser, fold, path_of
 from dp_polars.errors import Code, StatementNotAllowed
-
-_READS_OTHER_ROWS = (
-    ("group_expressions", "GROUP BY without a private aggregate shows which groups exist"),
-    ("group_sets", "GROUP BY without a private aggregate shows which groups exist"),
-    ("having", "HAVING without a private aggregate compares exact groups"),
-    ("qualify", "QUALIFY reads other rows"),
-    ("sample", "A sample depends on which other rows exist"),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +143,8 @@ def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scop
     for item in node["select_list"]:  # report a mistyped private aggregate by its name, not for its GROUP BY
         if item["class"] == "FUNCTION":
             reader.value(item)
-    _refuse_reading_other_rows(node, scope)
+    if node.get("sample"):
+        raise scope.refuse(node, "A sample depends on which other rows exist.")
     units = {fold(name) for name in relation.table_unit.columns}
     columns: dict[str, tuple[str, Meaning | Expression]] = {}
     for item in node["select_list"]:
@@ -202,7 +196,7 @@ def _star_columns(
     return [
         (name, changed.get(fold(name), meaning))
         for table in relation.tables
-        if not wanted or fold(table.alias) == wanted
+        if (not wanted and not table.alias.startswith(OWN)) or fold(table.alias) == wanted
         for name, meaning in table.columns.items()
         if fold(name) not in left_out
     ]
@@ -216,15 +210,3 @@ def conditions(node: Node, reader: Reader, scope: Scope) -> list[Expression]:
 def condition(item: Node, node: Node, reader: Reader, scope: Scope) -> Expression:
     """Read a condition on the rows of a SELECT. It may use aliases of that SELECT."""
     return reader.condition(without_aliases(item, aliases_of(node), scope))
-
-
-def _refuse_reading_other_rows(node: Node, scope: Scope) -> None:
-    """Refuse clauses that make one row's result depend on other rows."""
-    for name, what in _READS_OTHER_ROWS:
-        if node.get(name):
-            raise scope.refuse(node, f"{what}.")
-    for modifier in node.get("modifiers", []):
-        kind = modifier["type"].replace("_MODIFIER", "").replace("_", " ")
-        raise scope.refuse(
-            node, f"{kind} below a private aggregation makes rows depend on each other; move it above the aggregation."
-        )

@@ -107,7 +107,8 @@ ANSWERED = {
     "customers whose orders are all paid": "SELECT dp_count(*) AS n FROM (SELECT customer_id FROM orders "
     "GROUP BY customer_id HAVING bool_and(status = 'paid') AND sum(total) > 50)",
     "orders of the last 365 days": "SELECT dp_count(*) AS n FROM (SELECT customer_id, "
-    f"day + {(TODAY - date(2025, 6, 1)).days} AS day FROM orders) WHERE customer_id IS NOT NULL AND day >= current_date - INTERVAL 365 DAY",
+    f"day + {(TODAY - date(2025, 6, 1)).days} AS day FROM orders) "
+    "WHERE customer_id IS NOT NULL AND day >= current_date - INTERVAL 365 DAY",
     "orders by month and status": "SELECT date_trunc('month', day) AS month, status, dp_count(*) AS n FROM orders "
     "WHERE customer_id IS NOT NULL AND day < DATE '2024-04-01' GROUP BY ALL ORDER BY ALL",
     "totals by status": "SELECT status, dp_count(*, keys := ['open', 'paid', 'sent']) AS n FROM orders "

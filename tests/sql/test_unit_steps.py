@@ -1,0 +1,212 @@
+"""Steps within a unit in SQL: private rows are those that plain DuckDB computes, and no unit changes another's rows."""
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import dp_polars as dp
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.unit_steps import with_units
+from dp_polars._expressions import Column
+from dp_polars._sql.analysis import private_relation
+from dp_polars._sql.relations import Context
+
+GENERATOR = np.random.default_rng(5)
+N = 500
+ORDERS = pl.DataFrame(
+    {
+        "id": np.arange(N),
+        "who": pl.Series([*range(60), None]).gather(GENERATOR.integers(0, 61, N)),
+        "kind": pl.Series(["a", "b", "c", None]).gather(GENERATOR.integers(0, 4, N)),
+        "qty": pl.Series([*range(-4, 9), None]).gather(GENERATOR.integers(0, 14, N)),
+        "paid": GENERATOR.gamma(2, 30, N) * 10.0 ** GENERATOR.integers(-8, 8, N),
+        "price": pl.Series(np.round(GENERATOR.gamma(2, 10, N), 2)).cast(pl.Decimal(10, 2)),
+        "day": pl.Series(GENERATOR.integers(19_700, 19_720, N)).cast(pl.Int32).cast(pl.Date),
+        "good": pl.Series([True, False, None]).gather(GENERATOR.integers(0, 3, N)),
+    }
+)
+PEOPLE = pl.DataFrame({"person": [*range(5, 70), None], "land": [["x", "y"][one % 2] for one in range(66)]})
+
+GROUPS = [
+    "SELECT who, count(*) AS n FROM orders GROUP BY who",
+    "SELECT who, kind, count(*) AS n, sum(qty) AS s, min(day) AS a, max(paid) AS b, avg(qty) AS m, count(qty) AS c, "
+    "count(DISTINCT qty) AS d, median(qty) AS h FROM orders GROUP BY who, kind",
+    "SELECT who, bool_or(good) AS o, bool_and(good) AS a, count(good) AS c FROM orders WHERE qty > 5 GROUP BY who",
+    "SELECT who, sum(price) AS s, avg(price) AS m, max(price) AS x, count_if(price > 10) AS c FROM orders GROUP BY who",
+    "SELECT who, arg_min(id, id) AS a, arg_max(qty, id) AS b, min_by(kind, id) AS c, first(qty ORDER BY id DESC) AS d, "
+    "last(kind ORDER BY day, id) AS e, any_value(qty ORDER BY id) AS f FROM orders GROUP BY who",
+    "SELECT who, sum(qty) FILTER (WHERE kind = 'a') AS s, count(*) FILTER (WHERE good) AS n, "
+    "min(qty) FILTER (WHERE kind IN ('b', 'c')) AS m FROM orders GROUP BY ALL",
+    "SELECT who, date_trunc('month', day) AS month, count(*) AS n FROM orders GROUP BY 1, 2 "
+    "HAVING count(*) > 1 AND n < 9",
+    "SELECT who, upper(kind) AS k, sum(qty) * 2 + count(*) AS v FROM orders GROUP BY who, upper(kind) HAVING v > 3",
+    "SELECT who, CASE WHEN sum(qty) > 5 THEN 'many' ELSE 'few' END AS size FROM orders GROUP BY who",
+    "SELECT who, max(n) AS most, count(*) AS kinds FROM (SELECT who, kind, count(*) AS n FROM orders GROUP BY who, "
+    "kind) GROUP BY who",
+    "WITH a AS (SELECT who, day, sum(qty) AS q FROM orders GROUP BY who, day), b AS (SELECT who, avg(q) AS m FROM a "
+    "WHERE q > 0 GROUP BY who) SELECT who, m FROM b WHERE m > 2",
+    "SELECT who, sum(nullif(qty, 3)) AS s, coalesce(max(qty), -1) AS m FROM orders GROUP BY who",
+]
+WINDOWS = [
+    "SELECT DISTINCT who, kind FROM orders",
+    "SELECT DISTINCT who, qty > 3 AS many FROM orders WHERE kind <> 'a'",
+    "SELECT id, who, row_number() OVER (PARTITION BY who ORDER BY day, id) AS r FROM orders",
+    "SELECT id, who, rank() OVER (PARTITION BY who ORDER BY day) AS r, dense_rank() OVER (PARTITION BY who ORDER BY "
+    "day DESC) AS d FROM orders",
+    "SELECT id, who, lag(qty) OVER (PARTITION BY who ORDER BY day, id) AS a, lead(kind, 2) OVER (PARTITION BY who "
+    "ORDER BY day, id) AS b, lag(qty, 1, -9) OVER (PARTITION BY who ORDER BY id) AS c FROM orders",
+    "SELECT id, who, day - lag(day) OVER (PARTITION BY who ORDER BY day, id) AS gap FROM orders",
+    "SELECT id, who, first_value(qty) OVER (PARTITION BY who ORDER BY id) AS a, last_value(qty) OVER (PARTITION BY who "
+    "ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS b FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who) AS s, count(*) OVER (PARTITION BY who, kind) AS n, "
+    "max(paid) OVER (PARTITION BY kind, who) AS m, avg(qty) OVER (PARTITION BY who) AS a FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who ORDER BY day) AS s, count(*) OVER (PARTITION BY who ORDER BY day) "
+    "AS n, count(qty) OVER (PARTITION BY who ORDER BY day DESC) AS c FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who ORDER BY day, id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT "
+    "ROW) AS s, avg(qty) OVER (PARTITION BY who ORDER BY id) AS a, sum(price) OVER (PARTITION BY who ORDER BY id) AS p "
+    "FROM orders",
+    "SELECT id, who, qty FROM orders QUALIFY row_number() OVER (PARTITION BY who ORDER BY qty DESC, id) <= 2",
+    "SELECT id, who, count(*) OVER (PARTITION BY who) AS n FROM orders WHERE good QUALIFY n > 3",
+    "SELECT who, kind, sum(qty) AS q FROM orders GROUP BY who, kind "
+    "QUALIFY row_number() OVER (PARTITION BY who ORDER BY sum(qty) DESC, kind) = 1",
+    "SELECT DISTINCT ON (who) id, who, day FROM orders ORDER BY day DESC, id",
+    "SELECT *, row_number() OVER (PARTITION BY who ORDER BY id) AS r FROM orders",
+]
+
+
+def database(orders=ORDERS, people=PEOPLE, threads=1):
+    raw = duckdb.connect(config={"threads": threads})
+    for name, frame in {"orders": orders, "people": people}.items():
+        raw.register("given", frame.to_arrow())
+        raw.execute(f"CREATE TABLE {name} AS FROM given")
+    return raw
+
+
+def guarded(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=3, max_rows_per_group=5))
+    return con.private("people", unit={"who": "person"})
+
+
+def rows_of(con, statement):
+    """Return the exact rows of a SELECT over private rows that have a unit, as a question would read them."""
+    context = Context(statement, {}, con._parser, con._catalog())
+    relation = private_relation(con._parser.select(statement), context)
+    rows = with_units(relation.rows, relation.unit)
+    frame = engine_for(rows).read(rows).filter(pl.all_horizontal(pl.col(*relation.unit).is_not_null()))
+    (table,) = relation.tables
+    shown = {name: one.name for name, one in table.columns.items() if isinstance(one, Column)}
+    return frame.select(pl.col(own).alias(name) for name, own in shown.items())
+
+
+def same_types(frame):
+    """Return a frame in which wide integers and decimals have one type, sorted by all columns."""
+    wide = [pl.col(name).cast(pl.Float64) for name, dtype in frame.schema.items() if dtype.is_numeric()]
+    stamps = [pl.col(name).cast(pl.Datetime("us")) for name, dtype in frame.schema.items() if dtype.is_temporal()]
+    return frame.with_columns(*wide, *stamps).sort(pl.all())
+
+
+@pytest.fixture(scope="module")
+def raw():
+    raw = database()
+    yield raw
+    raw.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", [*GROUPS, *WINDOWS])
+def test_private_rows_are_those_of_plain_duckdb(raw, statement):
+    found = rows_of(guarded(raw), statement)
+    unit = "who" if "who" in found.columns else "person"
+    expected = raw.sql(statement).pl().filter(pl.col(unit).is_not_null())
+    assert_frame_equal(same_types(found), same_types(expected), rel_tol=1e-12)
+
+
+def bits(frame):
+    """Return the rows as texts that differ if a bit of a value does, sorted."""
+    exact = [pl.col(name).map_elements(float.hex, pl.String) for name, kind in frame.schema.items() if kind.is_float()]
+    return sorted(map(repr, frame.with_columns(*exact).rows()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", [*GROUPS, *WINDOWS])
+def test_a_unit_that_goes_leaves_the_others_rows_as_they_are(statement):
+    """Rows come in another order, from several threads, and the row with the largest value is among those gone."""
+    raw = database()
+    whole = rows_of(guarded(raw), statement)
+    unit = "who" if "who" in whole.columns else "person"
+    for gone, threads in ((ORDERS.sort("paid")["who"].drop_nulls()[-1], 4), (0, 2)):
+        other = database(
+            ORDERS.filter(pl.col("who").ne_missing(gone)).sample(fraction=1, shuffle=True, seed=threads),
+            PEOPLE.filter(pl.col("person").ne_missing(gone)).reverse(),
+            threads,
+        )
+        assert bits(rows_of(guarded(other), statement)) == bits(whole.filter(pl.col(unit) != gone))
+        other.close()
+    raw.close()
+
+
+REFUSED = [
+    ("SELECT kind, count(*) AS n FROM orders GROUP BY kind", "GROUP BY without who"),
+    ("SELECT count(*) AS n FROM orders", r"count\(\*\) combines the rows of all people.*dp_count\(\*\)"),
+    ("SELECT who, kind, count(*) AS n FROM orders GROUP BY who", "kind is neither a key of GROUP BY"),
+    ("SELECT who, count(*) AS n FROM orders GROUP BY ROLLUP (who)", "ROLLUP and CUBE are not supported within a unit"),
+    ("SELECT who, first(qty) AS q FROM orders GROUP BY who", "Say what to sort by"),
+    ("SELECT who, string_agg(kind) AS q FROM orders GROUP BY who", "string_agg is not among"),
+    ("SELECT who, sum(DISTINCT qty) AS q FROM orders GROUP BY who", "DISTINCT"),
+    ("SELECT who, sum(kind) AS q FROM orders GROUP BY who", "does not take values of type String"),
+    ("SELECT who, sum(sum(qty)) AS q FROM orders GROUP BY who", "sum is not among"),
+    ("SELECT row_number() OVER (ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY kind ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY who % 7 ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY who) AS r FROM orders", "depends on the order of the rows"),
+    ("SELECT ntile(4) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ntile is not known as a window"),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day ROWS 3 PRECEDING) AS r FROM orders",
+        "frame is not supported",
+    ),
+    ("SELECT last_value(qty) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "value of the row itself"),
+    ("SELECT lag(qty IGNORE NULLS) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ignore nulls"),
+    ("SELECT DISTINCT kind FROM orders", "SELECT DISTINCT without who"),
+    ("SELECT DISTINCT ON (kind) who, kind FROM orders", "DISTINCT ON without who"),
+    ("SELECT who, day FROM orders ORDER BY day LIMIT 1", "below a private aggregation"),
+    ("SELECT who, count(*) AS n FROM orders USING SAMPLE 10", "sample depends"),
+    ("SELECT kind AS who, count(*) AS n FROM orders GROUP BY orders.who, kind", "can't give it to another"),
+    ("SELECT who + 0 AS u, count(*) AS n FROM orders GROUP BY who + 0", "GROUP BY without who"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), REFUSED)
+def test_other_steps_are_refused_with_the_reason(raw, statement, message):
+    with pytest.raises(dp.StatementNotAllowed, match=message):
+        guarded(raw).preview(f"SELECT dp_count(*) FROM ({statement})", epsilon=0.1)
+
+
+def test_without_units_of_several_rows_there_are_no_such_steps(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit=dp.ROW))
+    for step in ("SELECT who, count(*) AS n FROM orders GROUP BY who", "SELECT DISTINCT who FROM orders"):
+        with pytest.raises(dp.StatementNotAllowed, match=r"dp\.ROW") as caught:
+            con.preview(f"SELECT dp_count(*) FROM ({step})", epsilon=0.1)
+        assert caught.value.code == "unit-step-of-rows"
+
+
+def test_the_plan_derives_that_a_unit_has_one_row(raw):
+    con = guarded(raw)
+    plan = con.preview("SELECT dp_count(*) FROM (SELECT who, count(*) AS n FROM orders GROUP BY who)", epsilon=0.1)
+    assert "one row per unit" in str(plan)
+
+
+def test_statements_with_other_steps_are_other_questions(raw):
+    con = guarded(raw)
+    texts = [
+        "SELECT dp_count(*) AS n FROM orders",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who, kind)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who HAVING count(*) > 1)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders WHERE qty > 1 GROUP BY who)",
+        "SELECT dp_count(*) AS n FROM (SELECT DISTINCT who, kind FROM orders)",
+        "SELECT dp_count(*) AS n FROM (SELECT DISTINCT who, qty FROM orders)",
+    ]
+    assert len({con.preview(text, epsilon=0.01).fingerprint() for text in texts}) == len(texts)
+    assert con.preview(texts[1], epsilon=0.01).fingerprint() == con.preview(texts[1], epsilon=0.01).fingerprint()
