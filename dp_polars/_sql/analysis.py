@@ -10,9 +10,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.unit_steps import described_rows, with_units
-from dp_polars._expressions import Column, Expression
+from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
@@ -20,6 +22,7 @@ from dp_polars._sql.allowed_functions import CUTS, ENDS, PLAIN_AGGREGATES, TABLE
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
+from dp_polars._sql.private_joins import conjuncts, join_on_unit, stacked
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -170,6 +173,7 @@ class _Analyser:
         relation = self._from(node["from_table"], known)
         if isinstance(relation, PublicRelation):
             return self._public_select(node, relation, known)
+        node, relation = self._with_memberships(node, relation, known)
         if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
             return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
@@ -181,10 +185,22 @@ class _Analyser:
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
         parts = {name: self.query(node[name], ctes) for name in names}
-        listed = [self.query(child, ctes) for child in node.get("children", [])]
+        children = node.get("children", [])
+        listed = [self.query(_with_names(child) if place else child, ctes) for place, child in enumerate(children)]
+        private = [part for part in (*parts.values(), *listed) if isinstance(part, PrivateRelation)]
+        if private and len(private) == len(parts) + len(listed) and node["setop_type"] == "UNION":
+            if node.get("modifiers"):
+                raise self._refuse(
+                    node, "ORDER BY and LIMIT behind a UNION of private rows make rows depend on others."
+                )
+            return stacked(node, self._context, private, distinct=not node.get("setop_all"))
         every = [part for part in (*parts.values(), *listed) if isinstance(part, PublicRelation)]
         if len(every) < len(parts) + len(listed):
-            raise self._refuse(node, "UNION, INTERSECT and EXCEPT compare private rows; query each part on its own.")
+            raise self._refuse(
+                node,
+                "UNION, INTERSECT and EXCEPT compare private rows with others. UNION ALL of private tables is "
+                "possible, and IN or NOT IN on the unit in place of INTERSECT and EXCEPT.",
+            )
         changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
             changed["children"] = [getattr(part, "node", {}) for part in listed]
@@ -193,6 +209,115 @@ class _Analyser:
         sources = frozenset[Any]().union(*(part.sources for part in every))
         released = any(part.released for part in every)
         return PublicRelation(changed, every[0].tables if released else (), sources, released)
+
+    # ------------------------------------------------------------------ IN and EXISTS
+
+    def _with_memberships(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation]
+    ) -> tuple[Node, PrivateRelation]:
+        """Carry out the conditions of WHERE that compare rows with those of a query: IN, NOT IN, EXISTS, NOT EXISTS."""
+        rest = []
+        for item in conjuncts(node.get("where_clause")):
+            wanted, own = item, item
+            if item.get("type") == "OPERATOR_NOT" and item["children"][0].get("class") == "SUBQUERY":
+                own = item["children"][0]
+            if own.get("class") != "SUBQUERY" or own["subquery_type"] not in ("ANY", "EXISTS"):
+                rest.append(item)
+                continue
+            inside = own is wanted
+            if own["subquery_type"] == "EXISTS":
+                relation = self._existing(own, relation, ctes, inside=inside)
+            elif own["comparison_type"] == "COMPARE_EQUAL":
+                relation = self._listed(node, own, relation, ctes, inside=inside)
+            else:
+                raise self._refuse(own, "ANY and ALL compare a row with other rows; use IN, or ask for dp_max first.")
+        where = rest[0] if len(rest) == 1 else None
+        if len(rest) > 1:
+            where = {**node["where_clause"], "children": rest}
+        return ({**node, "where_clause": where} if node.get("where_clause") else node), relation
+
+    def _listed(
+        self, node: Node, item: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows whose values are in the answer of a query, or those whose values are not."""
+        inner = self.query(item["subquery"]["node"], ctes)
+        scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
+        child = without_aliases(item["child"], aliases_of(node), scope)
+        is_row = child["class"] == "FUNCTION" and fold(child["function_name"]) == "row"
+        given = [one for _, one in arguments(child)] if is_row else [child]
+        trees = [reader.checked(one) for one in given]
+        if isinstance(inner, PublicRelation):
+            return self._in_public(item, child, inner, relation, inside=inside)
+        columns = list(inner.tables[0].columns.values())
+        if len(columns) != len(trees) or any(isinstance(one, str) for one in columns):
+            raise self._refuse(item, "The query behind IN must have as many columns as stand before IN.")
+        pairs = [(one, two) for one, two in zip(trees, columns, strict=True) if isinstance(two, Column)]
+        relation = relation if inside else _without_nulls(relation, trees)
+        return join_on_unit(item, self._context, relation, inner, pairs, "semi" if inside else "anti")
+
+    def _in_public(
+        self, item: Node, child: Node, inner: PublicRelation, relation: PrivateRelation, *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows with a value in a public list, or those with other values. As in SQL, a null empties NOT IN."""
+        if inner.released:
+            raise self._refuse(
+                item, "Private rows can't be compared with released answers. Store them in a table first."
+            )
+        aliased = self._aliased(inner, {})
+        (table,) = aliased.tables
+        names = list(table.columns)
+        if len(names) != 1:
+            raise self._refuse(item, "The query behind IN must have one column, if it is about public rows.")
+        if not inside:
+            listed = self._context.catalog.public_frame(inner.node).to_series()
+            if listed.has_nulls():
+                return replace(relation, rows=relation.rows.filter(Constant(False, pl.Boolean())))
+            trees = [self._context.reader(*relation.tables).checked(child)]
+            relation = _without_nulls(relation, trees) if len(listed) else relation
+        join: Node = {
+            "type": "JOIN", "join_type": "SEMI" if inside else "ANTI", "ref_type": "REGULAR", "using_columns": [],
+            "condition": {
+                "class": "COMPARISON", "type": "COMPARE_EQUAL", "alias": "", "left": child,
+                "right": column(table.alias, names[0]),
+            },
+            "query_location": item.get("query_location"),
+        }  # fmt: skip
+        found = joined(join, relation, aliased, self._context)
+        return found if isinstance(found, PrivateRelation) else relation
+
+    def _existing(
+        self, item: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows for which a query has rows of the same unit, or those for which it has none."""
+        query = item["subquery"]["node"]
+        allowed = {"type", "select_list", "from_table", "where_clause", "cte_map", "aggregate_handling"}
+        more = [name for name, own in query.items() if own and name not in allowed]
+        if query["type"] != "SELECT_NODE" or more or query["cte_map"].get("map") or any(
+            one["class"] not in ("CONSTANT", "STAR", "COLUMN_REF") for one in query["select_list"]
+        ):  # fmt: skip
+            raise self._refuse(item, "EXISTS takes a plain query here: EXISTS (SELECT 1 FROM b WHERE b.id = a.id).")
+        inner = self._from(query["from_table"], ctes)
+        if not isinstance(inner, PrivateRelation):
+            raise self._refuse(item, "EXISTS is about private rows here; for public rows write x IN (SELECT ...).")
+        scope = self._context.scope(*inner.tables)
+        outer, reader = self._context.reader(*relation.tables), self._context.reader(*inner.tables)
+
+        def is_inner(node: Node) -> set[bool]:
+            return {scope.resolve(one) is not None for one in walk(node) if one["class"] == "COLUMN_REF"}
+
+        pairs: list[tuple[Expression, Expression]] = []
+        for part in conjuncts(query.get("where_clause")):
+            if is_inner(part) <= {True}:
+                inner = replace(inner, rows=inner.rows.filter(reader.condition(part)))
+                continue
+            sides = [part.get("left"), part.get("right")] if part.get("type") == "COMPARE_EQUAL" else []
+            ordered = sorted((one for one in sides if one), key=lambda one: is_inner(one) != {False})
+            if [is_inner(one) for one in ordered] != [{False}, {True}]:
+                raise self._refuse(
+                    part, "A condition of EXISTS that reads both queries must compare two columns for equality."
+                )
+            pairs.append((outer.checked(ordered[0]), reader.checked(ordered[1])))
+        return join_on_unit(item, self._context, relation, inner, pairs, "semi" if inside else "anti")
 
     # ------------------------------------------------------------------ FROM
 
@@ -311,7 +436,7 @@ class _Analyser:
             tree = reader.checked(item)
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
-            if tree.columns & frozenset(relation.unit):
+            if tree.columns & {*relation.unit, *relation.copies}:
                 raise self._refuse(
                     item,
                     f"Grouping by {name} reads the unit column: every group would be one person. Group by "
@@ -328,7 +453,7 @@ class _Analyser:
         nodes = {canonical(value): value for call in calls for value in call.values}
         trees = {text: reader.checked(value) for text, value in nodes.items()}
         for call in calls:
-            if call.chooses and trees[canonical(call.values[0])].columns & frozenset(relation.unit):
+            if call.chooses and trees[canonical(call.values[0])].columns & {*relation.unit, *relation.copies}:
                 raise self._refuse(
                     call.node,
                     f"{call.name} reads the unit column: every candidate would be one person. Choose among values that "
@@ -470,6 +595,25 @@ class _Analyser:
 
         changed: Node = replaced(node, change)
         return changed
+
+
+def _without_nulls(relation: PrivateRelation, trees: list[Expression]) -> PrivateRelation:
+    """Return the rows in which no expression is null: whether a null is in a list is unknown."""
+    rows = relation.rows
+    for tree in trees:
+        rows = rows.filter(apply("is_not_null", tree))
+    return replace(relation, rows=rows)
+
+
+def _with_names(node: Node) -> Node:
+    """Give the items of a SELECT in a UNION names, which only those of the first SELECT need."""
+    if node["type"] != "SELECT_NODE":
+        return node
+    items = [
+        item if item["class"] == "STAR" or name_of(item, "") else {**item, "alias": f"column{number}"}
+        for number, item in enumerate(node["select_list"])
+    ]
+    return {**node, "select_list": items}
 
 
 def _private_calls(node: Node) -> list[Node]:

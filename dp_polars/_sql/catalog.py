@@ -25,7 +25,8 @@ from dp_polars._engines.duckdb.rows import (
     table_identity,
     table_rows,
 )
-from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows, Source
+from dp_polars._engines.unit_steps import first_sources, has_unit_steps
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
 from dp_polars._sql.files import OpenedFile, is_part_of, refuse_public_and_private
@@ -98,8 +99,14 @@ class Database:
             # Another name of the same file is the same table, and a file is part of a folder. But what was declared
             # about one file says nothing about the other files of its folder.
             file = self.registered[key[1]]
-            same += [("frame", name) for name, other in self.registered.items() if is_part_of(file, other)]
-        unit, weaker = next((self.units[known] for known in same if known in self.units), (None, False))
+            same += [("frame", name) for name, one in self.registered.items() if is_part_of(file, one)]
+        unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
+        agreed = session.terms.unit
+        if isinstance(unit, Mapping) and isinstance(agreed, tuple):
+            # The order of the session's unit, so that units of several tables are compared column by column.
+            unit = {name: unit[name] for name in (*agreed, *unit) if name in unit}
+        elif isinstance(unit, list | tuple) and isinstance(agreed, tuple) and set(unit) == set(agreed):
+            unit = agreed
         return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
 
     def cursor(self) -> Any:
@@ -136,7 +143,10 @@ class Catalog:
         self._sandbox = Sandbox(Parser())
         self._tables: dict[TableKey, KnownTable] = {}
         self._public: dict[TableKey, Any] = {}
-        self._snapshots: list[ReadTransaction] = []
+        self._snapshot = ReadTransaction(database.cursor)
+        """One transaction for all tables of the database, so that rows which belong together are of one state."""
+        self._handed_out: list[tuple[Source, TableKey]] = []
+        """The private tables whose rows were asked for, with the sources of these rows."""
         self._stored: set[TableKey] = set()
         """Tables without generated columns: reading one computes nothing that could fail."""
 
@@ -259,27 +269,40 @@ class Catalog:
 
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table, without columns of unusable types."""
+        rows = self._rows(table)
+        self._handed_out.append((rows.source, table.key))
+        return rows
+
+    def _rows(self, table: KnownTable) -> PrivateRows:
         if table.key[0] == "frame":
             return self._database.registered[table.key[1]].private_rows()
-        snapshot = ReadTransaction(self._database.cursor)
-        self._snapshots.append(snapshot)
-        known = {name: column for name, column in table.columns.items() if isinstance(column, TableColumn)}
+        known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
-        return table_rows(snapshot, table.path, known, narrow=table.key in self._stored)
+        return table_rows(self._snapshot, table.path, known, narrow=table.key in self._stored)
 
     def close(self) -> None:
-        """End the transactions in which private rows were read."""
-        for snapshot in self._snapshots:
-            snapshot.close()
+        """End the transaction in which private rows were read."""
+        self._snapshot.close()
 
     def source(self, keys: frozenset[TableKey]) -> bytes:
         """Return an identifier of the present state of tables, made without reading their rows."""
         return b"\x00".join(sorted(self._source(key) for key in keys))
 
-    def private_source(self, keys: frozenset[TableKey]) -> bytes:
-        """Return an identifier of the private tables among these. Public rows are part of a query by their content."""
-        return self.source(keys - self._database.public)
+    def private_source(self, keys: frozenset[TableKey], rows: PrivateRows) -> bytes:
+        """Return an identifier of the private tables among these. Public rows are part of a query by their content.
+
+        If steps within a unit read several tables, the identifier tells which table is read where: a join of two tables
+        differs from the join of the second with the first, however alike their columns are.
+        """
+        whole = self.source(keys - self._database.public)
+        if not has_unit_steps(rows):
+            return whole
+        tables = [[key for own, key in self._handed_out if own is source] for source in first_sources(rows)]
+        if not all(tables):
+            raise RuntimeError("a source of private rows is not among the tables of this statement")
+        places = [self._source(found[0]).hex() for found in tables]
+        return b"several:" + json.dumps([whole.hex(), places]).encode()
 
     def state(self, keys: frozenset[TableKey]) -> bytes:
         """Return the present state of tables. Unlike `source`, it tells whether a file with a version was replaced.

@@ -191,7 +191,7 @@ class _LocalPlanner:
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
         try:
-            return planned.release(lambda: self.context.catalog.private_source(query.sources))
+            return planned.release(lambda: self.context.catalog.private_source(query.sources, query.rows))
         finally:
             self.context.catalog.close()
 

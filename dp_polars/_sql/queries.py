@@ -58,7 +58,7 @@ class PlannedQuery:
 
     def identity(self) -> bytes:
         """Return what identifies the private tables as they are now."""
-        return self.catalog.private_source(self.query.sources)
+        return self.catalog.private_source(self.query.sources, self.query.rows)
 
     def is_new(self) -> bool:
         """Return whether the answers have to be paid for."""

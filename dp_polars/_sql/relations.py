@@ -8,7 +8,8 @@ afterwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dp_polars._engines.rows import OWN, PrivateRows
@@ -32,6 +33,10 @@ class PrivateRelation:
     sources: frozenset[Any]
     declared: bool = False
     """Whether the unit rests on the owner's declaration about a view."""
+    copies: frozenset[str] = frozenset()
+    """Columns of `rows` that hold the unit of another table after a LEFT JOIN: the row's unit, or null."""
+    labels: Mapping[str, frozenset[Any]] = field(default_factory=dict)
+    """Columns of `rows` that decide the unit, with the keys of tables that they come from."""
 
     @property
     def rows_are_units(self) -> bool:
@@ -39,8 +44,8 @@ class PrivateRelation:
         return not self.unit
 
     def is_unit(self, meaning: Meaning) -> bool:
-        """Return whether a name stands for a unit column."""
-        return isinstance(meaning, Column) and meaning.name in self.unit
+        """Return whether a name stands for a unit column, or for that of another table that was joined."""
+        return isinstance(meaning, Column) and (meaning.name in self.unit or meaning.name in self.copies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +170,10 @@ def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scop
         elif isinstance(meaning, Column):  # a column keeps the name that it has in `rows`
             made[meaning.name] = seen[name] = meaning
         else:
-            free = unused_name(name, [*rows.schema, *made])
-            made[free], seen[name] = meaning, Column(free, meaning.dtype)
-    return replace(relation, rows=rows.make(made, keep=False), tables=(ScopeTable("", seen),))
+            own = unused_name(name, [*rows.schema, *made])
+            made[own], seen[name] = meaning, Column(own, meaning.dtype)
+    labels = {name: own for name, own in relation.labels.items() if made.get(name) == Column(name, rows.schema[name])}
+    return replace(relation, rows=rows.make(made, keep=False), tables=(ScopeTable("", seen),), labels=labels)
 
 
 def _columns(

@@ -85,7 +85,9 @@ class SummaryStatement:
         return table.with_columns(pl.Series("suggested", suggested, pl.String)).to_arrow()
 
     def _identity(self) -> bytes:
-        return self.catalog.source(self.sources)
+        rows = self.question.rows
+        within = has_unit_steps(rows)
+        return self.catalog.private_source(self.sources, rows) if within else self.catalog.source(self.sources)
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())

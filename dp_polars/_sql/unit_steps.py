@@ -253,7 +253,8 @@ class _UnitSelect:
         rows = rows.make(results) if results else rows
         schema = rows.schema
         table = ScopeTable(_GROUPS, {name: Column(name, schema[name]) for name in (*names, *results)})
-        self._relation = replace(relation, rows=rows, tables=(table,))
+        labels = {name: own for name, own in relation.labels.items() if name in names}
+        self._relation = replace(relation, rows=rows, tables=(table,), labels=labels)
         if changed.get("having"):
             self._filter(changed["having"])
         return {**changed, "group_expressions": [], "group_sets": [], "having": None}
@@ -381,7 +382,8 @@ class _UnitSelect:
             elif item["class"] == "COLUMN_REF" and (found := scope.column(item)) and isinstance(found[0], Column):
                 wanted.add(found[0].name)
         kept = [name for name in relation.rows.schema if name in wanted]
-        return replace(relation, rows=relation.rows.keep(kept))
+        labels = {name: own for name, own in relation.labels.items() if name in wanted}
+        return replace(relation, rows=relation.rows.keep(kept), labels=labels)
 
     # ------------------------------------------------------------------ distinct rows
 

@@ -1,5 +1,7 @@
 """Steps within a unit in SQL: private rows are those that plain DuckDB computes, and no unit changes another's rows."""
 
+from functools import cache
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -74,6 +76,29 @@ WINDOWS = [
     "SELECT DISTINCT ON (who) id, who, day FROM orders ORDER BY day DESC, id",
     "SELECT *, row_number() OVER (PARTITION BY who ORDER BY id) AS r FROM orders",
 ]
+JOINS = [
+    "SELECT o.id, p.person AS who, land, qty FROM orders o JOIN people p ON o.who = p.person",
+    "SELECT o.id, o.who, p.land FROM orders o LEFT JOIN people p ON p.person = o.who",
+    "SELECT p.person, o.id, o.who AS buyer FROM people p LEFT JOIN orders o ON o.who = p.person AND o.qty > 3",
+    "SELECT p.person, o.id FROM orders o RIGHT JOIN people p ON o.who = p.person",
+    "SELECT p.person FROM people p LEFT JOIN orders o ON o.who = p.person WHERE o.who IS NULL",
+    "SELECT a.id, a.who, b.id AS next FROM orders a JOIN orders b ON a.who = b.who AND a.day < b.day AND a.qty = b.qty",
+    "SELECT a.id, a.who, b.id AS other FROM orders a JOIN orders b USING (who, kind) WHERE a.id <> b.id",
+    "SELECT person, land FROM people SEMI JOIN orders ON person = who AND kind = 'a'",
+    "SELECT person, land FROM people ANTI JOIN orders ON person = who AND kind = 'a'",
+    "SELECT person, land FROM people WHERE person IN (SELECT who FROM orders WHERE kind = 'a') AND land = 'x'",
+    "SELECT person FROM people WHERE person NOT IN (SELECT who FROM orders WHERE kind = 'a' AND who IS NOT NULL)",
+    "SELECT id, who FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.person = o.who AND p.land = 'y')",
+    "SELECT id, who FROM orders o WHERE NOT EXISTS (SELECT * FROM orders b WHERE b.who = o.who AND b.qty = o.qty + 1)",
+    "SELECT id, who FROM orders WHERE (who, kind) IN (SELECT who, max(kind) AS k FROM orders GROUP BY who)",
+    "SELECT who, qty FROM orders UNION ALL SELECT person, length(land) FROM people",
+    "SELECT who, kind FROM orders WHERE qty > 3 UNION SELECT person, land FROM people",
+    "SELECT who, count(*) AS n, max(land) AS land FROM orders JOIN people ON who = person GROUP BY who",
+    "WITH firsts AS (SELECT who, min(day) AS first FROM orders GROUP BY who) SELECT o.id, o.who, "
+    "o.day - f.first AS age FROM orders o JOIN firsts f USING (who)",
+    "SELECT * FROM orders LEFT JOIN (SELECT who, count(*) AS n FROM orders WHERE good GROUP BY who) USING (who)",
+]
+EVERYTHING = [*GROUPS, *WINDOWS, *JOINS]
 
 
 def database(orders=ORDERS, people=PEOPLE, threads=1):
@@ -82,6 +107,18 @@ def database(orders=ORDERS, people=PEOPLE, threads=1):
         raw.register("given", frame.to_arrow())
         raw.execute(f"CREATE TABLE {name} AS FROM given")
     return raw
+
+
+DEAREST = ORDERS.sort("paid")["who"].drop_nulls()[-1]
+
+
+@cache
+def neighbour(gone):
+    """Return the database without a unit, with its rows in another order and read by several threads."""
+    if gone is None:
+        return database()
+    orders = ORDERS.filter(pl.col("who").ne_missing(gone)).sample(fraction=1, shuffle=True, seed=3)
+    return database(orders, PEOPLE.filter(pl.col("person").ne_missing(gone)).reverse(), threads=4)
 
 
 def guarded(raw):
@@ -115,7 +152,7 @@ def raw():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("statement", [*GROUPS, *WINDOWS])
+@pytest.mark.parametrize("statement", EVERYTHING)
 def test_private_rows_are_those_of_plain_duckdb(raw, statement):
     found = rows_of(guarded(raw), statement)
     unit = "who" if "who" in found.columns else "person"
@@ -130,21 +167,13 @@ def bits(frame):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("statement", [*GROUPS, *WINDOWS])
+@pytest.mark.parametrize("statement", EVERYTHING)
 def test_a_unit_that_goes_leaves_the_others_rows_as_they_are(statement):
     """Rows come in another order, from several threads, and the row with the largest value is among those gone."""
-    raw = database()
-    whole = rows_of(guarded(raw), statement)
+    whole = rows_of(guarded(neighbour(None)), statement)
     unit = "who" if "who" in whole.columns else "person"
-    for gone, threads in ((ORDERS.sort("paid")["who"].drop_nulls()[-1], 4), (0, 2)):
-        other = database(
-            ORDERS.filter(pl.col("who").ne_missing(gone)).sample(fraction=1, shuffle=True, seed=threads),
-            PEOPLE.filter(pl.col("person").ne_missing(gone)).reverse(),
-            threads,
-        )
-        assert bits(rows_of(guarded(other), statement)) == bits(whole.filter(pl.col(unit) != gone))
-        other.close()
-    raw.close()
+    for gone in (DEAREST, 0):
+        assert bits(rows_of(guarded(neighbour(gone)), statement)) == bits(whole.filter(pl.col(unit) != gone))
 
 
 REFUSED = [
@@ -173,6 +202,21 @@ REFUSED = [
     ("SELECT who, day FROM orders ORDER BY day LIMIT 1", "below a private aggregation"),
     ("SELECT who, count(*) AS n FROM orders USING SAMPLE 10", "sample depends"),
     ("SELECT kind AS who, count(*) AS n FROM orders GROUP BY orders.who, kind", "can't give it to another"),
+    ("SELECT o.id FROM orders o JOIN people p ON o.id = p.person", r"o\.who = p\.person"),
+    ("SELECT o.id FROM orders o JOIN people p ON o.who + 0 = p.person", r"o\.who = p\.person"),
+    ("SELECT o.id FROM orders o, people p WHERE o.who = p.person", "without ON"),
+    ("SELECT o.id FROM orders o FULL JOIN people p ON o.who = p.person", "full join|outer join"),
+    ("SELECT o.id FROM orders o LEFT JOIN people p ON o.who = p.person AND o.id > p.person", "inner JOIN"),
+    ("SELECT id FROM orders WHERE id IN (SELECT person FROM people)", "combined on the unit"),
+    ("SELECT id FROM orders WHERE who IN (SELECT qty FROM orders)", "combined on the unit"),
+    ("SELECT id FROM orders WHERE who IN (SELECT person FROM people) OR qty > 3", "subquery inside an expression"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people)", "combined on the unit"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT count(*) FROM people p WHERE p.person = o.who)", "plain query"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.person > o.who)", "for equality"),
+    ("SELECT who FROM orders EXCEPT SELECT person FROM people", "IN or NOT IN on the unit"),
+    ("SELECT kind FROM orders UNION SELECT land FROM people", "UNION without ALL"),
+    ("SELECT who, qty FROM orders UNION ALL SELECT person, land FROM people", "types Int64 and String"),
+    ("SELECT p.person, count(*) AS n FROM orders o LEFT JOIN people p ON o.who = p.person GROUP BY 1", "without who"),
     ("SELECT who + 0 AS u, count(*) AS n FROM orders GROUP BY who + 0", "GROUP BY without who"),
 ]
 
@@ -189,6 +233,38 @@ def test_without_units_of_several_rows_there_are_no_such_steps(raw):
         with pytest.raises(dp.StatementNotAllowed, match=r"dp\.ROW") as caught:
             con.preview(f"SELECT dp_count(*) FROM ({step})", epsilon=0.1)
         assert caught.value.code == "unit-step-of-rows"
+
+
+def test_which_table_is_read_where_is_part_of_the_question():
+    """Two tables with the same columns change places, or one is read twice in place of the other."""
+    raw = duckdb.connect()
+    for name, units in {"a": 900, "b": 400}.items():
+        raw.execute(f"CREATE TABLE {name} AS SELECT i AS who FROM range({units}) t(i)")
+    con = dp.connect(raw, dp.Session(epsilon=1, unit="who", max_rows_per_group=1))
+    ask = "SELECT dp_count(*) AS n FROM {} ANTI JOIN {} USING (who)"
+    keys = set()
+    for first, second in (("a", "b"), ("b", "a"), ("a", "a")):
+        (one,) = con._planned(ask.format(first, second), {}, {"epsilon": 0.1}).queries
+        keys.add(one.key(one.plan.fingerprint()))
+    (one,) = con._planned(ask.format("a", "b"), {}, {"epsilon": 0.1}).queries
+    assert len(keys) == 3
+    assert one.key(one.plan.fingerprint()) in keys
+    raw.close()
+
+
+def test_a_unit_of_several_columns_is_compared_as_a_whole():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE a AS SELECT i % 30 AS who, i % 7 AS day, i AS x FROM range(400) t(i)")
+    raw.execute("CREATE TABLE b AS SELECT i % 7 AS d, i % 30 AS w FROM range(60) t(i)")
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit=["who", "day"]))
+    con.private("b", unit={"day": "d", "who": "w"})
+    text = "SELECT a.who, a.day, a.x FROM a JOIN b ON b.d = a.day AND b.w = a.who"
+    assert_frame_equal(same_types(rows_of(con, text)), same_types(raw.sql(text).pl()))
+    with pytest.raises(dp.StatementNotAllowed, match=r"a\.day = b\.d"):
+        rows_of(con, "SELECT a.x FROM a JOIN b ON b.w = a.who")
+    with pytest.raises(dp.StatementNotAllowed, match="GROUP BY without day"):
+        rows_of(con, "SELECT who, count(*) AS n FROM a GROUP BY who")
+    raw.close()
 
 
 def test_the_plan_derives_that_a_unit_has_one_row(raw):
