@@ -79,7 +79,24 @@ class StackRows:
     """Put the rows of several tables below each other. They have the same columns."""
 
 
-UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows
+@dataclass(frozen=True)
+class LabelRows:
+    """Give the rows of a table without units those of another table, whose rows have the same key.
+
+    `on` pairs the columns of the key, and `unit` the unit columns of the second table with their new names. Rows whose
+    key the second table does not have get no unit, so they take no part.
+
+    What one unit can change: no two rows of the second table have the same key, so a key belongs to one unit, and with
+    it all rows of the first table that have the key. If the unit goes, so do its rows in both tables, and no other row
+    gets another label. That the key is unique is a constraint of the database or the owner's word. If it is not, the
+    smallest unit gets the rows: nothing fails, no row is lost, and the label does not depend on how rows are stored.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    unit: tuple[tuple[str, str], ...]
+
+
+UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows | LabelRows
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -126,6 +143,14 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                 _check_sorted(first)
                 _check_sorted(second)
             schema = dict(first) | {name: second[own] for own, name in step.columns}
+        case LabelRows():
+            second = inputs[1].schema
+            _check_compared([theirs for _, theirs in step.on], second)
+            different = [mine for mine, theirs in step.on if first[mine] != second[theirs]]
+            if different:
+                raise InvalidParameterError(f"{', '.join(different)} must have the same type in both tables.")
+            _check_compared([own for own, _ in step.unit], second)
+            schema = dict(first) | {name: second[own] for own, name in step.unit}
         case StackRows():
             for other in inputs[1:]:
                 if dict(other.schema) != dict(first):
@@ -197,6 +222,13 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
             _check_partition(tuple(pairs), unit, "the keys of the join")
             units[1] = tuple(pairs[name] for name in unit)
             step = replace(step, unit=tuple(unit))
+        case LabelRows():
+            labels = {name: own for own, name in step.unit}
+            _check_partition(tuple(labels), unit, "the units of the other table")
+            if has_unit_steps(source.inputs[0]):  # nobody could tell whose rows it combined
+                raise InvalidParameterError("Rows get their units before any step combines them.")
+            second = with_units(source.inputs[1], [labels[name] for name in unit])
+            return replace(rows, source=replace(source, inputs=(source.inputs[0], second)))
     inputs = tuple(with_units(one, own) for one, own in zip(source.inputs, units, strict=True))
     return replace(rows, source=replace(source, inputs=inputs, step=step))
 
@@ -306,6 +338,8 @@ def described_step(step: UnitStep) -> list[Any]:
             return ["join rows", [list(pair) for pair in step.on], step.how, [list(pair) for pair in step.columns]]
         case StackRows():
             return ["stack rows"]
+        case LabelRows():
+            return ["label rows", [list(pair) for pair in step.on], [list(pair) for pair in step.unit]]
 
 
 def _described(value: UnitValue) -> list[Any]:

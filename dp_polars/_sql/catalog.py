@@ -44,6 +44,17 @@ _CONVERTED = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)", "TIMEST
               "TIMESTAMP_MS": "TIMESTAMP"}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Through:
+    """Where the units of a table stand that has none of its own: in another table, whose rows have the same key."""
+
+    table: TableKey
+    on: tuple[tuple[str, str], ...]
+    """The columns of the key: in the table without units, and in the other one."""
+    unique: bool
+    """Whether the owner vouches that no two rows of the other table have the same key."""
+
+
 class Database:
     """A DuckDB database, the frames and files registered beside it, and what their owner declared about them."""
 
@@ -52,6 +63,7 @@ class Database:
         self.registered: dict[str, OpenedFile] = {}
         self.public: set[TableKey] = set()
         self.units: dict[TableKey, tuple[UnitWords, bool]] = {}
+        self.throughs: dict[TableKey, Through] = {}
         self.versions: dict[TableKey, str] = {}
         """What the owner says identifies the rows of a table, instead of the state of its file."""
         self.token = object_token(connection).hex()
@@ -73,6 +85,7 @@ class Database:
         self.registered[folded] = source
         self.public.discard(("frame", folded))
         self.units.pop(("frame", folded), None)
+        self.throughs.pop(("frame", folded), None)
         self.versions.pop(("frame", folded), None)
         self.declarations += 1
 
@@ -82,11 +95,17 @@ class Database:
         self.public |= keys
         self.declarations += 1
 
-    def declare_private(self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool) -> None:
+    def declare_private(
+        self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool, through: Through | None = None
+    ) -> None:
         """Declare the unit of a private table or view, unless it is None, and the version of its rows."""
         self.public.discard(key)
         if unit is not None:
             self.units[key] = (unit, weaker)
+            self.throughs.pop(key, None)
+        if through is not None:
+            self.units.pop(key, None)
+            self.throughs[key] = through
         self.versions.pop(key, None)
         if version is not None:
             self.versions[key] = version
@@ -94,12 +113,7 @@ class Database:
 
     def unit_of(self, key: TableKey, session: Session, columns: Iterable[str]) -> TableUnit:
         """Return the unit that the rows of a table belong to."""
-        same = [key]
-        if key[0] == "frame":
-            # Another name of the same file is the same table, and a file is part of a folder. But what was declared
-            # about one file says nothing about the other files of its folder.
-            file = self.registered[key[1]]
-            same += [("frame", name) for name, one in self.registered.items() if is_part_of(file, one)]
+        same = self._same(key)
         unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
         agreed = session.terms.unit
         if isinstance(unit, Mapping) and isinstance(agreed, tuple):
@@ -108,6 +122,21 @@ class Database:
         elif isinstance(unit, list | tuple) and isinstance(agreed, tuple) and set(unit) == set(agreed):
             unit = agreed
         return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
+
+    def through(self, key: TableKey) -> Through | None:
+        """Return where the units of a table stand, if it has none of its own."""
+        return next((self.throughs[one] for one in self._same(key) if one in self.throughs), None)
+
+    def _same(self, key: TableKey) -> list[TableKey]:
+        """Return a table and those whose declarations hold for it.
+
+        Another name of the same file is the same table, and a file is part of a folder. But what was declared about one
+        file says nothing about the other files of its folder.
+        """
+        if key[0] != "frame":
+            return [key]
+        file = self.registered[key[1]]
+        return [key, *(("frame", name) for name, one in self.registered.items() if is_part_of(file, one))]
 
     def cursor(self) -> Any:
         """Open a cursor on the database that can't see Python variables."""
@@ -133,6 +162,8 @@ class KnownTable:
     is_view: bool = False
     declared: bool = False
     """Whether the unit rests on the owner's declaration about a view."""
+    through: Through | None = None
+    """Where its units stand, if it has none of its own."""
 
 
 class Catalog:
@@ -191,7 +222,8 @@ class Catalog:
         return self._tables[key]
 
     def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
-        public, declared = key in self._database.public, key in self._database.units
+        public, through = key in self._database.public, self._database.through(key)
+        declared = key in self._database.units or through is not None
         if key[0] == "frame":
             file = self._database.registered[key[1]]
             if file.is_view and not public and not declared:
@@ -199,13 +231,60 @@ class Catalog:
             schema = file.schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
             unit = self._database.unit_of(key, self._session, columns)
-            return KnownTable(key, (key[1],), columns, public, unit, file.is_view, file.is_view and not public)
+            word = file.is_view and not public
+            return KnownTable(key, (key[1],), columns, public, unit, file.is_view, word, through)
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
             raise _without_unit(path)
         columns = self._columns(full)
         unit = self._database.unit_of(key, self._session, columns)
-        return KnownTable(key, full, columns, public, unit, is_view, is_view and not public)
+        return KnownTable(key, full, columns, public, unit, is_view, is_view and not public, through)
+
+    def known_table(self, key: TableKey) -> KnownTable:
+        """Return a table that a declaration names."""
+        if key not in self._tables:
+            if (key[0] == "frame" and key[1] not in self._database.registered) or (
+                key[0] != "frame" and key not in self._paths
+            ):
+                raise InvalidParameterError(
+                    f"{key[-1]} is gone, through which another table gets its units. Declare that table anew."
+                )
+            self._tables[key] = self._known(key, (key[1],) if key[0] == "frame" else self._paths[key][0])
+        return self._tables[key]
+
+    def known_columns(self, key: TableKey) -> list[str]:
+        """Return the columns of a table, whether its unit is known or not."""
+        if key[0] == "frame":
+            return list(self._database.registered[key[1]].schema())
+        return list(self._columns(self._paths[key][0]))
+
+    def check_path(self, key: TableKey, other: TableKey, name: str) -> None:
+        """Refuse a table whose units would stand in the table itself, by way of others."""
+        seen: TableKey | None = other
+        while seen is not None:
+            if seen == key:
+                raise InvalidParameterError(f"The units of {name} would stand in {name} itself, by way of through=.")
+            label = self._database.through(seen)
+            seen = None if label is None else label.table
+
+    def unit_keys(self, key: TableKey) -> set[str]:
+        """Return the columns of a table that decide the unit, because other tables get their units by them."""
+        found = self._database.throughs.values()
+        return {fold(one.on[0][1]) for one in found if one.table == key and len(one.on) == 1}
+
+    def is_unique(self, table: KnownTable, columns: Iterable[str]) -> bool:
+        """Return whether a constraint of the database says that no two rows have the same values in these columns."""
+        if table.key[0] == "frame":
+            return False
+        wanted = {fold(name) for name in columns}
+        rows = self._run(
+            "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
+            "FROM system.main.duckdb_constraints() WHERE constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+        )
+        return any(
+            ("table", number, fold(schema), fold(name)) == table.key and {fold(one) for one in names} <= wanted
+            for number, schema, name, names in rows
+        )
 
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""

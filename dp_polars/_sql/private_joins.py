@@ -16,10 +16,9 @@ import polars as pl
 from dp_polars._engines.unit_steps import JoinHow, JoinRows, KeepFirst, StackRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.types import kind_of
-from dp_polars._sql.relations import Context, PrivateRelation
+from dp_polars._sql.relations import Context, PrivateRelation, unit_step
 from dp_polars._sql.scope import Meaning, ScopeTable, unused_name
 from dp_polars._sql.syntax_tree import Node, column, fold, walk
-from dp_polars._sql.unit_steps import unit_step
 
 Pair = tuple[Expression, Expression]
 """Two expressions that must be equal: one over the rows that are kept, and one over the others."""

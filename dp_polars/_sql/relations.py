@@ -12,14 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import polars as pl
+
 from dp_polars._engines.rows import OWN, PrivateRows
-from dp_polars._expressions import Column, Expression
+from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.unit_steps import LabelRows, UnitStep, first_sources, unit_rows, with_units
+from dp_polars._expressions import Column, Expression, apply
+from dp_polars._expressions.types import kind_of
 from dp_polars._session.terms import TableUnit
-from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.catalog import Catalog, KnownTable, Through
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, aliases_of, closest, name_of, unused_name, without_aliases
 from dp_polars._sql.syntax_tree import Node, Parser, fold, path_of
-from dp_polars.errors import Code, StatementNotAllowed
+from dp_polars.errors import Code, InvalidParameterError, StatementNotAllowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +95,25 @@ class Context:
         return self.scope().refuse(node, reason, code=code)
 
 
+def unit_step(
+    node: Node, context: Context, step: UnitStep, relation: PrivateRelation, *others: PrivateRows
+) -> PrivateRows:
+    """Return the rows of a relation after a unit-wise step, or refuse the step with its place in the statement."""
+    inputs = (relation.rows, *others)
+    if any(isinstance(source, SparkSource) for one in inputs for source in first_sources(one)):
+        raise context.refuse(
+            node,
+            "Steps within a unit are computed by Polars, and the rows of this table are in Spark. Compute the step in "
+            "Spark and declare the result with con.private: it is safe as long as it only combines rows of one unit.",
+        )
+    try:
+        rows = unit_rows(step, *inputs)
+        with_units(rows, relation.unit)
+    except InvalidParameterError as error:
+        raise context.refuse(node, str(error), code=error.code) from None
+    return rows
+
+
 # ---------------------------------------------------------------------- tables
 
 
@@ -113,11 +137,19 @@ def table_relation(node: Node, context: Context) -> Relation:
     if known.public:
         table = ScopeTable.public(alias, known.columns)
         return PublicRelation({**node, "alias": alias}, (table,), frozenset({known.key}))
+    return _private_table(known, name, node, context, alias)
+
+
+def _private_table(known: KnownTable, name: str, node: Node, context: Context, alias: str) -> PrivateRelation:
     columns: dict[str, Meaning] = {
         name: column if isinstance(column, str) else Column(name, column.dtype)
         for name, column in known.columns.items()
     }
     table = ScopeTable(alias, columns)
+    keys = context.catalog.unit_keys(known.key)
+    labels = {own: frozenset({(known.key, fold(own))}) for own in columns if fold(own) in keys}
+    if known.through is not None:
+        return _labelled(known, known.through, table, labels, name, node, context)
     missing = [column for column in known.unit.columns if table.has(column) is None]
     if missing:
         raise context.refuse(
@@ -136,8 +168,70 @@ def table_relation(node: Node, context: Context) -> Relation:
             "Cast it to an integer or to text in the table.",
         )
     return PrivateRelation(
-        context.catalog.rows(known), (table,), unit, known.unit, frozenset({known.key}), known.declared
+        context.catalog.rows(known), (table,), unit, known.unit, frozenset({known.key}), known.declared, labels=labels
     )
+
+
+def _labelled(
+    known: KnownTable, through: Through, table: ScopeTable, labels: dict[str, frozenset[Any]], name: str, node: Node,
+    context: Context,
+) -> PrivateRelation:  # fmt: skip
+    """Return the rows of a table whose units stand in another one: see `LabelRows`."""
+    catalog = context.catalog
+    other = catalog.known_table(through.table)
+    path = ".".join(other.path)
+    if other.public:
+        raise context.refuse(node, f"{name} gets its units through {path}, which was declared public.")
+    theirs = _private_table(other, path, node, context, "")
+    its = theirs.tables[0]
+    pairs = [(table.has(mine), its.has(own)) for mine, own in through.on]
+    meant = [(table.columns.get(mine or ""), its.columns.get(own or "")) for mine, own in pairs]
+    if not all(isinstance(one, Column) for pair in meant for one in pair):
+        shown = ", ".join(f"{mine} = {own}" for mine, own in through.on)
+        raise context.refuse(node, f"{name} gets its units through {path} on {shown}, but a column is gone.")
+    taken = [one for one in theirs.table_unit.columns if table.has(one) is not None]
+    if taken:
+        raise context.refuse(
+            node,
+            f"{name} gets its units through {path}, but it has a column {taken[0]} of its own. If that is its unit, "
+            f"declare it: con.private('{name}', unit={{...}}).",
+        )
+    rows, others, on = catalog.rows(known), theirs.rows, []
+    for mine, own in meant:
+        if not isinstance(mine, Column) or not isinstance(own, Column):
+            continue
+        if mine.dtype != own.dtype:
+            if {kind_of(mine.dtype), kind_of(own.dtype)} != {"integer"}:
+                raise context.refuse(
+                    node, f"{mine.name} has the type {mine.dtype}, but {own.dtype} in {path}. Give both the same type."
+                )
+            names = unused_name("unit_key", rows.schema), unused_name("unit_key", others.schema)
+            rows = rows.make({names[0]: apply("cast", mine, to=pl.Int64())})
+            others = others.make({names[1]: apply("cast", own, to=pl.Int64())})
+            on.append(names)
+        else:
+            on.append((mine.name, own.name))
+    unit: dict[str, str] = {}
+    for own_name, shown_name in zip(theirs.unit, theirs.table_unit.columns, strict=True):
+        unit[own_name] = unused_name(shown_name, [*rows.schema, *unit.values()])
+    step = LabelRows(tuple(on), tuple(unit.items()))
+    shown_units = zip(theirs.unit, theirs.table_unit.columns, strict=True)
+    columns = {one: Column(unit[own], others.schema[own]) for own, one in shown_units}
+    if len(pairs) == 1 and pairs[0][0] and pairs[0][1]:
+        labels = {**labels, pairs[0][0]: labels.get(pairs[0][0], frozenset()) | {(other.key, fold(pairs[0][1]))}}
+    constrained = catalog.is_unique(other, [own for _, own in through.on])
+    if not constrained and not through.unique:
+        raise context.refuse(
+            node,
+            f"{name} gets its units through {path}, which no longer has a PRIMARY KEY or UNIQUE constraint on its key. "
+            "Declare it anew with unique=True, if no two rows have the same key.",
+        )
+    declared = theirs.declared or not constrained
+    relation = PrivateRelation(
+        rows, (ScopeTable(table.alias, {**table.columns, **columns}),), tuple(unit.values()), theirs.table_unit,
+        theirs.sources | {known.key}, declared, labels=labels,
+    )  # fmt: skip
+    return replace(relation, rows=unit_step(node, context, step, relation, others))
 
 
 # ---------------------------------------------------------------------- SELECT and WHERE over private rows

@@ -13,20 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from dp_polars._engines.rows import OWN, PrivateRows
-from dp_polars._engines.spark.source import SparkSource
-from dp_polars._engines.unit_steps import (
-    AddWindows,
-    GroupRows,
-    KeepFirst,
-    UnitStep,
-    first_sources,
-    unit_rows,
-    with_units,
-)
+from dp_polars._engines.unit_steps import AddWindows, GroupRows, KeepFirst
 from dp_polars._expressions import Column, Expression
 from dp_polars._expressions.unit_functions import SortColumn
 from dp_polars._sql.expressions import ROWWISE, Reader
-from dp_polars._sql.relations import Context, PrivateRelation, conditions, projected
+from dp_polars._sql.relations import Context, PrivateRelation, conditions, projected, unit_step
 from dp_polars._sql.scope import (
     ScopeTable,
     aliases_of,
@@ -38,7 +29,6 @@ from dp_polars._sql.scope import (
 )
 from dp_polars._sql.syntax_tree import Node, canonical, column, fold, modifier_expressions, replaced, walk
 from dp_polars._sql.unit_functions import AGGREGATES, UnitCalls
-from dp_polars.errors import InvalidParameterError
 
 _GROUPS, _WINDOWS = f"{OWN}groups", f"{OWN}windows"
 """The names of tables in scope that hold what a stage computed. No user can write them."""
@@ -49,23 +39,6 @@ _PRIVATE = {
     "min": "dp_min(x, 0, 100)", "max": "dp_max(x, 0, 100)",
 }  # fmt: skip
 """The private aggregate to use in place of an ordinary one."""
-
-
-def unit_step(node: Node, context: Context, step: UnitStep, relation: PrivateRelation, *others: PrivateRows) -> Any:
-    """Return the rows of a relation after a unit-wise step, or refuse the step with its place in the statement."""
-    inputs = (relation.rows, *others)
-    if any(isinstance(source, SparkSource) for one in inputs for source in first_sources(one)):
-        raise context.refuse(
-            node,
-            "Steps within a unit are computed by Polars, and the rows of this table are in Spark. Compute the step in "
-            "Spark and declare the result with con.private: it is safe as long as it only combines rows of one unit.",
-        )
-    try:
-        rows = unit_rows(step, *inputs)
-        with_units(rows, relation.unit)
-    except InvalidParameterError as error:
-        raise context.refuse(node, str(error), code=error.code) from None
-    return rows
 
 
 def selected(node: Node, relation: PrivateRelation, context: Context) -> PrivateRelation:
