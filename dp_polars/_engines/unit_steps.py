@@ -342,6 +342,28 @@ def described_step(step: UnitStep) -> list[Any]:
             return ["label rows", [list(pair) for pair in step.on], [list(pair) for pair in step.unit]]
 
 
+def unit_steps_of(rows: PrivateRows) -> list[str]:
+    """Return the unit-wise steps of rows in words, in the order in which they are computed."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return []
+    before = [words for one in source.inputs for words in unit_steps_of(one)]
+    match source.step:
+        case GroupRows(keys=keys):
+            own = f"rows grouped by {', '.join(keys)}"
+        case AddWindows(partition=partition):
+            own = f"windows over {', '.join(partition)}"
+        case KeepFirst(partition=partition):
+            own = f"first rows by {', '.join(partition)}"
+        case JoinRows(on=on, how=how):
+            own = f"{how} join on {', '.join(mine for mine, _ in on)}"
+        case StackRows():
+            own = "union of rows"
+        case LabelRows(on=on):
+            own = f"units through {', '.join(mine for mine, _ in on)}"
+    return [*before, own]
+
+
 def _described(value: UnitValue) -> list[Any]:
     return [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
 

@@ -13,13 +13,14 @@ from typing import Any
 import polars as pl
 
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.unit_steps import described_rows, with_units
-from dp_polars._expressions import Column, Constant, Expression, apply
+from dp_polars._engines.unit_steps import described_rows, unit_steps_of, with_units
+from dp_polars._expressions import Apply, Column, Constant, Expression, apply
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
 from dp_polars._sql.allowed_functions import CUTS, ENDS, PLAIN_AGGREGATES, TABLE_FUNCTIONS
-from dp_polars._sql.expressions import Reader
+from dp_polars._sql.expressions import Reader, is_whole
+from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
 from dp_polars._sql.private_joins import conjuncts, join_on_unit, stacked
@@ -87,6 +88,8 @@ class SqlQuery:
     """The ends of intervals that are shown: the column of the answer, which end ("low"), and the column of the end."""
     confidence: Any = None
     """The confidence of these intervals."""
+    reads_clock: bool = False
+    """Whether the statement asks for the time, so that it is another question later."""
 
     @property
     def questions(self) -> int:
@@ -96,6 +99,13 @@ class SqlQuery:
     def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
         return json.dumps([kind, described_rows(self.rows, public_digest)], sort_keys=True)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a plan says about the steps: those within a unit, and that the time is part of the question."""
+        found = unit_steps_of(self.rows)
+        if self.reads_clock:
+            found.append("the time of the statement, so that a rerun is a new question")
+        return tuple(json.dumps([one, None]) for one in found)
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,10 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
             "This would show private rows. Use private aggregates: dp_count(*), dp_count_units(), "
             "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
         )
-    return Analysis(without_places(relation.node), tuple(analyser.aggregations))
+    found = analyser.aggregations
+    if context.clock.used:
+        found = [replace(one, queries=tuple(replace(own, reads_clock=True) for own in one.queries)) for one in found]
+    return Analysis(without_places(relation.node), tuple(found))
 
 
 def private_relation(node: Node, context: Context) -> Relation:
@@ -180,7 +193,8 @@ class _Analyser:
         if top and plain and not node["group_sets"]:
             return relation  # it would show private rows, whatever else it says
         check_shared_aliases(node, self._context.scope(*relation.tables))
-        return selected(node, relation, self._context)
+        # The order of rows that are refused anyway would only give a less useful reason.
+        return selected({**node, "modifiers": []} if top else node, relation, self._context)
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
@@ -386,13 +400,18 @@ class _Analyser:
 
     # ------------------------------------------------------------------ a private aggregation
 
-    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool) -> Relation:
+    def _aggregation(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool
+    ) -> PublicRelation:
         """Cut a SELECT with private aggregates: add its queries to `aggregations`, and return the SELECT above them."""
         scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
         check_shared_aliases(node, scope)
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
+        node = self._counting_units(node, relation, scope)
+        if has_grouping_sets(node):
+            return self._in_sets(node, relation, ctes, top=top)
         node, ends = with_ends(node, self._context, self._intervals if top else _of_inner(self._intervals))
         keys = self._keys(node, relation, scope, reader)
         columns = _key_columns(keys, aliases_of(node))
@@ -417,23 +436,55 @@ class _Analyser:
         self.aggregations.append(Aggregation(table, tuple(queries), columns))
         released = {text: column(table, answer) for text, answer in zip(nodes, answers, strict=True)}
         released |= {text: column(table, end) for text, (_, _, end) in shown.items()}
-        released |= {canonical(key.node): column(table, name) for key, name in zip(keys, columns, strict=True)}
+        for key, name in zip(keys, columns, strict=True):
+            released[canonical(key.node)] = self._shown_key(key, table, name)
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
 
+    def _counting_units(self, node: Node, relation: PrivateRelation, scope: Scope) -> Node:
+        """Replace dp_count_distinct(unit) and dp_count(DISTINCT unit) by dp_count_units(), which means the same."""
+
+        def change(item: Node) -> Node | None:
+            if not is_private_call(item) or fold(item["function_name"]) not in ("dp_count_distinct", "dp_count"):
+                return None
+            distinct = fold(item["function_name"]) == "dp_count_distinct" or item.get("distinct")
+            given = [one for one in item["arguments"] if not one["name"]]
+            if not distinct or len(given) != 1 or given[0]["expression"]["class"] != "COLUMN_REF":
+                return None
+            found = scope.column(given[0]["expression"])
+            if found is None or not isinstance(found[0], Column) or (found[0].name,) != relation.unit:
+                return None
+            options = [one for one in item["arguments"] if one["name"]]
+            name = "dp_count_units"
+            return {
+                **item, "function_name": name, "qualified_name": {"path": [name]}, "distinct": False,
+                "arguments": options,
+            }  # fmt: skip
+
+        names = ("select_list", "having", "qualify", "modifiers")
+        return {**node, **{name: replaced(node[name], change) for name in names if node.get(name)}}
+
+    def _in_sets(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool
+    ) -> PublicRelation:
+        """Answer a SELECT that groups its rows in several ways."""
+        scope = self._context.scope(*relation.tables)
+        given = grouping_expressions(node, self._context, node["select_list"], is_aggregate=is_private_call)
+        keys = [{**without_aliases(item, aliases_of(node), scope), "alias": ""} for item in given]
+        selects = selects_of_sets(node, keys, self._context)
+        answers = [self._aggregation(one, relation, ctes, top=top) for one in selects]
+        shown = answers[0].tables[0]
+        whole = answers_of_sets(node, [one.node for one in answers], list(shown.columns), self._context)
+        return PublicRelation(whole, (shown,), relation.sources, released=True)
+
     def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_GroupingKey]:
         """Return the grouping keys, with names that differ from each other and from those of the unit."""
-        sets = node.get("group_sets") or []
         items = node["select_list"]
-        if len(sets) > 1 or (sets and len(sets[0]) != len(node["group_expressions"])):
-            raise self._refuse(
-                node, "GROUPING SETS, ROLLUP and CUBE are not supported; query each grouping on its own."
-            )
         given = grouping_expressions(node, self._context, items, is_aggregate=is_private_call)
         expressions = [without_aliases(item, aliases_of(node), scope) for item in given]
         keys: list[_GroupingKey] = []
         for item in expressions:
-            tree = reader.checked(item)
+            tree = self._binned(item, reader.checked(item))
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
             if tree.columns & {*relation.unit, *relation.copies}:
@@ -447,6 +498,27 @@ class _Analyser:
                 name = f"{name}_{len(keys)}"
             keys.append(_GroupingKey(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
         return keys
+
+    def _binned(self, item: Node, tree: Expression) -> Expression:
+        """Return a key. Floats that are whole numbers, such as floor(x / 100) * 100, are counted as integers."""
+        if not tree.dtype.is_float():
+            return tree
+        if is_whole(tree):
+            return apply("cast", tree, to=pl.Int64())
+        raise self._refuse(
+            item,
+            f"{self._text({**item, 'alias': ''})} is a float, and floats can't be grouping keys: almost every value "
+            "would be a group of its own. Make bins: floor(x / 100) * 100, or round(x).",
+        )
+
+    def _shown_key(self, key: _GroupingKey, table: str, name: str) -> Node:
+        """Return the column of a key in the released table, with the type that SQL gives it."""
+        own = column(table, name)
+        tree = key.tree
+        if not isinstance(tree, Apply) or tree.operation != "cast" or not tree.arguments[0].dtype.is_float():
+            return own
+        whole = key.node["class"] == "CAST"  # the user's own cast to an integer
+        return own if whole else {**self._context.parser.expression("CAST(x AS DOUBLE)"), "child": own}
 
     def _values(self, calls: list[Call], relation: PrivateRelation, reader: Reader) -> dict[str, Expression]:
         """Read the expressions that private aggregates are computed from, by their canonical texts."""
@@ -470,7 +542,7 @@ class _Analyser:
             found = released.get(canonical(item))
             return None if found is None else {**found, "alias": item.get("alias", "")}
 
-        columns = [reference["column_names"][-1] for reference in released.values()]
+        columns = [reference.get("child", reference)["column_names"][-1] for reference in released.values()]
         scope = self._context.scope(ScopeTable.public(table, [*columns, *map(fold, aliases_of(node))]))
 
         def raised(item: Node | None) -> Node | None:

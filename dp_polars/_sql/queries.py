@@ -348,7 +348,8 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
     # A step within a unit changes how many rows a unit has, so nothing that was adopted for its tables fits.
     known = None if has_unit_steps(query.rows) else catalog
     sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
-    return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit, sources=sources)
+    steps = (query.step(kind), *query.notes())
+    return View(query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources)
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:

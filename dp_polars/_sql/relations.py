@@ -21,7 +21,7 @@ from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.types import kind_of
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.catalog import Catalog, KnownTable, Through
-from dp_polars._sql.expressions import Reader
+from dp_polars._sql.expressions import Clock, Reader
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, aliases_of, closest, name_of, unused_name, without_aliases
 from dp_polars._sql.syntax_tree import Node, Parser, fold, path_of
 from dp_polars.errors import Code, InvalidParameterError, StatementNotAllowed
@@ -81,6 +81,7 @@ class Context:
     parameters: dict[str, Any]
     parser: Parser
     catalog: Catalog
+    clock: Clock = field(default_factory=Clock)
 
     def scope(self, *tables: ScopeTable) -> Scope:
         """Return the scope of expressions over tables."""
@@ -88,7 +89,7 @@ class Context:
 
     def reader(self, *tables: ScopeTable) -> Reader:
         """Return a reader of expressions over private rows."""
-        return Reader(self.scope(*tables), self.parser, self.parameters)
+        return Reader(self.scope(*tables), self.parser, self.parameters, self.clock)
 
     def refuse(self, node: Node, reason: str, *, code: Code | None = None) -> StatementNotAllowed:
         """Return an error that ends with the location of a node."""
@@ -137,15 +138,17 @@ def table_relation(node: Node, context: Context) -> Relation:
     if known.public:
         table = ScopeTable.public(alias, known.columns)
         return PublicRelation({**node, "alias": alias}, (table,), frozenset({known.key}))
-    return _private_table(known, name, node, context, alias)
+    return _private_table(known, name, node, context, alias, () if node["alias"] else known.path)
 
 
-def _private_table(known: KnownTable, name: str, node: Node, context: Context, alias: str) -> PrivateRelation:
+def _private_table(
+    known: KnownTable, name: str, node: Node, context: Context, alias: str, path: tuple[str, ...] = ()
+) -> PrivateRelation:
     columns: dict[str, Meaning] = {
         name: column if isinstance(column, str) else Column(name, column.dtype)
         for name, column in known.columns.items()
     }
-    table = ScopeTable(alias, columns)
+    table = ScopeTable(alias, columns, path)
     keys = context.catalog.unit_keys(known.key)
     labels = {own: frozenset({(known.key, fold(own))}) for own in columns if fold(own) in keys}
     if known.through is not None:
@@ -228,7 +231,7 @@ def _labelled(
         )
     declared = theirs.declared or not constrained
     relation = PrivateRelation(
-        rows, (ScopeTable(table.alias, {**table.columns, **columns}),), tuple(unit.values()), theirs.table_unit,
+        rows, (replace(table, columns={**table.columns, **columns}),), tuple(unit.values()), theirs.table_unit,
         theirs.sources | {known.key}, declared, labels=labels,
     )  # fmt: skip
     return replace(relation, rows=unit_step(node, context, step, relation, others))
