@@ -64,8 +64,8 @@ class GuardedConnection:
     `sql` and `execute` take one SELECT. The private aggregates are `dp_count`, `dp_count_units`, `dp_count_distinct`,
     `dp_sum`, `dp_avg`, `dp_geometric_mean`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`,
     `dp_histogram`, `dp_corr`, `dp_covar` and `dp_linear_regression`; the choices are `dp_noisy_max`, `dp_noisy_min` and
-    `dp_top_k`. Below a private aggregate every step must look at one row at a time. Above it, ordinary SQL runs on the
-    released rows.
+    `dp_top_k`. Below a private aggregate a step looks at one row at a time, or at rows of one unit. Above it, ordinary
+    SQL runs on the released rows.
 
     `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement by itself: it returns one
     randomized response per unit, in a session with adjacency "replace". So is
@@ -186,7 +186,7 @@ class GuardedConnection:
         900
         >>> con = con.private("sales", unit={"user_id": "customer"}, data_version="2026-11")
         """
-        if unit is None and data_version is None and through is None:
+        if unit is None and data_version is None and through is None and on is None:
             raise InvalidParameterError("unit= must name the column or columns that identify the unit of a row.")
         if data_version is not None and (not isinstance(data_version, str) or not data_version.strip()):
             raise InvalidParameterError(

@@ -131,7 +131,7 @@ class Reader:
 
     def values(self, nodes: Sequence[Node]) -> list[Expression]:
         """Translate several expressions. Text constants are converted to the type of the other expressions."""
-        found = [self.value(node) for node in nodes]
+        found = _in_one_zone([self.value(node) for node in nodes])
         typed = [expression.dtype for expression in found if kind_of(expression.dtype) not in (*_TEXT_KINDS, "null")]
         if not typed:
             return found
@@ -418,6 +418,19 @@ _COMPARISONS = {
     "COMPARE_DISTINCT_FROM": "ne_missing",
     "COMPARE_NOT_DISTINCT_FROM": "eq_missing",
 }
+
+
+def _in_one_zone(given: list[Expression]) -> list[Expression]:
+    """Return the time of the statement without its zone beside timestamps that have none, which count as UTC."""
+    plain = [one for one in given if one.dtype == pl.Datetime("us") and not isinstance(one, Constant)]
+    if not plain:
+        return given
+    return [
+        Constant(one.value, pl.Datetime("us"))
+        if isinstance(one, Constant) and one.dtype == pl.Datetime("us", "UTC")
+        else one
+        for one in given
+    ]
 
 
 def _in_utc(series: pl.Series) -> pl.Series:

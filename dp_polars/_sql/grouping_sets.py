@@ -39,6 +39,9 @@ def selects_of_sets(node: Node, keys: Sequence[Node], context: Context) -> list[
         kept = [name_of(keys[place], names.get(canonical(keys[place]), "")) for place in chosen]
 
         def change(item: Node, left_out: set[str] = left_out, kept: list[str] = kept) -> Node | None:
+            if item.get("type") == "GROUPING_FUNCTION":  # one bit for each argument that is not in the set
+                bits = ["1" if canonical(one) in left_out else "0" for one in item["children"]]
+                return {**context.parser.expression(str(int("".join(bits), 2))), "alias": item.get("alias", "")}
             if canonical(item) in left_out:
                 return {**null, "alias": item.get("alias", "")}
             return _with_keys(item, kept, len(keys), context) if is_private_call(item) else None

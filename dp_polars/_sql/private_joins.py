@@ -20,7 +20,7 @@ from dp_polars._sql.relations import Context, PrivateRelation, unit_step
 from dp_polars._sql.scope import Meaning, ScopeTable, unused_name
 from dp_polars._sql.syntax_tree import Node, column, fold, walk
 
-Pair = tuple[Expression, Expression]
+EqualPair = tuple[Expression, Expression]
 """Two expressions that must be equal: one over the rows that are kept, and one over the others."""
 
 
@@ -67,7 +67,12 @@ def private_join(node: Node, left: PrivateRelation, right: PrivateRelation, cont
 
 
 def join_on_unit(
-    node: Node, context: Context, kept: PrivateRelation, other: PrivateRelation, pairs: Sequence[Pair], how: JoinHow
+    node: Node,
+    context: Context,
+    kept: PrivateRelation,
+    other: PrivateRelation,
+    pairs: Sequence[EqualPair],
+    how: JoinHow,
 ) -> PrivateRelation:
     """Join private rows with others by equal expressions, among which are the units of both."""
     _check_units(node, context, kept, other)
@@ -256,7 +261,7 @@ def _sides(node: Node, kept: PrivateRelation, other: PrivateRelation, context: C
     return found
 
 
-def _same_type(node: Node, context: Context, one: Expression, two: Expression) -> Pair:
+def _same_type(node: Node, context: Context, one: Expression, two: Expression) -> EqualPair:
     """Return two expressions in one type, in which they can be compared."""
     if one.dtype == two.dtype:
         return one, two

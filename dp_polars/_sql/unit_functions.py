@@ -66,8 +66,8 @@ class UnitCalls:
     arguments: dict[str, Expression] = field(default_factory=dict)
     values: dict[str, UnitValue] = field(default_factory=dict)
 
-    def column(self, tree: Expression) -> str:
-        """Return the name of the column that holds an expression before the step."""
+    def column(self, tree: Expression, shown: str = "argument") -> str:
+        """Return the name of the column that holds an expression before the step. A new column is called `shown`."""
         if tree.dtype == pl.Categorical:  # the order of categories depends on other rows
             tree = apply("cast", tree, to=pl.String())
         if isinstance(tree, Column):
@@ -75,7 +75,7 @@ class UnitCalls:
         for name, other in self.arguments.items():
             if other == tree:
                 return name
-        name = unused_name("argument", [*self.given, *self.arguments, *self.values])
+        name = unused_name(shown, [*self.given, *self.arguments, *self.values])
         self.arguments[name] = tree
         return name
 
@@ -254,7 +254,7 @@ def _counted(calls: UnitCalls, node: Node, condition: Node | None) -> Expression
 
 # ---------------------------------------------------------------------- aggregates
 
-_Aggregate = Callable[[UnitCalls, Node, Node | None, tuple[SortColumn, ...]], Expression]
+_UnitCall = Callable[[UnitCalls, Node, Node | None, tuple[SortColumn, ...]], Expression]
 
 
 def _count(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
@@ -346,7 +346,7 @@ def _any_value(calls: UnitCalls, node: Node, condition: Node | None, order: tupl
     return calls.value("first", own, (missing, *order))
 
 
-AGGREGATES: dict[str, _Aggregate] = {
+AGGREGATES: dict[str, _UnitCall] = {
     "count": _count, "count_star": _count, "count_if": _count_if, "countif": _count_if, "sum": _sum, "avg": _mean,
     "mean": _mean, "median": _median, "min": _least, "max": _least, "bool_or": _truth, "bool_and": _truth,
     "arg_min": _end_by, "arg_max": _end_by, "min_by": _end_by, "max_by": _end_by, "first": _first, "last": _first,

@@ -16,6 +16,7 @@ from dp_polars._engines.rows import OWN, PrivateRows
 from dp_polars._engines.unit_steps import AddWindows, GroupRows, KeepFirst
 from dp_polars._expressions import Column, Expression
 from dp_polars._expressions.unit_functions import SortColumn
+from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.expressions import ROWWISE, Reader
 from dp_polars._sql.relations import Context, PrivateRelation, conditions, projected, unit_step
 from dp_polars._sql.scope import (
@@ -197,7 +198,8 @@ class _UnitSelect:
         for item in node["group_expressions"]:
             if any(_is_aggregate(one) for one in walk(item)):
                 raise self._refuse(item, "GROUP BY can't contain an aggregate.")
-            keys[canonical(item)] = calls.column(calls.reader.checked(item))
+            shown = next((one["alias"] for one in node["select_list"] if canonical(one) == canonical(item)), "key")
+            keys[canonical(item)] = calls.column(calls.reader.checked(item), shown)
         if not keys:
             self._refuse_all_rows(node)
         self._check_unit(node, keys.values(), "GROUP BY")
@@ -292,6 +294,8 @@ class _UnitSelect:
         groups: dict[tuple[str, ...], list[Node]] = {}
         partitions = UnitCalls(self._reader(), rows.schema)
         for text, item in windows.items():
+            if fold(item["function_name"]) in PRIVATE:
+                raise self._refuse(item, f"{fold(item['function_name'])} is no window function; use GROUP BY.")
             names = [partitions.column(partitions.reader.checked(one)) for one in item["partitions"]]
             self._check_unit(item, names, "PARTITION BY")
             groups.setdefault(tuple(sorted(set(names))), []).append(item)

@@ -114,8 +114,8 @@ ANSWERED = {
     "WHERE customer_id IS NOT NULL AND day >= current_date - INTERVAL 365 DAY",
     "orders by month and status": "SELECT date_trunc('month', day) AS month, status, dp_count(*) AS n FROM orders "
     "WHERE customer_id IS NOT NULL AND day < DATE '2024-04-01' GROUP BY ALL ORDER BY ALL",
-    "totals by status": "SELECT status, dp_count(*, keys := ['open', 'paid', 'sent']) AS n FROM orders "
-    "WHERE customer_id IS NOT NULL GROUP BY ROLLUP (status) ORDER BY status NULLS LAST",
+    "totals by status": "SELECT status, grouping(status) AS total, dp_count(*, keys := ['open', 'paid', 'sent']) AS n "
+    "FROM orders WHERE customer_id IS NOT NULL GROUP BY ROLLUP (status) ORDER BY status NULLS LAST",
     "share of all orders": "SELECT status, dp_count(*) / (SELECT dp_count(*) FROM orders WHERE "
     "customer_id IS NOT NULL) AS share FROM orders WHERE customer_id IS NOT NULL GROUP BY status ORDER BY status",
     "statuses as columns": """

@@ -286,3 +286,167 @@ def test_statements_with_other_steps_are_other_questions(raw):
     ]
     assert len({con.preview(text, epsilon=0.01).fingerprint() for text in texts}) == len(texts)
     assert con.preview(texts[1], epsilon=0.01).fingerprint() == con.preview(texts[1], epsilon=0.01).fingerprint()
+
+
+# ---------------------------------------------------------------------- units through another table
+
+LINES = pl.DataFrame(
+    {
+        "order_no": pl.Series(GENERATOR.integers(0, N + 30, 900)).cast(pl.Int32),
+        "line": np.arange(900),
+        "cost": GENERATOR.gamma(2, 10, 900),
+    }
+)
+PARCELS = pl.DataFrame({"line": GENERATOR.integers(0, 950, 400), "weight": GENERATOR.integers(1, 9, 400)})
+LABELLED = {
+    "lines": "SELECT l.*, o.who FROM lines l JOIN orders o ON o.id = l.order_no",
+    "parcels": "SELECT p.*, o.who FROM parcels p JOIN lines l USING (line) JOIN orders o ON o.id = l.order_no",
+}
+THROUGH = [
+    "SELECT who, line, cost FROM lines",
+    "SELECT who, sum(cost) AS s, count(*) AS n FROM lines GROUP BY who",
+    "SELECT o.who, o.kind, l.line FROM orders o JOIN lines l ON o.id = l.order_no WHERE o.qty > 2",
+    "SELECT o.who, o.id, l.line FROM orders o LEFT JOIN lines l ON o.id = l.order_no",
+    "SELECT who, id FROM orders WHERE id IN (SELECT order_no FROM lines WHERE cost > 20)",
+    "SELECT l.who, l.line, p.weight FROM lines l JOIN parcels p USING (line)",
+    "SELECT who, max(weight) AS w FROM parcels GROUP BY who",
+]
+
+
+def shop(gone=None):
+    """Return a database in which lines have their orders' units and parcels those of their lines."""
+    raw = duckdb.connect()
+    owners = dict(ORDERS.select("id", "who").iter_rows())
+    keep = pl.Series([gone is None or owners.get(one) != gone for one in LINES["order_no"]])
+    lines, left = LINES.filter(keep), set(LINES.filter(~keep)["line"])
+    frames = {
+        "orders": ORDERS if gone is None else ORDERS.filter(pl.col("who").ne_missing(gone)).reverse(),
+        "lines": lines if gone is None else lines.sample(fraction=1, shuffle=True, seed=4),
+        "parcels": PARCELS.filter(~pl.col("line").is_in(left)),
+    }
+    keys = {"orders": "id", "lines": "line"}
+    for name, frame in frames.items():
+        raw.register("given", frame.to_arrow())
+        raw.execute(f"CREATE TABLE {name} AS FROM given")
+        if name in keys:
+            raw.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({keys[name]})")
+    return raw
+
+
+def guarded_shop(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=3, max_rows_per_group=5))
+    con.private("lines", through="orders", on={"order_no": "id"})
+    return con.private("parcels", through="lines", on="line")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", THROUGH)
+def test_rows_get_the_unit_of_the_row_that_their_key_leads_to(statement):
+    raw = shop()
+    found = rows_of(guarded_shop(raw), statement)
+    for name, text in LABELLED.items():
+        raw.execute(f"CREATE TABLE labelled_{name} AS {text}")
+    plain = statement.replace("FROM lines", "FROM labelled_lines").replace("JOIN lines", "JOIN labelled_lines")
+    plain = plain.replace("FROM parcels", "FROM labelled_parcels").replace("JOIN parcels", "JOIN labelled_parcels")
+    expected = raw.sql(plain).pl().filter(pl.col("who").is_not_null())
+    assert_frame_equal(same_types(found), same_types(expected), rel_tol=1e-12)
+    other = shop(gone=DEAREST)
+    assert bits(rows_of(guarded_shop(other), statement)) == bits(found.filter(pl.col("who") != DEAREST))
+    raw.close()
+    other.close()
+
+
+def test_a_key_that_is_not_unique_neither_fails_nor_loses_rows():
+    """The smallest unit gets the rows, in whichever order they are stored."""
+    for order in ("ASC", "DESC"):
+        raw = duckdb.connect()
+        values = "(VALUES (1, 7), (1, 3), (2, 9), (2, NULL)) t(id, who)"
+        raw.execute(f"CREATE TABLE orders AS FROM {values} ORDER BY who {order}")
+        raw.execute("CREATE TABLE lines AS FROM (VALUES (1, 'a'), (1, 'b'), (2, 'c'), (5, 'd'), (NULL, 'e')) t(id, x)")
+        con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who"))
+        con.private("lines", through="orders", on="id", unique=True)
+        assert rows_of(con, "SELECT who, x FROM lines").sort("x").rows() == [(3, "a"), (3, "b"), (9, "c")]
+        raw.close()
+
+
+def test_that_a_key_is_unique_is_a_constraint_or_the_owners_word():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE orders (id INTEGER, who INTEGER)")
+    raw.execute("CREATE TABLE lines (id INTEGER, x INTEGER)")
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_rows_per_group=3))
+    with pytest.raises(dp.InvalidParameterError, match="no PRIMARY KEY or UNIQUE constraint on id"):
+        con.private("lines", through="orders", on="id")
+    ask = "SELECT dp_count(*) AS n FROM lines"
+    con.private("lines", through="orders", on="id", unique=True)
+    assert "word" in str(con.preview(ask, epsilon=0.1))
+    raw.execute("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    con.private("lines", through="orders", on="id")
+    plan = str(con.preview(ask, epsilon=0.1))
+    assert "units through id" in plan
+    assert "word" not in plan
+    raw.execute("CREATE OR REPLACE TABLE orders (id INTEGER, who INTEGER)")
+    with pytest.raises(dp.StatementNotAllowed, match="no longer has a PRIMARY KEY"):
+        con.preview(ask, epsilon=0.1)
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"through": "orders"}, "on= the columns"),
+        ({"on": "id"}, "through= names the table"),
+        ({"through": "orders", "on": "id", "unit": "who"}, "takes the place of unit="),
+        ({"through": "orders", "on": "nothing"}, "lines has no column nothing"),
+        ({"through": "orders", "on": {"x": "nothing"}}, "orders has no column nothing"),
+        ({"through": "lines", "on": "id", "unique": True}, "would stand in lines itself"),
+        ({"through": "nowhere", "on": "id"}, "no table nowhere"),
+    ],
+)
+def test_a_path_to_the_unit_that_leads_nowhere_is_refused(words, message):
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, who INTEGER)")
+    raw.execute("CREATE TABLE lines (id INTEGER, x INTEGER)")
+    con = dp.connect(raw, dp.Session(epsilon=1, unit="who"))
+    with pytest.raises(dp.InvalidParameterError, match=message):
+        con.private("lines", **words)
+    raw.close()
+
+
+# ---------------------------------------------------------------------- what a plan says
+
+
+def test_a_plan_names_the_steps_and_says_that_a_rerun_is_a_new_question(raw):
+    con = guarded(raw)
+    plan = str(con.preview(
+        "SELECT dp_count(*) FROM (SELECT who, count(*) AS n FROM orders JOIN people ON who = person "
+        "WHERE day < current_date GROUP BY who)", epsilon=0.1,
+    ))  # fmt: skip
+    assert "inner join on who" in plan
+    assert "rows grouped by who" in plan
+    assert "a rerun is a new question" in plan
+    assert "rerun" not in str(con.preview("SELECT dp_count(*) FROM orders WHERE day < DATE '2024-01-01'", epsilon=0.1))
+
+
+def test_the_number_of_distinct_units_is_the_number_of_units(raw):
+    con = guarded(raw)
+    units = con.preview("SELECT dp_count_units() AS n FROM orders", epsilon=0.1)
+    for text in ("dp_count_distinct(who)", "dp_count(DISTINCT who)", "dp_count_distinct(orders.who)"):
+        assert con.preview(f"SELECT {text} AS n FROM orders", epsilon=0.1).fingerprint() == units.fingerprint()
+
+
+def test_groupings_share_the_spend_of_the_statement(raw):
+    con = guarded(raw)
+    text = "SELECT kind, good, dp_count_units() AS n FROM orders GROUP BY CUBE (kind, good) ORDER BY n"
+    plans = con.preview(text, epsilon=0.4, max_groups=8)
+    assert [len(plan.query.keys) for plan in plans] == [0, 1, 2, 1]
+    assert sum(plan.cost.epsilon for plan in plans) <= 0.4 + 1e-12
+
+
+def test_columns_may_be_written_with_their_schema(raw):
+    con = guarded(raw)
+    short = con.preview("SELECT kind, dp_count_units() AS n FROM orders WHERE qty > 1 GROUP BY kind", epsilon=0.1)
+    long = con.preview(
+        'SELECT "main"."orders"."kind", dp_count_units() AS n FROM "main"."orders" WHERE main.orders.qty > 1 '
+        "GROUP BY memory.main.orders.kind", epsilon=0.1,
+    )  # fmt: skip
+    assert short.fingerprint() == long.fingerprint()
