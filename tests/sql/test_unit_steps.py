@@ -245,10 +245,10 @@ def test_which_table_is_read_where_is_part_of_the_question():
     keys = set()
     for first, second in (("a", "b"), ("b", "a"), ("a", "a")):
         (one,) = con._planned(ask.format(first, second), {}, {"epsilon": 0.1}).queries
-        keys.add(one.key(one.plan.fingerprint()))
+        keys.add((one.plan.fingerprint(), one.identity()))
     (one,) = con._planned(ask.format("a", "b"), {}, {"epsilon": 0.1}).queries
     assert len(keys) == 3
-    assert one.key(one.plan.fingerprint()) in keys
+    assert (one.plan.fingerprint(), one.identity()) in keys
     raw.close()
 
 
