@@ -67,6 +67,9 @@ from dp_polars._sql.syntax_tree import (
 from dp_polars._sql.unit_steps import grouping_expressions, selected
 from dp_polars.errors import StatementNotAllowed
 
+_UNNAMED = "dp_subquery_"
+"""The beginning of the aliases of subqueries that have none."""
+
 
 @dataclass(frozen=True, eq=False)
 class SqlQuery:
@@ -384,7 +387,7 @@ class _Analyser:
         """Return the rows of a subquery under the alias that `node` gives it."""
         names = [str(name) for name in node.get("column_name_alias") or []]
         self._unnamed += 1
-        alias = node.get("alias") or f"dp_subquery_{self._unnamed}"
+        alias = node.get("alias") or f"{_UNNAMED}{self._unnamed}"
         if isinstance(inner, PrivateRelation):
             if names:
                 raise self._refuse(
@@ -581,6 +584,10 @@ class _Analyser:
                 raise self._refuse(item, "count(*) would count released rows here. Write dp_count(*), or its alias.")
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
+            if item["class"] == "FUNCTION" and fold(item["function_name"]) == "count_star":
+                raise self._refuse(
+                    item, "count(*) beside private aggregates would count their groups; write dp_count(*) for rows."
+                )
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
                 asked = f"dp_{fold(item['column_names'][-1])}"
                 for function, end in ENDS.items():
@@ -590,9 +597,11 @@ class _Analyser:
                 if asked in CUTS:
                     raise self._refuse(item, f"{asked.removeprefix('dp_')} is not a column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
+                names = item["column_names"]
+                shown = names[1:] if names[0].startswith(_UNNAMED) else names
                 raise self._refuse(
                     item,
-                    f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a "
+                    f"{'.'.join(shown)} is neither a key ({known}) nor inside a "
                     "private aggregate, so it would show private rows. Add it to GROUP BY or aggregate it.",
                 )
         check_expression(node, scope)
