@@ -584,10 +584,6 @@ class _Analyser:
                 raise self._refuse(item, "count(*) would count released rows here. Write dp_count(*), or its alias.")
             if item["class"] == "POSITIONAL_REFERENCE":
                 raise self._refuse(item, "# with a number is the position of a column; write its name instead.")
-            if item["class"] == "FUNCTION" and fold(item["function_name"]) == "count_star":
-                raise self._refuse(
-                    item, "count(*) beside private aggregates would count their groups; write dp_count(*) for rows."
-                )
             if item["class"] == "COLUMN_REF" and scope.resolve(item) is None:
                 asked = f"dp_{fold(item['column_names'][-1])}"
                 for function, end in ENDS.items():

@@ -338,7 +338,7 @@ def test_a_public_column_with_the_name_of_the_unit_may_be_a_key(con):
 @pytest.mark.slow
 @pytest.mark.parametrize("above", ["upper(dp_count_units())", "dp_count_units() + [1]", "sum(5) + dp_count_units()"])
 def test_what_cannot_run_above_is_refused_before_the_charge(con, session, above):
-    with pytest.raises(dp.StatementNotAllowed, match="can't make sense|would count their groups"):
+    with pytest.raises(dp.StatementNotAllowed, match="can't make sense"):
         con.sql(f"SELECT {above} AS x FROM visits", epsilon=1)
     assert not session.releases
 

@@ -54,7 +54,7 @@ REFUSED = [
     ("SELECT region, count(*) FROM visits GROUP BY region", "shows which groups"),
     (f"SELECT {ONE} FROM (SELECT row_number() OVER () AS r FROM visits) WHERE r = 1", "PARTITION BY without user_id"),
     (f"SELECT sum(price), {ONE} FROM visits", "price is neither a key"),
-    (f"SELECT count(*), {ONE} FROM visits GROUP BY region", r"write dp_count\(\*\)"),
+    (f"SELECT count(*), {ONE} FROM visits GROUP BY region", r"Write dp_count\(\*\)"),
     (f"SELECT qty, {ONE} FROM (SELECT qty FROM visits)", "^qty is neither a key"),
     (f"SELECT dp_sum({ONE}, 0, 1) FROM visits", "can't be inside"),
     ("SELECT dp_count(DISTINCT region, epsilon := 0.1) FROM visits", "neither DISTINCT nor ORDER BY"),

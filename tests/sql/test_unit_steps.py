@@ -9,6 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
+from dp_polars._engines.polars.scan import read_rows
+from dp_polars._engines.polars.unit_steps import without_unit_steps
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.unit_steps import with_units
 from dp_polars._expressions import Column
@@ -354,6 +356,19 @@ def test_rows_get_the_unit_of_the_row_that_their_key_leads_to(statement):
     assert bits(rows_of(guarded_shop(other), statement)) == bits(found.filter(pl.col("who") != DEAREST))
     raw.close()
     other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", THROUGH[:3])
+def test_units_of_another_table_are_the_same_when_rows_are_read_in_parts(statement):
+    raw = shop()
+    con = guarded_shop(raw)
+    relation = private_relation(con._parser.select(statement), Context(statement, {}, con._parser, con._catalog()))
+    rows = with_units(relation.rows, relation.unit)
+    whole, in_parts = (read_rows(without_unit_steps(rows, parts)) for parts in (1, 3))
+    assert whole.height
+    assert bits(whole) == bits(in_parts.select(whole.columns))
+    raw.close()
 
 
 def test_a_key_that_is_not_unique_neither_fails_nor_loses_rows():
