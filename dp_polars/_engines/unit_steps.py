@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
+from dp_polars._engines.rows import Lookup, PrivateRows, Source, Step, WithColumns
 from dp_polars._expressions import apply
-from dp_polars._expressions.tree import Column, written_type
+from dp_polars._expressions.tree import Column, Expression, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
 from dp_polars.errors import InvalidParameterError
 
@@ -79,7 +79,24 @@ class StackRows:
     """Put the rows of several tables below each other. They have the same columns."""
 
 
-UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows
+@dataclass(frozen=True)
+class LabelRows:
+    """Give the rows of a table without units those of another table, whose rows have the same key.
+
+    `on` pairs the columns of the key, and `unit` the unit columns of the second table with their new names. Rows whose
+    key the second table does not have get no unit, so they take no part.
+
+    What one unit can change: no two rows of the second table have the same key, so a key belongs to one unit, and with
+    it all rows of the first table that have the key. If the unit goes, so do its rows in both tables, and no other row
+    gets another label. That the key is unique is a constraint of the database or the owner's word. If it is not, the
+    smallest unit gets the rows: nothing fails, no row is lost, and the label does not depend on how rows are stored.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    unit: tuple[tuple[str, str], ...]
+
+
+UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows | LabelRows
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -126,6 +143,14 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                 _check_sorted(first)
                 _check_sorted(second)
             schema = dict(first) | {name: second[own] for own, name in step.columns}
+        case LabelRows():
+            second = inputs[1].schema
+            _check_compared([theirs for _, theirs in step.on], second)
+            different = [mine for mine, theirs in step.on if first[mine] != second[theirs]]
+            if different:
+                raise InvalidParameterError(f"{', '.join(different)} must have the same type in both tables.")
+            _check_compared([own for own, _ in step.unit], second)
+            schema = dict(first) | {name: second[own] for own, name in step.unit}
         case StackRows():
             for other in inputs[1:]:
                 if dict(other.schema) != dict(first):
@@ -172,7 +197,7 @@ def _check_sorted(schema: pl.Schema) -> None:
 def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
     """Return rows whose steps know the unit columns, or refuse steps that may have combined rows of different units.
 
-    A step on the way must not have computed the unit columns; whoever calls this has checked that.
+    Row-wise steps may rename the unit columns, but not compute them.
     """
     source = rows.source
     if not isinstance(source, UnitRows):
@@ -183,6 +208,7 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
             "combine. Open a session whose unit is a column.",
             code="unit-step-of-rows",
         )
+    unit = _names_before(rows.steps, unit)
     step, units = source.step, [tuple(unit)] * len(source.inputs)
     match step:
         case GroupRows():
@@ -196,8 +222,34 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
             _check_partition(tuple(pairs), unit, "the keys of the join")
             units[1] = tuple(pairs[name] for name in unit)
             step = replace(step, unit=tuple(unit))
+        case LabelRows():
+            labels = {name: own for own, name in step.unit}
+            _check_partition(tuple(labels), unit, "the units of the other table")
+            if has_unit_steps(source.inputs[0]):  # nobody could tell whose rows it combined
+                raise InvalidParameterError("Rows get their units before any step combines them.")
+            second = with_units(source.inputs[1], [labels[name] for name in unit])
+            return replace(rows, source=replace(source, inputs=(source.inputs[0], second)))
     inputs = tuple(with_units(one, own) for one, own in zip(source.inputs, units, strict=True))
     return replace(rows, source=replace(source, inputs=inputs, step=step))
+
+
+def _names_before(steps: Sequence[Step], unit: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that unit columns had before row-wise steps, or refuse a step that made one of them."""
+    names = tuple(unit)
+    for step in reversed(steps):
+        made: dict[str, Expression | None] = {}
+        if isinstance(step, WithColumns):
+            made = dict(step.columns)
+        elif isinstance(step, Lookup):
+            made = {name: None for _, name in step.columns}
+        before = [made.get(name, Column(name, pl.Null())) for name in names]
+        if not all(isinstance(one, Column) for one in before):
+            raise InvalidParameterError(
+                f"{', '.join(unit)} says who is protected, but a step made it. Prepare it in the table.",
+                code="unit-step-without-unit",
+            )
+        names = tuple(one.name for one in before if isinstance(one, Column))
+    return names
 
 
 def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -> None:
@@ -215,6 +267,14 @@ def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -
 def has_unit_steps(rows: PrivateRows) -> bool:
     """Return whether rows were computed by a unit-wise step."""
     return isinstance(rows.source, UnitRows)
+
+
+def first_sources(rows: PrivateRows) -> list[Source]:
+    """Return the sources that rows come from, in a fixed order, each as often as steps read it."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return [source]
+    return [found for one in source.inputs for found in first_sources(one)]
 
 
 def unique_columns(rows: PrivateRows) -> frozenset[str] | None:
@@ -278,6 +338,30 @@ def described_step(step: UnitStep) -> list[Any]:
             return ["join rows", [list(pair) for pair in step.on], step.how, [list(pair) for pair in step.columns]]
         case StackRows():
             return ["stack rows"]
+        case LabelRows():
+            return ["label rows", [list(pair) for pair in step.on], [list(pair) for pair in step.unit]]
+
+
+def unit_steps_of(rows: PrivateRows) -> list[str]:
+    """Return the unit-wise steps of rows in words, in the order in which they are computed."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return []
+    before = [words for one in source.inputs for words in unit_steps_of(one)]
+    match source.step:
+        case GroupRows(keys=keys):
+            own = f"rows grouped by {', '.join(keys)}"
+        case AddWindows(partition=partition):
+            own = f"windows over {', '.join(partition)}"
+        case KeepFirst(partition=partition):
+            own = f"first rows by {', '.join(partition)}"
+        case JoinRows(on=on, how=how):
+            own = f"{how} join on {', '.join(mine for mine, _ in on)}"
+        case StackRows():
+            own = "union of rows"
+        case LabelRows(on=on):
+            own = f"units through {', '.join(mine for mine, _ in on)}"
+    return [*before, own]
 
 
 def _described(value: UnitValue) -> list[Any]:
@@ -286,6 +370,15 @@ def _described(value: UnitValue) -> list[Any]:
 
 def _order(order: Sequence[SortColumn]) -> list[Any]:
     return [[one.name, one.descending, one.nulls_last] for one in order]
+
+
+def described_rows(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> list[Any]:
+    """Return all steps of rows in a form that names a query, those within a unit and those before them too."""
+    steps = rows.describe(digest)
+    if not isinstance(rows.source, UnitRows):
+        return steps
+    inputs = [described_rows(one, digest) for one in rows.source.inputs]
+    return [["within units", described_step(rows.source.step), inputs], *steps]
 
 
 def input_forms(source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]) -> list[Any]:

@@ -5,9 +5,11 @@ A statement passes through these modules, in this order:
 - `connection`: receives the text (`GuardedConnection.sql`) and returns the result;
 - `syntax_tree`: parses the text with DuckDB's own parser, and finds, changes and makes nodes of the tree;
 - `analysis`: decides what is private, follows the units, and cuts the tree at the private aggregations, with the help
-  of `relations` (the rows of tables, SELECT and WHERE), `joins`, `scope` (what names mean), `aggregate_calls` (calls of
-  private aggregates and their options), `interval_ends` (`dp_low(n)` and its siblings), `expressions` (SQL expressions
-  over private rows as typed expressions) and `allowed_functions` (the functions that a statement may call);
+  of `relations` (the rows of tables, SELECT and WHERE), `unit_steps` and `unit_functions` (groups, windows and distinct
+  rows within a unit), `joins` (with public rows), `private_joins` (of private rows, on the unit), `scope` (what names
+  mean), `aggregate_calls` (calls of private aggregates and their options), `grouping_sets` (ROLLUP and CUBE),
+  `interval_ends` (`dp_low(n)` and its siblings), `expressions` (SQL expressions over private rows as typed
+  expressions) and `allowed_functions` (the functions that a statement may call);
 - `queries`: plans and releases the queries over private rows, with the same plans, releases and ledger as Polars;
 - `spark_tables`: tables of a Spark session, for `dp.connect(spark, session)`;
 - `sandbox`: checks the SQL above the private aggregations and runs it on the released rows, in an empty database.

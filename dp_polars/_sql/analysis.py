@@ -10,15 +10,20 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._expressions import Column, Expression
+from dp_polars._engines.unit_steps import described_rows, unit_steps_of, with_units
+from dp_polars._expressions import Apply, Column, Constant, Expression, apply
 from dp_polars._plan.digest import public_digest
 from dp_polars._session.terms import TableUnit
 from dp_polars._sql.aggregate_calls import Call, call_of
 from dp_polars._sql.allowed_functions import CUTS, ENDS, PLAIN_AGGREGATES, TABLE_FUNCTIONS
-from dp_polars._sql.expressions import Reader
+from dp_polars._sql.expressions import Reader, is_whole
+from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
+from dp_polars._sql.private_joins import conjuncts, join_on_unit, stacked
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -26,7 +31,6 @@ from dp_polars._sql.relations import (
     Relation,
     condition,
     conditions,
-    projected,
     table_relation,
 )
 from dp_polars._sql.sandbox import check_expression
@@ -60,7 +64,11 @@ from dp_polars._sql.syntax_tree import (
     walk,
     without_places,
 )
+from dp_polars._sql.unit_steps import grouping_expressions, selected
 from dp_polars.errors import StatementNotAllowed
+
+_UNNAMED = "dp_subquery_"
+"""The beginning of the aliases of subqueries that have none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,8 @@ class SqlQuery:
     """The ends of intervals that are shown: the column of the answer, which end ("low"), and the column of the end."""
     confidence: Any = None
     """The confidence of these intervals."""
+    reads_clock: bool = False
+    """Whether the statement asks for the time, so that it is another question later."""
 
     @property
     def questions(self) -> int:
@@ -91,7 +101,14 @@ class SqlQuery:
 
     def step(self, kind: str) -> str:
         """Return a description of the steps that lead from the table to `rows`, for the query's fingerprint."""
-        return json.dumps([kind, self.rows.describe(public_digest)], sort_keys=True)
+        return json.dumps([kind, described_rows(self.rows, public_digest)], sort_keys=True)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a plan says about the steps: those within a unit, and that the time is part of the question."""
+        found = unit_steps_of(self.rows)
+        if self.reads_clock:
+            found.append("the time of the statement, so that a rerun is a new question")
+        return tuple(json.dumps([one, None]) for one in found)
 
 
 @dataclass(frozen=True)
@@ -133,7 +150,10 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
             "This would show private rows. Use private aggregates: dp_count(*), dp_count_units(), "
             "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
         )
-    return Analysis(without_places(relation.node), tuple(analyser.aggregations))
+    found = analyser.aggregations
+    if context.clock.used:
+        found = [replace(one, queries=tuple(replace(own, reads_clock=True) for own in one.queries)) for one in found]
+    return Analysis(without_places(relation.node), tuple(found))
 
 
 def private_relation(node: Node, context: Context) -> Relation:
@@ -169,23 +189,35 @@ class _Analyser:
         relation = self._from(node["from_table"], known)
         if isinstance(relation, PublicRelation):
             return self._public_select(node, relation, known)
+        node, relation = self._with_memberships(node, relation, known)
         if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
             return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
         if top and plain and not node["group_sets"]:
             return relation  # it would show private rows, whatever else it says
-        scope = self._context.scope(*relation.tables)
-        reader = self._context.reader(*relation.tables)
-        check_shared_aliases(node, scope)
-        return projected(without_lateral_aliases(node, scope), relation, reader, scope)
+        check_shared_aliases(node, self._context.scope(*relation.tables))
+        # The order of rows that are refused anyway would only give a less useful reason.
+        return selected({**node, "modifiers": []} if top else node, relation, self._context)
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
         parts = {name: self.query(node[name], ctes) for name in names}
-        listed = [self.query(child, ctes) for child in node.get("children", [])]
+        children = node.get("children", [])
+        listed = [self.query(_with_names(child) if place else child, ctes) for place, child in enumerate(children)]
+        private = [part for part in (*parts.values(), *listed) if isinstance(part, PrivateRelation)]
+        if private and len(private) == len(parts) + len(listed) and node["setop_type"] == "UNION":
+            if node.get("modifiers"):
+                raise self._refuse(
+                    node, "ORDER BY and LIMIT behind a UNION of private rows make rows depend on others."
+                )
+            return stacked(node, self._context, private, distinct=not node.get("setop_all"))
         every = [part for part in (*parts.values(), *listed) if isinstance(part, PublicRelation)]
         if len(every) < len(parts) + len(listed):
-            raise self._refuse(node, "UNION, INTERSECT and EXCEPT compare private rows; query each part on its own.")
+            raise self._refuse(
+                node,
+                "UNION, INTERSECT and EXCEPT compare private rows with others. UNION ALL of private tables is "
+                "possible, and IN or NOT IN on the unit in place of INTERSECT and EXCEPT.",
+            )
         changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
             changed["children"] = [getattr(part, "node", {}) for part in listed]
@@ -194,6 +226,115 @@ class _Analyser:
         sources = frozenset[Any]().union(*(part.sources for part in every))
         released = any(part.released for part in every)
         return PublicRelation(changed, every[0].tables if released else (), sources, released)
+
+    # ------------------------------------------------------------------ IN and EXISTS
+
+    def _with_memberships(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation]
+    ) -> tuple[Node, PrivateRelation]:
+        """Carry out the conditions of WHERE that compare rows with those of a query: IN, NOT IN, EXISTS, NOT EXISTS."""
+        rest = []
+        for item in conjuncts(node.get("where_clause")):
+            wanted, own = item, item
+            if item.get("type") == "OPERATOR_NOT" and item["children"][0].get("class") == "SUBQUERY":
+                own = item["children"][0]
+            if own.get("class") != "SUBQUERY" or own["subquery_type"] not in ("ANY", "EXISTS"):
+                rest.append(item)
+                continue
+            inside = own is wanted
+            if own["subquery_type"] == "EXISTS":
+                relation = self._existing(own, relation, ctes, inside=inside)
+            elif own["comparison_type"] == "COMPARE_EQUAL":
+                relation = self._listed(node, own, relation, ctes, inside=inside)
+            else:
+                raise self._refuse(own, "ANY and ALL compare a row with other rows; use IN, or ask for dp_max first.")
+        where = rest[0] if len(rest) == 1 else None
+        if len(rest) > 1:
+            where = {**node["where_clause"], "children": rest}
+        return ({**node, "where_clause": where} if node.get("where_clause") else node), relation
+
+    def _listed(
+        self, node: Node, item: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows whose values are in the answer of a query, or those whose values are not."""
+        inner = self.query(item["subquery"]["node"], ctes)
+        scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
+        child = without_aliases(item["child"], aliases_of(node), scope)
+        is_row = child["class"] == "FUNCTION" and fold(child["function_name"]) == "row"
+        given = [one for _, one in arguments(child)] if is_row else [child]
+        trees = [reader.checked(one) for one in given]
+        if isinstance(inner, PublicRelation):
+            return self._in_public(item, child, inner, relation, inside=inside)
+        columns = list(inner.tables[0].columns.values())
+        if len(columns) != len(trees) or any(isinstance(one, str) for one in columns):
+            raise self._refuse(item, "The query behind IN must have as many columns as stand before IN.")
+        pairs = [(one, two) for one, two in zip(trees, columns, strict=True) if isinstance(two, Column)]
+        relation = relation if inside else _without_nulls(relation, trees)
+        return join_on_unit(item, self._context, relation, inner, pairs, "semi" if inside else "anti")
+
+    def _in_public(
+        self, item: Node, child: Node, inner: PublicRelation, relation: PrivateRelation, *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows with a value in a public list, or those with other values. As in SQL, a null empties NOT IN."""
+        if inner.released:
+            raise self._refuse(
+                item, "Private rows can't be compared with released answers. Store them in a table first."
+            )
+        aliased = self._aliased(inner, {})
+        (table,) = aliased.tables
+        names = list(table.columns)
+        if len(names) != 1:
+            raise self._refuse(item, "The query behind IN must have one column, if it is about public rows.")
+        if not inside:
+            listed = self._context.catalog.public_frame(inner.node).to_series()
+            if listed.has_nulls():
+                return replace(relation, rows=relation.rows.filter(Constant(False, pl.Boolean())))
+            trees = [self._context.reader(*relation.tables).checked(child)]
+            relation = _without_nulls(relation, trees) if len(listed) else relation
+        join: Node = {
+            "type": "JOIN", "join_type": "SEMI" if inside else "ANTI", "ref_type": "REGULAR", "using_columns": [],
+            "condition": {
+                "class": "COMPARISON", "type": "COMPARE_EQUAL", "alias": "", "left": child,
+                "right": column(table.alias, names[0]),
+            },
+            "query_location": item.get("query_location"),
+        }  # fmt: skip
+        found = joined(join, relation, aliased, self._context)
+        return found if isinstance(found, PrivateRelation) else relation
+
+    def _existing(
+        self, item: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, inside: bool
+    ) -> PrivateRelation:
+        """Keep the rows for which a query has rows of the same unit, or those for which it has none."""
+        query = item["subquery"]["node"]
+        allowed = {"type", "select_list", "from_table", "where_clause", "cte_map", "aggregate_handling"}
+        more = [name for name, own in query.items() if own and name not in allowed]
+        if query["type"] != "SELECT_NODE" or more or query["cte_map"].get("map") or any(
+            one["class"] not in ("CONSTANT", "STAR", "COLUMN_REF") for one in query["select_list"]
+        ):  # fmt: skip
+            raise self._refuse(item, "EXISTS takes a plain query here: EXISTS (SELECT 1 FROM b WHERE b.id = a.id).")
+        inner = self._from(query["from_table"], ctes)
+        if not isinstance(inner, PrivateRelation):
+            raise self._refuse(item, "EXISTS is about private rows here; for public rows write x IN (SELECT ...).")
+        scope = self._context.scope(*inner.tables)
+        outer, reader = self._context.reader(*relation.tables), self._context.reader(*inner.tables)
+
+        def is_inner(node: Node) -> set[bool]:
+            return {scope.resolve(one) is not None for one in walk(node) if one["class"] == "COLUMN_REF"}
+
+        pairs: list[tuple[Expression, Expression]] = []
+        for part in conjuncts(query.get("where_clause")):
+            if is_inner(part) <= {True}:
+                inner = replace(inner, rows=inner.rows.filter(reader.condition(part)))
+                continue
+            sides = [part.get("left"), part.get("right")] if part.get("type") == "COMPARE_EQUAL" else []
+            ordered = sorted((one for one in sides if one), key=lambda one: is_inner(one) != {False})
+            if [is_inner(one) for one in ordered] != [{False}, {True}]:
+                raise self._refuse(
+                    part, "A condition of EXISTS that reads both queries must compare two columns for equality."
+                )
+            pairs.append((outer.checked(ordered[0]), reader.checked(ordered[1])))
+        return join_on_unit(item, self._context, relation, inner, pairs, "semi" if inside else "anti")
 
     # ------------------------------------------------------------------ FROM
 
@@ -246,7 +387,7 @@ class _Analyser:
         """Return the rows of a subquery under the alias that `node` gives it."""
         names = [str(name) for name in node.get("column_name_alias") or []]
         self._unnamed += 1
-        alias = node.get("alias") or f"dp_subquery_{self._unnamed}"
+        alias = node.get("alias") or f"{_UNNAMED}{self._unnamed}"
         if isinstance(inner, PrivateRelation):
             if names:
                 raise self._refuse(
@@ -262,13 +403,18 @@ class _Analyser:
 
     # ------------------------------------------------------------------ a private aggregation
 
-    def _aggregation(self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool) -> Relation:
+    def _aggregation(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool
+    ) -> PublicRelation:
         """Cut a SELECT with private aggregates: add its queries to `aggregations`, and return the SELECT above them."""
         scope, reader = self._context.scope(*relation.tables), self._context.reader(*relation.tables)
         check_shared_aliases(node, scope)
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
+        node = self._counting_units(node, relation, scope)
+        if has_grouping_sets(node):
+            return self._in_sets(node, relation, ctes, top=top)
         node, ends = with_ends(node, self._context, self._intervals if top else _of_inner(self._intervals))
         keys = self._keys(node, relation, scope, reader)
         columns = _key_columns(keys, aliases_of(node))
@@ -293,32 +439,58 @@ class _Analyser:
         self.aggregations.append(Aggregation(table, tuple(queries), columns))
         released = {text: column(table, answer) for text, answer in zip(nodes, answers, strict=True)}
         released |= {text: column(table, end) for text, (_, _, end) in shown.items()}
-        released |= {canonical(key.node): column(table, name) for key, name in zip(keys, columns, strict=True)}
+        for key, name in zip(keys, columns, strict=True):
+            released[canonical(key.node)] = self._shown_key(key, table, name)
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
 
+    def _counting_units(self, node: Node, relation: PrivateRelation, scope: Scope) -> Node:
+        """Replace dp_count_distinct(unit) and dp_count(DISTINCT unit) by dp_count_units(), which means the same."""
+
+        def change(item: Node) -> Node | None:
+            if not is_private_call(item) or fold(item["function_name"]) not in ("dp_count_distinct", "dp_count"):
+                return None
+            distinct = fold(item["function_name"]) == "dp_count_distinct" or item.get("distinct")
+            given = [one for one in item["arguments"] if not one["name"]]
+            if not distinct or len(given) != 1 or given[0]["expression"]["class"] != "COLUMN_REF":
+                return None
+            found = scope.column(given[0]["expression"])
+            if found is None or not isinstance(found[0], Column) or (found[0].name,) != relation.unit:
+                return None
+            options = [one for one in item["arguments"] if one["name"]]
+            name = "dp_count_units"
+            return {
+                **item, "function_name": name, "qualified_name": {"path": [name]}, "distinct": False,
+                "arguments": options,
+            }  # fmt: skip
+
+        names = ("select_list", "having", "qualify", "modifiers")
+        return {**node, **{name: replaced(node[name], change) for name in names if node.get(name)}}
+
+    def _in_sets(
+        self, node: Node, relation: PrivateRelation, ctes: dict[str, Relation], *, top: bool
+    ) -> PublicRelation:
+        """Answer a SELECT that groups its rows in several ways."""
+        scope = self._context.scope(*relation.tables)
+        given = grouping_expressions(node, self._context, node["select_list"], is_aggregate=is_private_call)
+        keys = [{**without_aliases(item, aliases_of(node), scope), "alias": ""} for item in given]
+        selects = selects_of_sets(node, keys, self._context)
+        answers = [self._aggregation(one, relation, ctes, top=top) for one in selects]
+        shown = answers[0].tables[0]
+        whole = answers_of_sets(node, [one.node for one in answers], list(shown.columns), self._context)
+        return PublicRelation(whole, (shown,), relation.sources, released=True)
+
     def _keys(self, node: Node, relation: PrivateRelation, scope: Scope, reader: Reader) -> list[_GroupingKey]:
         """Return the grouping keys, with names that differ from each other and from those of the unit."""
-        sets = node.get("group_sets") or []
         items = node["select_list"]
-        if len(sets) > 1 or (sets and len(sets[0]) != len(node["group_expressions"])):
-            raise self._refuse(
-                node, "GROUPING SETS, ROLLUP and CUBE are not supported; query each grouping on its own."
-            )
-        if node.get("aggregate_handling") == "FORCE_AGGREGATES":  # GROUP BY ALL
-            expressions = [item for item in items if not any(is_private_call(inner) for inner in walk(item))]
-        else:
-            aliases = aliases_of(node)
-            expressions = [
-                without_aliases(self._by_position(item, items), aliases, scope)
-                for item in node.get("group_expressions", [])
-            ]
+        given = grouping_expressions(node, self._context, items, is_aggregate=is_private_call)
+        expressions = [without_aliases(item, aliases_of(node), scope) for item in given]
         keys: list[_GroupingKey] = []
         for item in expressions:
-            tree = reader.checked(item)
+            tree = self._binned(item, reader.checked(item))
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
-            if tree.columns & frozenset(relation.unit):
+            if tree.columns & {*relation.unit, *relation.copies}:
                 raise self._refuse(
                     item,
                     f"Grouping by {name} reads the unit column: every group would be one person. Group by "
@@ -330,21 +502,33 @@ class _Analyser:
             keys.append(_GroupingKey(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
         return keys
 
-    def _by_position(self, item: Node, items: list[Node]) -> Node:
-        """Return the item of SELECT that a number in GROUP BY stands for."""
-        if item["class"] != "CONSTANT":
-            return item
-        number = self._context.parser.value(item, {})
-        if not isinstance(number, int) or not 1 <= number <= len(items):
-            raise self._refuse(item, "A number in GROUP BY must be the position of a column in SELECT.")
-        return items[number - 1]
+    def _binned(self, item: Node, tree: Expression) -> Expression:
+        """Return a key. Floats that are whole numbers, such as floor(x / 100) * 100, are counted as integers."""
+        if not tree.dtype.is_float():
+            return tree
+        if is_whole(tree):
+            return apply("cast", tree, to=pl.Int64())
+        raise self._refuse(
+            item,
+            f"{self._text({**item, 'alias': ''})} is a float, and floats can't be grouping keys: almost every value "
+            "would be a group of its own. Make bins: floor(x / 100) * 100, or round(x).",
+        )
+
+    def _shown_key(self, key: _GroupingKey, table: str, name: str) -> Node:
+        """Return the column of a key in the released table, with the type that SQL gives it."""
+        own = column(table, name)
+        tree = key.tree
+        if not isinstance(tree, Apply) or tree.operation != "cast" or not tree.arguments[0].dtype.is_float():
+            return own
+        whole = key.node["class"] == "CAST"  # the user's own cast to an integer
+        return own if whole else {**self._context.parser.expression("CAST(x AS DOUBLE)"), "child": own}
 
     def _values(self, calls: list[Call], relation: PrivateRelation, reader: Reader) -> dict[str, Expression]:
         """Read the expressions that private aggregates are computed from, by their canonical texts."""
         nodes = {canonical(value): value for call in calls for value in call.values}
         trees = {text: reader.checked(value) for text, value in nodes.items()}
         for call in calls:
-            if call.chooses and trees[canonical(call.values[0])].columns & frozenset(relation.unit):
+            if call.chooses and trees[canonical(call.values[0])].columns & {*relation.unit, *relation.copies}:
                 raise self._refuse(
                     call.node,
                     f"{call.name} reads the unit column: every candidate would be one person. Choose among values that "
@@ -361,7 +545,7 @@ class _Analyser:
             found = released.get(canonical(item))
             return None if found is None else {**found, "alias": item.get("alias", "")}
 
-        columns = [reference["column_names"][-1] for reference in released.values()]
+        columns = [reference.get("child", reference)["column_names"][-1] for reference in released.values()]
         scope = self._context.scope(ScopeTable.public(table, [*columns, *map(fold, aliases_of(node))]))
 
         def raised(item: Node | None) -> Node | None:
@@ -409,9 +593,11 @@ class _Analyser:
                 if asked in CUTS:
                     raise self._refuse(item, f"{asked.removeprefix('dp_')} is not a column here; select {asked}().")
                 known = ", ".join(key.name for key in keys) or "none"
+                names = item["column_names"]
+                shown = names[1:] if names[0].startswith(_UNNAMED) else names
                 raise self._refuse(
                     item,
-                    f"{'.'.join(item['column_names'])} is neither a key ({known}) nor inside a "
+                    f"{'.'.join(shown)} is neither a key ({known}) nor inside a "
                     "private aggregate, so it would show private rows. Add it to GROUP BY or aggregate it.",
                 )
         check_expression(node, scope)
@@ -486,6 +672,25 @@ class _Analyser:
 
         changed: Node = replaced(node, change)
         return changed
+
+
+def _without_nulls(relation: PrivateRelation, trees: list[Expression]) -> PrivateRelation:
+    """Return the rows in which no expression is null: whether a null is in a list is unknown."""
+    rows = relation.rows
+    for tree in trees:
+        rows = rows.filter(apply("is_not_null", tree))
+    return replace(relation, rows=rows)
+
+
+def _with_names(node: Node) -> Node:
+    """Give the items of a SELECT in a UNION names, which only those of the first SELECT need."""
+    if node["type"] != "SELECT_NODE":
+        return node
+    items = [
+        item if item["class"] == "STAR" or name_of(item, "") else {**item, "alias": f"column{number}"}
+        for number, item in enumerate(node["select_list"])
+    ]
+    return {**node, "select_list": items}
 
 
 def _private_calls(node: Node) -> list[Node]:
@@ -569,7 +774,7 @@ def _query(
         calls=tuple(call for call, _ in calls),
         values=tuple(tuple(names[canonical(value)] for value in call.values) for call, _ in calls),
         answers=tuple(answer for _, answer in calls),
-        rows=relation.rows.make(made, keep=False),
+        rows=with_units(relation.rows, relation.unit).make(made, keep=False),
         unit=relation.table_unit.columns,
         table_unit=relation.table_unit,
         keys=tuple(key.name for key in keys),

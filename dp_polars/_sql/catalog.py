@@ -25,7 +25,8 @@ from dp_polars._engines.duckdb.rows import (
     table_identity,
     table_rows,
 )
-from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.rows import PrivateRows, Source
+from dp_polars._engines.unit_steps import first_sources, has_unit_steps
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
 from dp_polars._sql.files import OpenedFile, is_part_of, refuse_public_and_private
@@ -43,6 +44,17 @@ _CONVERTED = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)", "TIMEST
               "TIMESTAMP_MS": "TIMESTAMP"}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Through:
+    """Where the units of a table stand that has none of its own: in another table, whose rows have the same key."""
+
+    table: TableKey
+    on: tuple[tuple[str, str], ...]
+    """The columns of the key: in the table without units, and in the other one."""
+    unique: bool
+    """Whether the owner vouches that no two rows of the other table have the same key."""
+
+
 class Database:
     """A DuckDB database, the frames and files registered beside it, and what their owner declared about them."""
 
@@ -51,6 +63,7 @@ class Database:
         self.registered: dict[str, OpenedFile] = {}
         self.public: set[TableKey] = set()
         self.units: dict[TableKey, tuple[UnitWords, bool]] = {}
+        self.throughs: dict[TableKey, Through] = {}
         self.versions: dict[TableKey, str] = {}
         """What the owner says identifies the rows of a table, instead of the state of its file."""
         self.token = object_token(connection).hex()
@@ -72,6 +85,7 @@ class Database:
         self.registered[folded] = source
         self.public.discard(("frame", folded))
         self.units.pop(("frame", folded), None)
+        self.throughs.pop(("frame", folded), None)
         self.versions.pop(("frame", folded), None)
         self.declarations += 1
 
@@ -81,11 +95,17 @@ class Database:
         self.public |= keys
         self.declarations += 1
 
-    def declare_private(self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool) -> None:
+    def declare_private(
+        self, key: TableKey, unit: UnitWords, version: str | None, *, weaker: bool, through: Through | None = None
+    ) -> None:
         """Declare the unit of a private table or view, unless it is None, and the version of its rows."""
         self.public.discard(key)
         if unit is not None:
             self.units[key] = (unit, weaker)
+            self.throughs.pop(key, None)
+        if through is not None:
+            self.units.pop(key, None)
+            self.throughs[key] = through
         self.versions.pop(key, None)
         if version is not None:
             self.versions[key] = version
@@ -93,14 +113,30 @@ class Database:
 
     def unit_of(self, key: TableKey, session: Session, columns: Iterable[str]) -> TableUnit:
         """Return the unit that the rows of a table belong to."""
-        same = [key]
-        if key[0] == "frame":
-            # Another name of the same file is the same table, and a file is part of a folder. But what was declared
-            # about one file says nothing about the other files of its folder.
-            file = self.registered[key[1]]
-            same += [("frame", name) for name, other in self.registered.items() if is_part_of(file, other)]
-        unit, weaker = next((self.units[known] for known in same if known in self.units), (None, False))
+        same = self._same(key)
+        unit, weaker = next((self.units[one] for one in same if one in self.units), (None, False))
+        agreed = session.terms.unit
+        if isinstance(unit, Mapping) and isinstance(agreed, tuple):
+            # The order of the session's unit, so that units of several tables are compared column by column.
+            unit = {name: unit[name] for name in (*agreed, *unit) if name in unit}
+        elif isinstance(unit, list | tuple) and isinstance(agreed, tuple) and set(unit) == set(agreed):
+            unit = agreed
         return table_unit(session.terms.unit, unit, weaker=weaker, table_columns=columns)
+
+    def through(self, key: TableKey) -> Through | None:
+        """Return where the units of a table stand, if it has none of its own."""
+        return next((self.throughs[one] for one in self._same(key) if one in self.throughs), None)
+
+    def _same(self, key: TableKey) -> list[TableKey]:
+        """Return a table and those whose declarations hold for it.
+
+        Another name of the same file is the same table, and a file is part of a folder. But what was declared about one
+        file says nothing about the other files of its folder.
+        """
+        if key[0] != "frame":
+            return [key]
+        file = self.registered[key[1]]
+        return [key, *(("frame", name) for name, one in self.registered.items() if is_part_of(file, one))]
 
     def cursor(self) -> Any:
         """Open a cursor on the database that can't see Python variables."""
@@ -126,6 +162,8 @@ class KnownTable:
     is_view: bool = False
     declared: bool = False
     """Whether the unit rests on the owner's declaration about a view."""
+    through: Through | None = None
+    """Where its units stand, if it has none of its own."""
 
 
 class Catalog:
@@ -136,7 +174,10 @@ class Catalog:
         self._sandbox = Sandbox(Parser())
         self._tables: dict[TableKey, KnownTable] = {}
         self._public: dict[TableKey, Any] = {}
-        self._snapshots: list[ReadTransaction] = []
+        self._snapshot = ReadTransaction(database.cursor)
+        """One transaction for all tables of the database, so that rows which belong together are of one state."""
+        self._handed_out: list[tuple[Source, TableKey]] = []
+        """The private tables whose rows were asked for, with the sources of these rows."""
         self._stored: set[TableKey] = set()
         """Tables without generated columns: reading one computes nothing that could fail."""
 
@@ -181,7 +222,8 @@ class Catalog:
         return self._tables[key]
 
     def _known(self, key: TableKey, path: tuple[str, ...]) -> KnownTable:
-        public, declared = key in self._database.public, key in self._database.units
+        public, through = key in self._database.public, self._database.through(key)
+        declared = key in self._database.units or through is not None
         if key[0] == "frame":
             file = self._database.registered[key[1]]
             if file.is_view and not public and not declared:
@@ -189,13 +231,60 @@ class Catalog:
             schema = file.schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
             unit = self._database.unit_of(key, self._session, columns)
-            return KnownTable(key, (key[1],), columns, public, unit, file.is_view, file.is_view and not public)
+            word = file.is_view and not public
+            return KnownTable(key, (key[1],), columns, public, unit, file.is_view, word, through)
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
             raise _without_unit(path)
         columns = self._columns(full)
         unit = self._database.unit_of(key, self._session, columns)
-        return KnownTable(key, full, columns, public, unit, is_view, is_view and not public)
+        return KnownTable(key, full, columns, public, unit, is_view, is_view and not public, through)
+
+    def known_table(self, key: TableKey) -> KnownTable:
+        """Return a table that a declaration names."""
+        if key not in self._tables:
+            if (key[0] == "frame" and key[1] not in self._database.registered) or (
+                key[0] != "frame" and key not in self._paths
+            ):
+                raise InvalidParameterError(
+                    f"{key[-1]} is gone, through which another table gets its units. Declare that table anew."
+                )
+            self._tables[key] = self._known(key, (key[1],) if key[0] == "frame" else self._paths[key][0])
+        return self._tables[key]
+
+    def known_columns(self, key: TableKey) -> list[str]:
+        """Return the columns of a table, whether its unit is known or not."""
+        if key[0] == "frame":
+            return list(self._database.registered[key[1]].schema())
+        return list(self._columns(self._paths[key][0]))
+
+    def check_path(self, key: TableKey, other: TableKey, name: str) -> None:
+        """Refuse a table whose units would stand in the table itself, by way of others."""
+        seen: TableKey | None = other
+        while seen is not None:
+            if seen == key:
+                raise InvalidParameterError(f"The units of {name} would stand in {name} itself, by way of through=.")
+            label = self._database.through(seen)
+            seen = None if label is None else label.table
+
+    def unit_keys(self, key: TableKey) -> set[str]:
+        """Return the columns of a table that decide the unit, because other tables get their units by them."""
+        found = self._database.throughs.values()
+        return {fold(one.on[0][1]) for one in found if one.table == key and len(one.on) == 1}
+
+    def is_unique(self, table: KnownTable, columns: Iterable[str]) -> bool:
+        """Return whether a constraint of the database says that no two rows have the same values in these columns."""
+        if table.key[0] == "frame":
+            return False
+        wanted = {fold(name) for name in columns}
+        rows = self._run(
+            "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
+            "FROM system.main.duckdb_constraints() WHERE constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+        )
+        return any(
+            ("table", number, fold(schema), fold(name)) == table.key and {fold(one) for one in names} <= wanted
+            for number, schema, name, names in rows
+        )
 
     def known_names(self) -> list[str]:
         """Return a name for each table and view, those of the current schema first."""
@@ -259,27 +348,40 @@ class Catalog:
 
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table, without columns of unusable types."""
+        rows = self._rows(table)
+        self._handed_out.append((rows.source, table.key))
+        return rows
+
+    def _rows(self, table: KnownTable) -> PrivateRows:
         if table.key[0] == "frame":
             return self._database.registered[table.key[1]].private_rows()
-        snapshot = ReadTransaction(self._database.cursor)
-        self._snapshots.append(snapshot)
-        known = {name: column for name, column in table.columns.items() if isinstance(column, TableColumn)}
+        known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
-        return table_rows(snapshot, table.path, known, narrow=table.key in self._stored)
+        return table_rows(self._snapshot, table.path, known, narrow=table.key in self._stored)
 
     def close(self) -> None:
-        """End the transactions in which private rows were read."""
-        for snapshot in self._snapshots:
-            snapshot.close()
+        """End the transaction in which private rows were read."""
+        self._snapshot.close()
 
     def source(self, keys: frozenset[TableKey]) -> bytes:
         """Return an identifier of the present state of tables, made without reading their rows."""
         return b"\x00".join(sorted(self._source(key) for key in keys))
 
-    def private_source(self, keys: frozenset[TableKey]) -> bytes:
-        """Return an identifier of the private tables among these. Public rows are part of a query by their content."""
-        return self.source(keys - self._database.public)
+    def private_source(self, keys: frozenset[TableKey], rows: PrivateRows) -> bytes:
+        """Return an identifier of the private tables among these. Public rows are part of a query by their content.
+
+        If steps within a unit read several tables, the identifier tells which table is read where: a join of two tables
+        differs from the join of the second with the first, however alike their columns are.
+        """
+        whole = self.source(keys - self._database.public)
+        if not has_unit_steps(rows):
+            return whole
+        tables = [[key for own, key in self._handed_out if own is source] for source in first_sources(rows)]
+        if not all(tables):
+            raise RuntimeError("a source of private rows is not among the tables of this statement")
+        places = [self._source(found[0]).hex() for found in tables]
+        return b"several:" + json.dumps([whole.hex(), places]).encode()
 
     def state(self, keys: frozenset[TableKey]) -> bytes:
         """Return the present state of tables. Unlike `source`, it tells whether a file with a version was replaced.

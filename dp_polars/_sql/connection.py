@@ -25,7 +25,7 @@ from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
 from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN
 from dp_polars._sql.analysis import analyse
-from dp_polars._sql.catalog import Catalog, Database
+from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
 from dp_polars._sql.descriptions import DescriptionStatement, description_statement, is_description
 from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.interval_ends import WantedIntervals
@@ -36,7 +36,7 @@ from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session, spark_table
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
-from dp_polars._sql.syntax_tree import Node, Parser, parameters_of, sandbox
+from dp_polars._sql.syntax_tree import Node, Parser, fold, parameters_of, sandbox
 from dp_polars.errors import InvalidParameterError
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -64,8 +64,8 @@ class GuardedConnection:
     `sql` and `execute` take one SELECT. The private aggregates are `dp_count`, `dp_count_units`, `dp_count_distinct`,
     `dp_sum`, `dp_avg`, `dp_geometric_mean`, `dp_var`, `dp_stddev`, `dp_median`, `dp_quantile`, `dp_min`, `dp_max`,
     `dp_histogram`, `dp_corr`, `dp_covar` and `dp_linear_regression`; the choices are `dp_noisy_max`, `dp_noisy_min` and
-    `dp_top_k`. Below a private aggregate every step must look at one row at a time. Above it, ordinary SQL runs on the
-    released rows.
+    `dp_top_k`. Below a private aggregate a step looks at one row at a time, or at rows of one unit. Above it, ordinary
+    SQL runs on the released rows.
 
     `SELECT dp_randomized_response(vote, epsilon := 1.0) FROM votes` is a statement by itself: it returns one
     randomized response per unit, in a session with adjacency "replace". So is
@@ -149,7 +149,15 @@ class GuardedConnection:
         return self
 
     def private(
-        self, name: str, unit: UnitWords = None, *, weaker_unit: bool = False, data_version: str | None = None
+        self,
+        name: str,
+        unit: UnitWords = None,
+        *,
+        weaker_unit: bool = False,
+        data_version: str | None = None,
+        through: str | None = None,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        unique: bool = False,
     ) -> GuardedConnection:
         """Declare the unit of a table or view that lacks the session's unit column, or the version of its rows.
 
@@ -162,6 +170,11 @@ class GuardedConnection:
         does: releases are then found by it, in every process. Change the version whenever the rows change. Otherwise
         old answers are returned for the new rows.
 
+        A table without a unit column may get its units from another table: a line item belongs to the customer of its
+        order. `through` names that table, and `on` the column that both have, or `{"order": "id"}` if it has another
+        name there. No two rows of the other table may have the same key. A PRIMARY KEY or UNIQUE constraint of the
+        database says so, or your word: `unique=True`, which the plan repeats. Rows without a match take no part.
+
         Examples
         --------
         >>> import duckdb, dp_polars as dp
@@ -173,7 +186,7 @@ class GuardedConnection:
         900
         >>> con = con.private("sales", unit={"user_id": "customer"}, data_version="2026-11")
         """
-        if unit is None and data_version is None:
+        if unit is None and data_version is None and through is None and on is None:
             raise InvalidParameterError("unit= must name the column or columns that identify the unit of a row.")
         if data_version is not None and (not isinstance(data_version, str) or not data_version.strip()):
             raise InvalidParameterError(
@@ -181,7 +194,10 @@ class GuardedConnection:
             )
         weaker = flag_of(weaker_unit, "weaker_unit")
         table_unit(self._session.terms.unit, unit, weaker=weaker)  # refuses a unit that protects less
-        self._database.declare_private(self._catalog().declared_key(name), unit, data_version, weaker=weaker)
+        catalog = self._catalog()
+        key = catalog.declared_key(name)
+        label = None if through is None and on is None else _through(catalog, key, name, unit, through, on, unique)
+        self._database.declare_private(key, unit, data_version, weaker=weaker, through=label)
         return self
 
     def _catalog(self, parameters: Mapping[str, Any] | None = None) -> Catalog:
@@ -383,6 +399,43 @@ class GuardedConnection:
 
     def __repr__(self) -> str:
         return f"<dp.GuardedConnection charged to {self._session!r}>"
+
+
+def _through(
+    catalog: Catalog,
+    key: TableKey,
+    name: str,
+    unit: UnitWords,
+    through: str | None,
+    on: str | Sequence[str] | Mapping[str, str] | None,
+    unique: bool,
+) -> Through:
+    """Return where the units of a table stand, or say what is wrong with it."""
+    if unit is not None or through is None or not on:
+        raise InvalidParameterError(
+            "through= names the table in which the units stand, and on= the columns by which its rows are found: "
+            f"con.private({name!r}, through='orders', on='order_id'). It takes the place of unit=."
+        )
+    word = flag_of(unique, "unique")
+    pairs = dict(on) if isinstance(on, Mapping) else {one: one for one in ([on] if isinstance(on, str) else on)}
+    if not all(isinstance(one, str) for pair in pairs.items() for one in pair):
+        raise InvalidParameterError("on= takes names of columns.")
+    other = catalog.declared_key(through)
+    mine, theirs = catalog.known_columns(key), catalog.known_columns(other)
+    for table, names, columns in ((name, list(pairs), mine), (through, list(pairs.values()), theirs)):
+        missing = [one for one in names if fold(one) not in map(fold, columns)]
+        if missing:
+            raise InvalidParameterError(
+                f"{table} has no column {missing[0]}; it has {', '.join(columns)}.", code="unknown-column"
+            )
+    catalog.check_path(key, other, name)
+    label = Through(other, tuple(pairs.items()), word)
+    if not word and not catalog.is_unique(catalog.known_table(other), pairs.values()):
+        raise InvalidParameterError(
+            f"{through} has no PRIMARY KEY or UNIQUE constraint on {', '.join(pairs.values())}, so a row of {name} may "
+            "belong to several units there. Add one, or say unique=True if you know that no two rows have the same key."
+        )
+    return label
 
 
 def _parameters(given: Parameters) -> dict[str, Any]:

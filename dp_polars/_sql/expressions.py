@@ -3,7 +3,7 @@
 DuckDB parses a statement. This module gives each node of the tree a meaning, or refuses it. DuckDB itself never
 computes on private rows, so its macros, settings, overflows and casts have no effect on them. The language differs from
 DuckDB's in a few ways, which are the same everywhere: a computation that fails gives null, integers are computed in 64
-bits, and expressions can read neither the clock nor other rows.
+bits, the time is one constant in the whole statement, and expressions can't read other rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -50,11 +51,32 @@ class Interval:
 Read = Expression | Interval
 
 
+@dataclass
+class Clock:
+    """The time of a statement, which is the same wherever the statement asks for it."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    used: bool = False
+
+    def read(self, name: str) -> Constant | None:
+        """Return the time as a constant by its name in SQL, or None if the name means something else."""
+        times = {
+            **dict.fromkeys(("current_date", "today"), self.now.date()),
+            **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp"), self.now),
+            **dict.fromkeys(("localtimestamp", "current_localtimestamp"), self.now.replace(tzinfo=None)),
+        }
+        if name not in times:
+            return None
+        self.used = True
+        return constant(times[name])
+
+
 class Reader:
     """Translates the expressions of one statement over the columns of a scope."""
 
-    def __init__(self, scope: Scope, parser: Parser, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, scope: Scope, parser: Parser, parameters: Mapping[str, Any], clock: Clock | None = None) -> None:
         self._scope, self._parser, self._parameters = scope, parser, dict(parameters)
+        self._clock = clock or Clock()
 
     def value(self, node: Node) -> Expression:
         """Translate an expression that has a value in each row, or refuse it."""
@@ -109,7 +131,7 @@ class Reader:
 
     def values(self, nodes: Sequence[Node]) -> list[Expression]:
         """Translate several expressions. Text constants are converted to the type of the other expressions."""
-        found = [self.value(node) for node in nodes]
+        found = _in_one_zone([self.value(node) for node in nodes])
         typed = [expression.dtype for expression in found if kind_of(expression.dtype) not in (*_TEXT_KINDS, "null")]
         if not typed:
             return found
@@ -176,6 +198,10 @@ class Reader:
         """Translate a reference to a column, or to a field of a struct column."""
         found = self._scope.column(node)
         if found is None:
+            names = node["column_names"]
+            time = self._clock.read(fold(names[0])) if len(names) == 1 else None
+            if time is not None:
+                return time
             raise unknown_column(node, self._scope)
         meaning, fields = found
         if isinstance(meaning, str):
@@ -185,8 +211,8 @@ class Reader:
                 "to a number, a text or a date in the table.",
             )
         result: Expression = meaning
-        for field in fields:
-            result = self._field(result, field, node)
+        for name in fields:
+            result = self._field(result, name, node)
         return result
 
     def _field(self, struct: Expression, field: str, node: Node) -> Expression:
@@ -340,10 +366,13 @@ class Reader:
             raise self.refuse(
                 node, f"{name} can't be inside an expression over private rows; put it in SELECT, HAVING or ORDER BY."
             )
+        given = arguments(node)
+        time = None if given else self._clock.read(name)
+        if time is not None:
+            return time
         function = _FUNCTIONS.get(name)
         if function is None:
             raise self.refuse(node, _no_function(name))
-        given = arguments(node)
         if any(said for said, _ in given):
             raise self.refuse(node, f"{name} takes its arguments by position, not by name.")
         nodes = [child for _, child in given]
@@ -371,8 +400,10 @@ _CLASSES: dict[str, Callable[[Reader, Node], Read]] = {
     "FUNCTION": Reader.read_function,
 }
 _REFUSED = {
-    "SUBQUERY": "A subquery inside an expression reads other rows; join a public table instead.",
-    "WINDOW": "A window function reads other rows; below a private aggregation each row is processed alone.",
+    "SUBQUERY": "A subquery inside an expression reads other rows. Ask for its value first, for example SELECT "
+    "dp_max(x, 0, 100) FROM t, and pass it as a parameter; or join a public table. IN and EXISTS on the unit must be "
+    "conditions of WHERE by themselves, joined with others by AND.",
+    "WINDOW": "A window function reads other rows. Compute it in the list of a SELECT, with PARTITION BY the unit.",
     "STAR": "* and COLUMNS stand for several columns; name a single column.",
     "COLLATE": "collate expressions are not supported; compare lower(x) instead.",
     "LAMBDA": "lambda expressions are not supported over private rows.",
@@ -387,6 +418,19 @@ _COMPARISONS = {
     "COMPARE_DISTINCT_FROM": "ne_missing",
     "COMPARE_NOT_DISTINCT_FROM": "eq_missing",
 }
+
+
+def _in_one_zone(given: list[Expression]) -> list[Expression]:
+    """Return the time of the statement without its zone beside timestamps that have none, which count as UTC."""
+    plain = [one for one in given if one.dtype == pl.Datetime("us") and not isinstance(one, Constant)]
+    if not plain:
+        return given
+    return [
+        Constant(one.value, pl.Datetime("us"))
+        if isinstance(one, Constant) and one.dtype == pl.Datetime("us", "UTC")
+        else one
+        for one in given
+    ]
 
 
 def _in_utc(series: pl.Series) -> pl.Series:
@@ -413,9 +457,9 @@ def _no_function(name: str) -> str:
         return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
     name = "count(*)" if name == "count_star" else name
     return (
-        f"{name} is not among the functions that are known to read a single row only. Instead of an aggregate, which "
-        "would show private rows, use dp_count, dp_count_units, dp_sum or dp_avg. Instead of your own macro or "
-        "function, write out its expression."
+        f"{name} is not among the functions that are known to read a single row only, or rows of one unit. Instead of "
+        "an aggregate over several people, which would show private rows, use dp_count, dp_count_units, dp_sum or "
+        "dp_avg. Instead of your own macro or function, write out its expression."
     )
 
 
@@ -434,6 +478,21 @@ def _is_constant(node: Node) -> bool:
         case "FUNCTION":
             return fold(node["function_name"]) in _FOLDED and all(map(_is_constant, children(node)))
     return False
+
+
+def is_whole(tree: Expression) -> bool:
+    """Return whether a float is a whole number whatever its columns hold: floor(x), round(x) * 10 and so on."""
+    if kind_of(tree.dtype) == "integer":
+        return True
+    if isinstance(tree, Constant):
+        return isinstance(tree.value, float) and tree.value.is_integer()
+    if not isinstance(tree, Apply):
+        return False
+    if tree.operation in ("floor", "ceil"):
+        return True
+    if tree.operation in ("round", "trunc"):
+        return bool(tree.parameter("digits") == 0)
+    return tree.operation in ("mul", "add", "sub", "neg", "cast") and all(map(is_whole, tree.arguments))
 
 
 def _unknown(x: Expression) -> Expression:
@@ -943,6 +1002,8 @@ _PARTS = {
 _PERIODS = {"year": "1y", "quarter": "1q", "month": "1mo", "week": "1w", "day": "1d", "hour": "1h", "minute": "1m",
             "second": "1s"}  # fmt: skip
 _CLOCK = frozenset({"hour", "minute", "second"})
+_MONDAY = 946_857_600_000_000
+"""2000-01-03, from which DuckDB counts buckets of days, in microseconds."""
 
 
 def _part(reader: Reader, node: Node, moment: Expression, name: str) -> Expression:
@@ -991,6 +1052,26 @@ def _date_trunc(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     if part in _CLOCK and kind_of(moment.dtype) == "date":
         moment = apply("cast", moment, to=pl.Datetime("us"))
     return apply("truncate_time", moment, every=_PERIODS[part])
+
+
+@_function("time_bucket", least=2)
+def _time_bucket(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return the start of the bucket that a date is in. Months are counted from 2000-01-01, days from 2000-01-03."""
+    width, own = reader.any(given[0]), reader.value(given[1])
+    if not isinstance(width, Interval) or kind_of(own.dtype) not in ("date", "datetime"):
+        raise reader.refuse(node, "time_bucket takes a constant INTERVAL and a date or timestamp.")
+    if width.months:
+        if width.days or width.microseconds or width.months < 0 or 360 % width.months:
+            raise reader.refuse(node, "Buckets of months must divide 360 months: 1, 2, 3, 6, 12 or 24, for example.")
+        return apply("truncate_time", own, every=f"{width.months}mo")
+    size = width.days * 86_400_000_000 + width.microseconds
+    if size <= 0 or (kind_of(own.dtype) == "date" and size % 86_400_000_000):
+        raise reader.refuse(node, "The width of time_bucket is positive, and whole days for dates.")
+    moment = apply("cast", own, to=pl.Datetime("us")) if kind_of(own.dtype) == "date" else own
+    since = apply("sub", apply("epoch", moment, unit="us"), Constant(_MONDAY, _INT))
+    inside = apply("make_duration", apply("mod", since, Constant(size, _INT)), units=("microseconds",))
+    start = apply("sub", moment, inside)
+    return apply("cast", start, to=pl.Date()) if kind_of(own.dtype) == "date" else start
 
 
 @_function("date_diff", "datediff", least=3)

@@ -1,7 +1,7 @@
 """Join relations: public rows with each other in the sandbox, private rows with public rows by a lookup.
 
 A private row takes the columns of the public rows that it matches. Public rows that match no private row are left out,
-because they belong to nobody. Two private tables can't be joined: a result row could then belong to several units.
+because they belong to nobody. Joins of private rows with each other are in `private_joins`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import polars as pl
 from dp_polars._engines.rows import How
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.types import integer_range, kind_of
+from dp_polars._sql.private_joins import private_join
 from dp_polars._sql.relations import Context, PrivateRelation, PublicRelation, Relation
 from dp_polars._sql.sandbox import check_expression
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, unused_name
@@ -38,12 +39,7 @@ def joined(node: Node, left: Relation, right: Relation, context: Context) -> Rel
     if node["ref_type"] not in ("REGULAR", "CROSS"):
         raise context.refuse(node, f"A {fold(node['ref_type'])} join is not supported; use JOIN ... USING or ON.")
     if isinstance(left, PrivateRelation) and isinstance(right, PrivateRelation):
-        raise context.refuse(
-            node,
-            "A join of two private tables can combine rows of several units. Declare one of them public with "
-            "con.public(...), or create a view and declare its unit with con.private(...).",
-            code="private-join",
-        )
+        return private_join(node, left, right, context)
     if isinstance(left, PrivateRelation):
         return _PublicJoin(node, left, right, context, private_left=True).relation()  # type: ignore[arg-type]
     if isinstance(right, PrivateRelation):

@@ -160,9 +160,11 @@ class _LocalPlanner:
         known = self.context.catalog.table(path_of(node["from_table"]))
         if known is not None and known.public:
             raise self._refuse(call, f"{RESPONSE} is for private tables; this one is public.")
-        if known is not None and known.is_view:
+        if known is not None and (known.is_view or known.through is not None):
             raise self._refuse(
-                call, "A view may leave rows out, and the number of responses is not protected; use the table itself."
+                call,
+                "A view, or a table whose units stand in another one, may leave rows out, and the number of responses "
+                "is not protected; use a table with its own unit.",
             )
         twice = sorted(set(options) & set(said))
         if twice:
@@ -191,7 +193,7 @@ class _LocalPlanner:
 
     def _released(self, planned: ResponseQuestion, query: SqlQuery) -> Release:
         try:
-            return planned.release(lambda: self.context.catalog.private_source(query.sources))
+            return planned.release(lambda: self.context.catalog.private_source(query.sources, query.rows))
         finally:
             self.context.catalog.close()
 

@@ -18,6 +18,7 @@ from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import has_unit_steps
 from dp_polars._frame.aggregate_question import AggregateQuestion, question_of
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._frame.question import View
@@ -57,7 +58,7 @@ class PlannedQuery:
 
     def identity(self) -> bytes:
         """Return what identifies the private tables as they are now."""
-        return self.catalog.private_source(self.query.sources)
+        return self.catalog.private_source(self.query.sources, self.query.rows)
 
     def is_new(self) -> bool:
         """Return whether the answers have to be paid for."""
@@ -344,10 +345,11 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
 
     With the catalog, caps and bounds that the session adopted for the table are found.
     """
-    sources = (
-        None if catalog is None else lambda: tuple(catalog.source(frozenset({source})) for source in query.sources)
-    )
-    return View(query.rows, (query.step(kind),), query.declared, query.unit, session, query.table_unit, sources=sources)
+    # A step within a unit changes how many rows a unit has, so nothing that was adopted for its tables fits.
+    known = None if has_unit_steps(query.rows) else catalog
+    sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
+    steps = (query.step(kind), *query.notes())
+    return View(query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources)
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:

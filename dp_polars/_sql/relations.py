@@ -1,31 +1,30 @@
 """Describe the rows that a part of a statement produces: private rows with their unit, or public rows.
 
-The invariant: each row of a private relation belongs to one unit and is computed from one row of that unit and from
-public tables. WHERE and SELECT look at one row at a time. A join with public rows may multiply a row, but all copies
-belong to the same unit, and the contribution bounds are enforced afterwards.
+The invariant: each row of a private relation belongs to one unit and is computed from rows of that unit and from public
+tables. WHERE and SELECT look at one row at a time; what combines several rows of a unit is in `unit_steps`. A join with
+public rows may multiply a row, but all copies belong to the same unit, and the contribution bounds are enforced
+afterwards.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dp_polars._engines.rows import PrivateRows
-from dp_polars._expressions import Column, Expression
+import polars as pl
+
+from dp_polars._engines.rows import OWN, PrivateRows
+from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.unit_steps import LabelRows, UnitStep, first_sources, unit_rows, with_units
+from dp_polars._expressions import Column, Expression, apply
+from dp_polars._expressions.types import kind_of
 from dp_polars._session.terms import TableUnit
-from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.expressions import Reader
+from dp_polars._sql.catalog import Catalog, KnownTable, Through
+from dp_polars._sql.expressions import Clock, Reader
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, aliases_of, closest, name_of, unused_name, without_aliases
 from dp_polars._sql.syntax_tree import Node, Parser, fold, path_of
-from dp_polars.errors import Code, StatementNotAllowed
-
-_READS_OTHER_ROWS = (
-    ("group_expressions", "GROUP BY without a private aggregate shows which groups exist"),
-    ("group_sets", "GROUP BY without a private aggregate shows which groups exist"),
-    ("having", "HAVING without a private aggregate compares exact groups"),
-    ("qualify", "QUALIFY reads other rows"),
-    ("sample", "A sample depends on which other rows exist"),
-)
+from dp_polars.errors import Code, InvalidParameterError, StatementNotAllowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,10 @@ class PrivateRelation:
     sources: frozenset[Any]
     declared: bool = False
     """Whether the unit rests on the owner's declaration about a view."""
+    copies: frozenset[str] = frozenset()
+    """Columns of `rows` that hold the unit of another table after a LEFT JOIN: the row's unit, or null."""
+    labels: Mapping[str, frozenset[Any]] = field(default_factory=dict)
+    """Columns of `rows` that decide the unit, with the keys of tables that they come from."""
 
     @property
     def rows_are_units(self) -> bool:
@@ -46,8 +49,8 @@ class PrivateRelation:
         return not self.unit
 
     def is_unit(self, meaning: Meaning) -> bool:
-        """Return whether a name stands for a unit column."""
-        return isinstance(meaning, Column) and meaning.name in self.unit
+        """Return whether a name stands for a unit column, or for that of another table that was joined."""
+        return isinstance(meaning, Column) and (meaning.name in self.unit or meaning.name in self.copies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,7 @@ class Context:
     parameters: dict[str, Any]
     parser: Parser
     catalog: Catalog
+    clock: Clock = field(default_factory=Clock)
 
     def scope(self, *tables: ScopeTable) -> Scope:
         """Return the scope of expressions over tables."""
@@ -85,11 +89,30 @@ class Context:
 
     def reader(self, *tables: ScopeTable) -> Reader:
         """Return a reader of expressions over private rows."""
-        return Reader(self.scope(*tables), self.parser, self.parameters)
+        return Reader(self.scope(*tables), self.parser, self.parameters, self.clock)
 
     def refuse(self, node: Node, reason: str, *, code: Code | None = None) -> StatementNotAllowed:
         """Return an error that ends with the location of a node."""
         return self.scope().refuse(node, reason, code=code)
+
+
+def unit_step(
+    node: Node, context: Context, step: UnitStep, relation: PrivateRelation, *others: PrivateRows
+) -> PrivateRows:
+    """Return the rows of a relation after a unit-wise step, or refuse the step with its place in the statement."""
+    inputs = (relation.rows, *others)
+    if any(isinstance(source, SparkSource) for one in inputs for source in first_sources(one)):
+        raise context.refuse(
+            node,
+            "Steps within a unit are computed by Polars, and the rows of this table are in Spark. Compute the step in "
+            "Spark and declare the result with con.private: it is safe as long as it only combines rows of one unit.",
+        )
+    try:
+        rows = unit_rows(step, *inputs)
+        with_units(rows, relation.unit)
+    except InvalidParameterError as error:
+        raise context.refuse(node, str(error), code=error.code) from None
+    return rows
 
 
 # ---------------------------------------------------------------------- tables
@@ -115,11 +138,21 @@ def table_relation(node: Node, context: Context) -> Relation:
     if known.public:
         table = ScopeTable.public(alias, known.columns)
         return PublicRelation({**node, "alias": alias}, (table,), frozenset({known.key}))
+    return _private_table(known, name, node, context, alias, () if node["alias"] else known.path)
+
+
+def _private_table(
+    known: KnownTable, name: str, node: Node, context: Context, alias: str, path: tuple[str, ...] = ()
+) -> PrivateRelation:
     columns: dict[str, Meaning] = {
         name: column if isinstance(column, str) else Column(name, column.dtype)
         for name, column in known.columns.items()
     }
-    table = ScopeTable(alias, columns)
+    table = ScopeTable(alias, columns, path)
+    keys = context.catalog.unit_keys(known.key)
+    labels = {own: frozenset({(known.key, fold(own))}) for own in columns if fold(own) in keys}
+    if known.through is not None:
+        return _labelled(known, known.through, table, labels, name, node, context)
     missing = [column for column in known.unit.columns if table.has(column) is None]
     if missing:
         raise context.refuse(
@@ -138,8 +171,70 @@ def table_relation(node: Node, context: Context) -> Relation:
             "Cast it to an integer or to text in the table.",
         )
     return PrivateRelation(
-        context.catalog.rows(known), (table,), unit, known.unit, frozenset({known.key}), known.declared
+        context.catalog.rows(known), (table,), unit, known.unit, frozenset({known.key}), known.declared, labels=labels
     )
+
+
+def _labelled(
+    known: KnownTable, through: Through, table: ScopeTable, labels: dict[str, frozenset[Any]], name: str, node: Node,
+    context: Context,
+) -> PrivateRelation:  # fmt: skip
+    """Return the rows of a table whose units stand in another one: see `LabelRows`."""
+    catalog = context.catalog
+    other = catalog.known_table(through.table)
+    path = ".".join(other.path)
+    if other.public:
+        raise context.refuse(node, f"{name} gets its units through {path}, which was declared public.")
+    theirs = _private_table(other, path, node, context, "")
+    its = theirs.tables[0]
+    pairs = [(table.has(mine), its.has(own)) for mine, own in through.on]
+    meant = [(table.columns.get(mine or ""), its.columns.get(own or "")) for mine, own in pairs]
+    if not all(isinstance(one, Column) for pair in meant for one in pair):
+        shown = ", ".join(f"{mine} = {own}" for mine, own in through.on)
+        raise context.refuse(node, f"{name} gets its units through {path} on {shown}, but a column is gone.")
+    taken = [one for one in theirs.table_unit.columns if table.has(one) is not None]
+    if taken:
+        raise context.refuse(
+            node,
+            f"{name} gets its units through {path}, but it has a column {taken[0]} of its own. If that is its unit, "
+            f"declare it: con.private('{name}', unit={{...}}).",
+        )
+    rows, others, on = catalog.rows(known), theirs.rows, []
+    for mine, own in meant:
+        if not isinstance(mine, Column) or not isinstance(own, Column):
+            continue
+        if mine.dtype != own.dtype:
+            if {kind_of(mine.dtype), kind_of(own.dtype)} != {"integer"}:
+                raise context.refuse(
+                    node, f"{mine.name} has the type {mine.dtype}, but {own.dtype} in {path}. Give both the same type."
+                )
+            names = unused_name("unit_key", rows.schema), unused_name("unit_key", others.schema)
+            rows = rows.make({names[0]: apply("cast", mine, to=pl.Int64())})
+            others = others.make({names[1]: apply("cast", own, to=pl.Int64())})
+            on.append(names)
+        else:
+            on.append((mine.name, own.name))
+    unit: dict[str, str] = {}
+    for own_name, shown_name in zip(theirs.unit, theirs.table_unit.columns, strict=True):
+        unit[own_name] = unused_name(shown_name, [*rows.schema, *unit.values()])
+    step = LabelRows(tuple(on), tuple(unit.items()))
+    shown_units = zip(theirs.unit, theirs.table_unit.columns, strict=True)
+    columns = {one: Column(unit[own], others.schema[own]) for own, one in shown_units}
+    if len(pairs) == 1 and pairs[0][0] and pairs[0][1]:
+        labels = {**labels, pairs[0][0]: labels.get(pairs[0][0], frozenset()) | {(other.key, fold(pairs[0][1]))}}
+    constrained = catalog.is_unique(other, [own for _, own in through.on])
+    if not constrained and not through.unique:
+        raise context.refuse(
+            node,
+            f"{name} gets its units through {path}, which no longer has a PRIMARY KEY or UNIQUE constraint on its key. "
+            "Declare it anew with unique=True, if no two rows have the same key.",
+        )
+    declared = theirs.declared or not constrained
+    relation = PrivateRelation(
+        rows, (replace(table, columns={**table.columns, **columns}),), tuple(unit.values()), theirs.table_unit,
+        theirs.sources | {known.key}, declared, labels=labels,
+    )  # fmt: skip
+    return replace(relation, rows=unit_step(node, context, step, relation, others))
 
 
 # ---------------------------------------------------------------------- SELECT and WHERE over private rows
@@ -150,7 +245,8 @@ def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scop
     for item in node["select_list"]:  # report a mistyped private aggregate by its name, not for its GROUP BY
         if item["class"] == "FUNCTION":
             reader.value(item)
-    _refuse_reading_other_rows(node, scope)
+    if node.get("sample"):
+        raise scope.refuse(node, "A sample depends on which other rows exist.")
     units = {fold(name) for name in relation.table_unit.columns}
     columns: dict[str, tuple[str, Meaning | Expression]] = {}
     for item in node["select_list"]:
@@ -171,9 +267,10 @@ def projected(node: Node, relation: PrivateRelation, reader: Reader, scope: Scop
         elif isinstance(meaning, Column):  # a column keeps the name that it has in `rows`
             made[meaning.name] = seen[name] = meaning
         else:
-            free = unused_name(name, [*rows.schema, *made])
-            made[free], seen[name] = meaning, Column(free, meaning.dtype)
-    return replace(relation, rows=rows.make(made, keep=False), tables=(ScopeTable("", seen),))
+            own = unused_name(name, [*rows.schema, *made])
+            made[own], seen[name] = meaning, Column(own, meaning.dtype)
+    labels = {name: own for name, own in relation.labels.items() if made.get(name) == Column(name, rows.schema[name])}
+    return replace(relation, rows=rows.make(made, keep=False), tables=(ScopeTable("", seen),), labels=labels)
 
 
 def _columns(
@@ -202,7 +299,7 @@ def _star_columns(
     return [
         (name, changed.get(fold(name), meaning))
         for table in relation.tables
-        if not wanted or fold(table.alias) == wanted
+        if (not wanted and not table.alias.startswith(OWN)) or fold(table.alias) == wanted
         for name, meaning in table.columns.items()
         if fold(name) not in left_out
     ]
@@ -216,15 +313,3 @@ def conditions(node: Node, reader: Reader, scope: Scope) -> list[Expression]:
 def condition(item: Node, node: Node, reader: Reader, scope: Scope) -> Expression:
     """Read a condition on the rows of a SELECT. It may use aliases of that SELECT."""
     return reader.condition(without_aliases(item, aliases_of(node), scope))
-
-
-def _refuse_reading_other_rows(node: Node, scope: Scope) -> None:
-    """Refuse clauses that make one row's result depend on other rows."""
-    for name, what in _READS_OTHER_ROWS:
-        if node.get(name):
-            raise scope.refuse(node, f"{what}.")
-    for modifier in node.get("modifiers", []):
-        kind = modifier["type"].replace("_MODIFIER", "").replace("_", " ")
-        raise scope.refuse(
-            node, f"{kind} below a private aggregation makes rows depend on each other; move it above the aggregation."
-        )

@@ -15,7 +15,6 @@ from dp_polars.errors import Code, StatementNotAllowed
 Meaning = Column | str
 """What the name of a private column stands for: a column, or the SQL type that makes the column unusable."""
 
-_CLOCKS = frozenset({"current_date", "current_timestamp", "current_time", "now", "localtimestamp"})
 _ALIASES_FIRST = ("having", "qualify", "modifiers")
 _COLUMNS_FIRST = ("select_list", "where_clause", "group_expressions")
 
@@ -30,6 +29,8 @@ class ScopeTable:
 
     alias: str
     columns: Mapping[str, Meaning]
+    path: tuple[str, ...] = ()
+    """The full name of a table that has no other alias: its catalog and its schema may be written before it."""
 
     @classmethod
     def public(cls, alias: str, names: Collection[str]) -> ScopeTable:
@@ -67,6 +68,12 @@ class Scope:
 
     def _found(self, node: Node) -> tuple[ScopeTable, str, list[str]] | None:
         names: list[str] = node["column_names"]
+        for table in self.tables:  # schema.table.column and catalog.schema.table.column
+            for parts in (3, 2):
+                written = tuple(map(fold, names[:parts]))
+                own = table.has(names[parts]) if len(names) > parts else None
+                if own is not None and table.path and written == tuple(map(fold, table.path))[-parts:]:
+                    return table, own, names[parts + 1 :]
         for table in self.tables:
             if len(names) > 1 and fold(table.alias) == fold(names[0]) and (column := table.has(names[1])) is not None:
                 return table, column, names[2:]
@@ -164,8 +171,8 @@ def qualified(node: Node, scope: Scope) -> Node:
         if found is None:
             return None
         table, name = found
-        by_table = len(names) > 1 and fold(names[0]) == fold(table.alias) and table.has(names[1]) == name
-        return {**item, "column_names": [table.alias, name, *names[2 if by_table else 1 :]]}
+        _, _, fields = scope._found(item) or (table, name, [])
+        return {**item, "column_names": [table.alias, name, *fields]}
 
     above = {
         name: replaced(node[name], lambda item: full(item, aliases_first=True))
@@ -194,8 +201,6 @@ def unused_name(name: str, taken: Collection[str]) -> str:
 def unknown_column(node: Node, scope: Scope) -> StatementNotAllowed:
     """Return the error for a column that no table in the scope has."""
     name = ".".join(node["column_names"])
-    if fold(name) in _CLOCKS:
-        return scope.refuse(node, f"{name} depends on the time of the query; pass the time as a parameter.")
     known = [column for table in scope.tables for column in table.columns]
     others = closest(node["column_names"][-1], known)
     return scope.refuse(node, f"There is no column {name}{others}.", code="unknown-column")

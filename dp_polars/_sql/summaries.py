@@ -17,6 +17,7 @@ from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import described_rows, has_unit_steps, with_units
 from dp_polars._expressions import Column, Expression
 from dp_polars._frame.options import ProfileOptions
 from dp_polars._frame.question import View
@@ -84,7 +85,9 @@ class SummaryStatement:
         return table.with_columns(pl.Series("suggested", suggested, pl.String)).to_arrow()
 
     def _identity(self) -> bytes:
-        return self.catalog.source(self.sources)
+        rows = self.question.rows
+        within = has_unit_steps(rows)
+        return self.catalog.private_source(self.sources, rows) if within else self.catalog.source(self.sources)
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())
@@ -118,18 +121,19 @@ def summary_statement(node: Node, context: Context, session: Session, options: d
     columns = _names("columns", words.pop("columns", None), names)
     if columns is None:
         columns = [name for name in names.values() if name not in (by or [])]
-    rows = relation.rows.make(made, keep=False)
+    rows = with_units(relation.rows, relation.unit).make(made, keep=False)
     step = f'["SUMMARIZE",{_text(rows)}]'
     view = View(
         rows, (step,), relation.declared, relation.table_unit.columns, session, relation.table_unit,
-        sources=lambda: tuple(catalog.source(frozenset({source})) for source in relation.sources),
+        sources=None if has_unit_steps(rows)
+        else lambda: tuple(catalog.source(frozenset({source})) for source in relation.sources),
     )  # fmt: skip
     question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
     return SummaryStatement(question, relation.sources, catalog, state)
 
 
 def _text(rows: PrivateRows) -> str:
-    return json.dumps(rows.describe(public_digest), sort_keys=True)
+    return json.dumps(described_rows(rows, public_digest), sort_keys=True)
 
 
 def _names(option: str, given: Any, known: dict[str, str]) -> list[str] | None:

@@ -366,7 +366,10 @@ def place(node: Node, sql: str) -> str:
 
 
 def replaced(node: Any, change: Callable[[Node], Node | None]) -> Any:
-    """Copy a tree and replace every expression for which `change` returns another one."""
+    """Copy a tree and replace every expression for which `change` returns another one.
+
+    The inside of a subquery stays as it is, because its names mean other columns.
+    """
     if isinstance(node, list):
         return [replaced(item, change) for item in node]
     if not isinstance(node, dict):
@@ -374,7 +377,8 @@ def replaced(node: Any, change: Callable[[Node], Node | None]) -> Any:
     other = change(node) if "class" in node else None
     if other is not None:
         return other
-    return {name: replaced(item, change) for name, item in node.items()}
+    inside = "subquery" if node.get("class") == "SUBQUERY" else ""
+    return {name: item if name == inside else replaced(item, change) for name, item in node.items()}
 
 
 def replaced_tables(node: Any, name: Callable[[Node], str]) -> Any:

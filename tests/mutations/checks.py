@@ -727,6 +727,26 @@ def macros_of_the_database_are_not_called():
     require(found == [(1.0,)], "a macro of the database answers in the place of a built-in function")
 
 
+def a_join_turned_round_is_another_question():
+    raw = duckdb.connect()
+    for name, units in {"a": 900, "b": 400}.items():
+        raw.execute(f"CREATE TABLE {name} AS SELECT i AS user_id FROM range({units}) t(i)")
+    con = dp.connect(raw, dp.Session(epsilon=1, unit="user_id"))
+    for one, two in (("a", "b"), ("b", "a")):
+        con.sql(f"SELECT dp_count_units() FROM {one} ANTI JOIN {two} USING (user_id)", epsilon=0.1)
+    require(len(con._session.releases) == 2, "a join turned round gets the answer of the other one")
+
+
+def only_rows_of_one_unit_are_combined():
+    con = _guarded()
+    try:
+        places = "SELECT row_number() OVER (PARTITION BY s ORDER BY x) AS n FROM visits"
+        con.preview(f"SELECT dp_count(*) FROM ({places}) WHERE n < 9", epsilon=0.1)
+    except dp.StatementNotAllowed:
+        return
+    raise Broken("rows of several units are combined")
+
+
 def a_query_can_not_make_another_unit():
     con = _guarded()
     plain = con.preview("SELECT dp_count_units(epsilon := 0.1) AS n FROM visits")

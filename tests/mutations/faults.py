@@ -28,7 +28,7 @@ from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
 from dp_polars._release.intervals import ConfidenceLimits
 from dp_polars._session import filters, ledger, open_charges, prices, session
-from dp_polars._sql import catalog, connection, relations, sandbox
+from dp_polars._sql import analysis, catalog, connection, relations, sandbox, unit_steps
 from dp_polars.mechanisms import sparse_vector
 from tests.bits import SeededBits
 from tests.mutations import checks
@@ -581,6 +581,16 @@ def floats_within_a_unit_are_added_up_as_they_come(patch: Patch) -> None:
     patch.setattr(unit_computation.ExactSums, "finish", lambda sums, groups, *, mean: groups[f"{sums._prefix}plain"])
 
 
+def tables_are_named_in_any_order(patch: Patch) -> None:
+    patch.setattr(catalog, "has_unit_steps", lambda rows: False)
+
+
+def units_are_not_asked_for(patch: Patch) -> None:
+    patch.setattr(unit_steps._UnitSelect, "_check_unit", lambda *given: None)
+    patch.setattr(relations, "with_units", lambda rows, unit: rows)
+    patch.setattr(analysis, "with_units", lambda rows, unit: rows)
+
+
 # ---------------------------------------------------------------------- Spark
 
 
@@ -804,6 +814,12 @@ FAULTS = {
     ),
     "ordinary SQL runs on the user's connection": Fault(
         ordinary_sql_on_the_users_connection, checks.macros_of_the_database_are_not_called, "macro of the database"
+    ),
+    "tables of a join are named in any order": Fault(
+        tables_are_named_in_any_order, checks.a_join_turned_round_is_another_question, "turned round gets the answer"
+    ),
+    "rows of several units are grouped": Fault(
+        units_are_not_asked_for, checks.only_rows_of_one_unit_are_combined, "rows of several units are combined"
     ),
     "a query may replace the unit": Fault(
         any_column_may_be_the_unit, checks.a_query_can_not_make_another_unit, "in the place of the unit"

@@ -321,7 +321,7 @@ def test_everything_around_them_is_refused(con, session, statement):
         ("SELECT dp_randomized_response(sum(region), 1.0, [1, 2]) FROM votes", "a single row only"),
         ("SELECT dp_randomized_response(DISTINCT yes, 1.0) FROM votes", "neither DISTINCT"),
         ("SELECT dp_randomized_response(yes, 1.0) FILTER (region = 1) FROM votes", "neither DISTINCT"),
-        ("SELECT dp_randomized_response(yes, 1.0) FROM selected", "A view may leave rows out"),
+        ("SELECT dp_randomized_response(yes, 1.0) FROM selected", "A view, .* may leave rows out"),
         ("SELECT dp_randomized_response(name, 1.0, ['n', 'm']) FROM lookup", "this one is public"),
         ("SELECT dp_randomized_response(yes, 1.0) FROM nowhere", "no table nowhere"),
         ("SELECT dp_randomized_response(nothing, 1.0) FROM votes", "no column nothing"),

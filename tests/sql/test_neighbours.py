@@ -44,6 +44,15 @@ STATEMENTS = [
     "SELECT dp_quantile(qty, [0.1, 0.5, 0.9], -60, 60) AS q FROM rows",
     "SELECT region, dp_count_distinct(note) AS d, dp_count_distinct(qty) AS q, dp_count(*) FROM rows GROUP BY region",
     "SELECT region, dp_histogram(qty, -50, 50, bins := 7) AS h FROM rows GROUP BY region",
+    "SELECT n % 5 AS k, dp_count(*) AS c, dp_sum(q, -50, 50) AS s FROM (SELECT who, region, count(*) AS n, "
+    "sum(qty) AS q FROM rows GROUP BY who, region HAVING max(qty) > 0) GROUP BY k",
+    "SELECT region, dp_count(*) AS n FROM (SELECT who, region, lag(qty) OVER (PARTITION BY who ORDER BY qty) AS before"
+    ", qty FROM rows) WHERE qty - before < 3 GROUP BY region",
+    "SELECT a.region, dp_count(*) AS n FROM rows a JOIN rows b ON a.who = b.who AND a.qty < b.qty GROUP BY a.region",
+    "SELECT region, dp_count(*) AS n FROM rows WHERE who NOT IN (SELECT who FROM rows WHERE note = 'x') "
+    "GROUP BY region",
+    "SELECT region, dp_count_units() AS n FROM (SELECT DISTINCT who, region FROM rows UNION ALL SELECT who, note "
+    "FROM rows WHERE qty > 9) GROUP BY region",
     "SELECT dp_corr(qty, CAST(note AS DOUBLE), -20, 20, 0, 3) AS c FROM rows",
 ]
 

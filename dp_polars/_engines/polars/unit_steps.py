@@ -31,6 +31,7 @@ from dp_polars._engines.unit_steps import (
     GroupRows,
     JoinRows,
     KeepFirst,
+    LabelRows,
     StackRows,
     UnitRows,
 )
@@ -104,6 +105,12 @@ def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None)
             taken = {own: name for own, name in step.columns if name in wanted}
             second = _read(source.inputs[1], {*taken, *theirs}, theirs, part)
             return _joined(first, second, step, taken).select(wanted)
+        case LabelRows():
+            mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
+            named = {*wanted, *mine} - {name for _, name in step.unit}
+            first = _read(source.inputs[0], named, mine, part)
+            second = _read(source.inputs[1], {*theirs, *(own for own, _ in step.unit)}, theirs, part)
+            return _labelled(first, second, step).select(wanted)
     return pl.concat([_read(one, set(wanted)).select(wanted) for one in source.inputs])
 
 
@@ -430,6 +437,18 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
         coalesce=True if step.how == "left" else None,
     )  # fmt: skip
     return collect(joined)
+
+
+def _labelled(first: pl.DataFrame, second: pl.DataFrame, step: LabelRows) -> pl.DataFrame:
+    """Return the rows of a table with the units of another one, the smallest one if a key has several there."""
+    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    names = [name for _, name in step.unit]
+    known = second.select(
+        *(pl.col(theirs).alias(key) for (_, theirs), key in zip(step.on, keys, strict=True)),
+        *(pl.col(own).alias(name) for own, name in step.unit),
+    )
+    labels = known.drop_nulls().sort([*keys, *names]).unique(keys, keep="first", maintain_order=True)
+    return first.join(labels, left_on=[mine for mine, _ in step.on], right_on=keys, how="inner", nulls_equal=False)
 
 
 def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -> tuple[pl.DataFrame, pl.DataFrame]:

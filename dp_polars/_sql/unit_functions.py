@@ -1,0 +1,355 @@
+"""Translate SQL aggregates and windows over the rows of one unit into the functions of unit-wise steps.
+
+`count(*)` in a SELECT that groups by the unit looks at rows of one unit only, and so does `row_number() OVER (PARTITION
+BY user_id ORDER BY day)`. Which rows these are is checked in `unit_steps`; here a call gets its meaning, or is refused.
+What a call gives is an expression over columns that the step computes: SQL's sum of nothing is null, for example, and
+that of the step is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from dp_polars._expressions import Column, Constant, Expression, apply
+from dp_polars._expressions.messages import Refused
+from dp_polars._expressions.types import kind_of
+from dp_polars._expressions.unit_functions import SortColumn, UnitValue, unit_value
+from dp_polars._sql.expressions import Reader
+from dp_polars._sql.scope import unused_name
+from dp_polars._sql.syntax_tree import Node, arguments, fold
+
+_INT, _FLOAT, _TRUTH = pl.Int64(), pl.Float64(), pl.Boolean()
+_ORDERS = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
+_NULLS = {"ORDER_DEFAULT": True, "NULLS LAST": True, "NULLS FIRST": False}  # DuckDB's default is last, either way
+_WHOLE, _RUNNING, _RUNNING_ROWS = "whole", "running", "running by rows"
+_FRAMES = {
+    ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"): _WHOLE,
+    ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"): _RUNNING,
+    ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS"): _RUNNING_ROWS,
+}
+_CALL_PARTS = frozenset(
+    {
+        "class", "type", "alias", "function_name", "schema", "filter", "order_bys", "distinct", "is_operator",
+        "arguments", "qualified_name", "query_location", "query_location_length",
+    }
+)  # fmt: skip
+_WINDOW_PARTS = frozenset(
+    {
+        "class", "type", "alias", "function_name", "schema", "filter_expr", "distinct", "arguments", "qualified_name",
+        "query_location", "query_location_length", "partitions", "orders", "start", "end", "exclude_clause",
+    }
+)  # fmt: skip
+
+RANKS = ("row_number", "rank", "dense_rank")
+SHIFTS = ("lag", "lead")
+
+
+@dataclass
+class UnitCalls:
+    """The calls of one step: the columns that they read, and the functions that the step computes.
+
+    Attributes
+    ----------
+    given
+        The names and types of the columns before the step.
+    arguments
+        Columns to make before the step.
+    values
+        The functions that the step computes, by the names of their columns.
+    """
+
+    reader: Reader
+    given: Mapping[str, pl.DataType]
+    arguments: dict[str, Expression] = field(default_factory=dict)
+    values: dict[str, UnitValue] = field(default_factory=dict)
+
+    def column(self, tree: Expression, shown: str = "argument") -> str:
+        """Return the name of the column that holds an expression before the step. A new column is called `shown`."""
+        if tree.dtype == pl.Categorical:  # the order of categories depends on other rows
+            tree = apply("cast", tree, to=pl.String())
+        if isinstance(tree, Column):
+            return tree.name
+        for name, other in self.arguments.items():
+            if other == tree:
+                return name
+        name = unused_name(shown, [*self.given, *self.arguments, *self.values])
+        self.arguments[name] = tree
+        return name
+
+    def value(
+        self, function: str, tree: Expression | None, order: tuple[SortColumn, ...] = (), offset: int = 0
+    ) -> Column:
+        """Return the column of a function, which the step will compute."""
+        own = None if tree is None else self.column(tree)
+        schema = pl.Schema({**self.given, **{name: one.dtype for name, one in self.arguments.items()}})
+        made = unit_value(function, own, schema, order=order, offset=offset)
+        for name, other in self.values.items():
+            if other == made:
+                return Column(name, made.dtype)
+        name = unused_name(function, [*self.given, *self.arguments, *self.values])
+        self.values[name] = made
+        return Column(name, made.dtype)
+
+    def order(self, orders: list[Node]) -> tuple[SortColumn, ...]:
+        """Return the columns that an ORDER BY sorts by."""
+        found = []
+        for one in orders:
+            if one["type"] not in _ORDERS or one["null_order"] not in _NULLS:
+                raise self.reader.refuse(one["expression"], "This order is not supported; write ASC or DESC.")
+            name = self.column(self.reader.checked(one["expression"]))
+            found.append(SortColumn(name, _ORDERS[one["type"]], _NULLS[one["null_order"]]))
+        return tuple(found)
+
+    # ------------------------------------------------------------------ aggregates
+
+    def aggregate(self, node: Node) -> Expression:
+        """Return the meaning of an aggregate over the rows of a group."""
+        name = fold(node["function_name"])
+        self._check_parts(node, _CALL_PARTS)
+        orders = (node.get("order_bys") or {}).get("orders") or []
+        if orders and name not in ("first", "last", "any_value", "arg_min", "arg_max"):
+            orders = []  # the order makes no difference
+        try:
+            return AGGREGATES[name](self, node, node.get("filter"), self.order(orders))
+        except Refused as error:
+            raise self._refused(node, error) from None
+
+    def _refused(self, node: Node, error: Refused) -> Exception:
+        return self.reader.refuse(node, f"{fold(node['function_name'])} {error.reason.does}. {error.reason.why}")
+
+    def _check_parts(self, node: Node, known: frozenset[str]) -> None:
+        name = fold(node["function_name"])
+        unknown = [part for part, own in node.items() if own and part not in known]
+        if unknown or node.get("schema") not in ("", "main", None):
+            raise self.reader.refuse(
+                node, f"{name} with {', '.join(unknown or ['a schema']).replace('_', ' ')} is not supported here."
+            )
+        if any(said for said, _ in arguments(node)):
+            raise self.reader.refuse(node, f"{name} takes its arguments by position, not by name.")
+
+    def given_to(self, node: Node, least: int, most: int | None = None) -> list[Expression]:
+        """Return the arguments of a call, whose number is checked."""
+        nodes = [child for _, child in arguments(node)]
+        most = least if most is None else most
+        if not least <= len(nodes) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}"
+            raise self.reader.refuse(
+                node, f"{fold(node['function_name'])} takes {wanted} arguments here, not {len(nodes)}."
+            )
+        return [self.reader.checked(one) for one in nodes]
+
+    def kept(self, tree: Expression, condition: Node | None) -> Expression:
+        """Return an argument that is null where FILTER leaves the row out."""
+        if condition is None:
+            return tree
+        return apply("case", self.reader.condition(condition), tree, Constant(None, tree.dtype))
+
+    # ------------------------------------------------------------------ windows
+
+    def window(self, node: Node) -> tuple[Expression, Expression | None]:
+        """Return the meaning of a window function, and what is computed of rows that tie, if it is about these.
+
+        The second expression is None, or a column that holds the value of a single row, of which the last one among
+        the rows that tie in the order counts.
+        """
+        name = fold(node["function_name"])
+        frame = _FRAMES.get((node["start"], node["end"]))
+        if node.get("exclude_clause") != "NO_OTHER" or frame is None:
+            raise self.reader.refuse(
+                node,
+                "This frame is not supported. Use the whole partition, ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED "
+                "FOLLOWING, or all rows up to the current one.",
+            )
+        self._check_parts(node, _WINDOW_PARTS)
+        order = self.order(node["orders"])
+        try:
+            if name in RANKS:
+                self.given_to(node, 0)
+                return self.value(name, None, order), None
+            if name in SHIFTS:
+                return self._shifted(node, name, order), None
+            if name in ("first_value", "first", "last_value", "last"):
+                return self._end(node, name, frame, order), None
+            if name in AGGREGATES and (frame == _WHOLE or not order):
+                if name in ("arg_min", "arg_max", "min_by", "max_by", "any_value"):
+                    raise self.reader.refuse(node, f"{name} is not supported as a window; use first_value.")
+                return AGGREGATES[name](self, node, node.get("filter_expr"), ()), None
+            if name in _RUNNING_TOTALS:
+                own = self._running(node, name, order)
+                return own, own if frame == _RUNNING else None
+        except Refused as error:
+            raise self._refused(node, error) from None
+        known = ", ".join([*RANKS, *SHIFTS, "first_value", "last_value", *_RUNNING_TOTALS])
+        raise self.reader.refuse(
+            node, f"{name} is not known as a window in this form. There are {known}; without ORDER BY, min and max too."
+        )
+
+    def _shifted(self, node: Node, name: str, order: tuple[SortColumn, ...]) -> Expression:
+        nodes = [child for _, child in arguments(node)]
+        offset = self.reader.whole(nodes[1], "The number of rows", low=0, high=1_000_000) if len(nodes) > 1 else 1
+        own = self.reader.checked(nodes[0]) if nodes else self.given_to(node, 1, 3)[0]
+        offset = offset if name == "lag" else -offset
+        shifted = self.value("shift", own, order, offset)
+        if len(nodes) < 3:
+            return shifted
+        number = self.value("row_number", None, order)
+        if offset >= 0:
+            inside = apply("gt", number, Constant(offset, _INT))
+        else:
+            inside = apply("le", number, apply("add", self.value("len", None), Constant(offset, _INT)))
+        return apply("case", inside, shifted, *self.reader.values(nodes[2:]))
+
+    def _end(self, node: Node, name: str, frame: str, order: tuple[SortColumn, ...]) -> Expression:
+        (own,) = self.given_to(node, 1)
+        if node.get("filter_expr"):
+            raise self.reader.refuse(node, f"{name} with FILTER is not supported; filter in a subquery.")
+        if name in ("last_value", "last") and frame != _WHOLE:
+            raise self.reader.refuse(
+                node,
+                f"{name} with this frame ends at the current row, so it is the value of the row itself. Say ROWS "
+                "BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING, or first_value with the order turned round.",
+            )
+        return self.value("first" if name.startswith("first") else "last", own, order)
+
+    def _running(self, node: Node, name: str, order: tuple[SortColumn, ...]) -> Expression:
+        if node.get("distinct"):
+            raise self.reader.refuse(node, f"{name}(DISTINCT ...) up to the current row is not supported.")
+        if name in ("count", "count_star"):
+            return self.value("cum_count", _counted(self, node, node.get("filter_expr")), order)
+        (own,) = self.given_to(node, 1)
+        own = self.kept(own if name == "sum" else _as_number(own), node.get("filter_expr"))
+        count = self.value("cum_count", own, order)
+        total = self.value("cum_sum", apply("coalesce", own, _zero(own)), order)
+        total_or_null = apply("case", apply("gt", count, Constant(0, _INT)), total, Constant(None, total.dtype))
+        return total_or_null if name == "sum" else apply("div", total_or_null, count)
+
+
+_RUNNING_TOTALS = ("count", "count_star", "sum", "avg", "mean")
+
+
+def _zero(own: Expression) -> Expression:
+    """Return a zero of the type of a number."""
+    zero = Constant(0, _INT)
+    return zero if kind_of(own.dtype) == "integer" else apply("cast", zero, to=own.dtype)
+
+
+def _as_number(own: Expression) -> Expression:
+    """Return a decimal as a float. Other values stay as they are."""
+    return apply("cast", own, to=_FLOAT) if kind_of(own.dtype) in ("decimal", "wide") else own
+
+
+def _counted(calls: UnitCalls, node: Node, condition: Node | None) -> Expression:
+    """Return an expression that is not null in the rows that a count is about."""
+    nodes = [child for _, child in arguments(node)]
+    starred = not nodes or nodes[0]["class"] == "STAR"
+    own: Expression = Constant(True, _TRUTH) if starred else calls.given_to(node, 1)[0]
+    if kind_of(own.dtype) in ("list", "array", "struct", "other"):
+        own = apply("is_not_null", own)
+        own = apply("case", own, Constant(True, _TRUTH), Constant(None, _TRUTH))
+    return calls.kept(own, condition)
+
+
+# ---------------------------------------------------------------------- aggregates
+
+_UnitCall = Callable[[UnitCalls, Node, Node | None, tuple[SortColumn, ...]], Expression]
+
+
+def _count(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    nodes = [child for _, child in arguments(node)]
+    if node.get("distinct"):
+        (own,) = calls.given_to(node, 1)
+        return calls.value("n_values", calls.kept(own, condition))
+    if condition is None and (not nodes or nodes[0]["class"] == "STAR"):
+        return calls.value("len", None)
+    return calls.value("count", _counted(calls, node, condition))
+
+
+def _count_if(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    (own,) = calls.given_to(node, 1)
+    true = apply("case", own, Constant(True, _TRUTH), Constant(None, _TRUTH))
+    return calls.value("count", calls.kept(true, condition))
+
+
+def _sum(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    own = calls.kept(_not_distinct(calls, node), condition)
+    return _or_null(calls, own, calls.value("sum", own))
+
+
+def _or_null(calls: UnitCalls, own: Expression, total: Column) -> Expression:
+    """Return a value of a group, or null if the group has no value that is not null."""
+    some = apply("gt", calls.value("count", own), Constant(0, _INT))
+    return apply("case", some, total, Constant(None, total.dtype))
+
+
+def _not_distinct(calls: UnitCalls, node: Node) -> Expression:
+    if node.get("distinct"):
+        name = fold(node["function_name"])
+        raise calls.reader.refuse(node, f"{name}(DISTINCT ...) is not supported here; select DISTINCT rows first.")
+    return calls.given_to(node, 1)[0]
+
+
+def _mean(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    return calls.value("mean", calls.kept(_as_number(_not_distinct(calls, node)), condition))
+
+
+def _median(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    return calls.value("median", calls.kept(_as_number(_not_distinct(calls, node)), condition))
+
+
+def _least(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    (own,) = calls.given_to(node, 1)  # DISTINCT makes no difference
+    return calls.value(fold(node["function_name"]), calls.kept(own, condition))
+
+
+def _truth(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    own = calls.kept(calls.given_to(node, 1)[0], condition)
+    function = "any" if fold(node["function_name"]) == "bool_or" else "all"
+    return _or_null(calls, own, calls.value(function, own))
+
+
+def _end_by(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    """Return the value of a column in the row with the smallest or largest value of another one.
+
+    Rows in which either is null are left out, as in DuckDB.
+    """
+    own, by = calls.given_to(node, 2)
+    own = calls.kept(own, condition)
+    value = apply("case", apply("is_not_null", by), own, Constant(None, own.dtype))
+    place = apply("case", apply("is_not_null", own), by, Constant(None, by.dtype))
+    down = fold(node["function_name"]) in ("arg_max", "max_by")
+    return calls.value("first", value, (SortColumn(calls.column(place), down, nulls_last=True),))
+
+
+def _first(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    name = fold(node["function_name"])
+    own = _not_distinct(calls, node)
+    if condition is not None:
+        raise calls.reader.refuse(node, f"{name} with FILTER is not supported here; use arg_min(x, day) with FILTER.")
+    if not order:
+        raise calls.reader.refuse(
+            node,
+            f"{name} depends on the order of the rows, and the order in which they are stored may depend on other "
+            f"people's rows. Say what to sort by: {name}(x ORDER BY day).",
+        )
+    return calls.value(name, own, order)
+
+
+def _any_value(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    """Return a value that is not null: the first one in an order, or the smallest one without an order."""
+    own = calls.kept(_not_distinct(calls, node), condition)
+    if not order:
+        return calls.value("min", own)
+    missing = SortColumn(calls.column(apply("is_null", own)))
+    return calls.value("first", own, (missing, *order))
+
+
+AGGREGATES: dict[str, _UnitCall] = {
+    "count": _count, "count_star": _count, "count_if": _count_if, "countif": _count_if, "sum": _sum, "avg": _mean,
+    "mean": _mean, "median": _median, "min": _least, "max": _least, "bool_or": _truth, "bool_and": _truth,
+    "arg_min": _end_by, "arg_max": _end_by, "min_by": _end_by, "max_by": _end_by, "first": _first, "last": _first,
+    "any_value": _any_value,
+}  # fmt: skip
+"""The aggregates that may combine the rows of one unit, by their names in SQL."""

@@ -1,0 +1,467 @@
+"""Steps within a unit in SQL: private rows are those that plain DuckDB computes, and no unit changes another's rows."""
+
+from functools import cache
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import dp_polars as dp
+from dp_polars._engines.polars.scan import read_rows
+from dp_polars._engines.polars.unit_steps import without_unit_steps
+from dp_polars._engines.registry import engine_for
+from dp_polars._engines.unit_steps import with_units
+from dp_polars._expressions import Column
+from dp_polars._sql.analysis import private_relation
+from dp_polars._sql.relations import Context
+
+GENERATOR = np.random.default_rng(5)
+N = 500
+ORDERS = pl.DataFrame(
+    {
+        "id": np.arange(N),
+        "who": pl.Series([*range(60), None]).gather(GENERATOR.integers(0, 61, N)),
+        "kind": pl.Series(["a", "b", "c", None]).gather(GENERATOR.integers(0, 4, N)),
+        "qty": pl.Series([*range(-4, 9), None]).gather(GENERATOR.integers(0, 14, N)),
+        "paid": GENERATOR.gamma(2, 30, N) * 10.0 ** GENERATOR.integers(-8, 8, N),
+        "price": pl.Series(np.round(GENERATOR.gamma(2, 10, N), 2)).cast(pl.Decimal(10, 2)),
+        "day": pl.Series(GENERATOR.integers(19_700, 19_720, N)).cast(pl.Int32).cast(pl.Date),
+        "good": pl.Series([True, False, None]).gather(GENERATOR.integers(0, 3, N)),
+    }
+)
+PEOPLE = pl.DataFrame({"person": [*range(5, 70), None], "land": [["x", "y"][one % 2] for one in range(66)]})
+
+GROUPS = [
+    "SELECT who, count(*) AS n FROM orders GROUP BY who",
+    "SELECT who, kind, count(*) AS n, sum(qty) AS s, min(day) AS a, max(paid) AS b, avg(qty) AS m, count(qty) AS c, "
+    "count(DISTINCT qty) AS d, median(qty) AS h FROM orders GROUP BY who, kind",
+    "SELECT who, bool_or(good) AS o, bool_and(good) AS a, count(good) AS c FROM orders WHERE qty > 5 GROUP BY who",
+    "SELECT who, sum(price) AS s, avg(price) AS m, max(price) AS x, count_if(price > 10) AS c FROM orders GROUP BY who",
+    "SELECT who, arg_min(id, id) AS a, arg_max(qty, id) AS b, min_by(kind, id) AS c, first(qty ORDER BY id DESC) AS d, "
+    "last(kind ORDER BY day, id) AS e, any_value(qty ORDER BY id) AS f FROM orders GROUP BY who",
+    "SELECT who, sum(qty) FILTER (WHERE kind = 'a') AS s, count(*) FILTER (WHERE good) AS n, "
+    "min(qty) FILTER (WHERE kind IN ('b', 'c')) AS m FROM orders GROUP BY ALL",
+    "SELECT who, date_trunc('month', day) AS month, count(*) AS n FROM orders GROUP BY 1, 2 "
+    "HAVING count(*) > 1 AND n < 9",
+    "SELECT who, upper(kind) AS k, sum(qty) * 2 + count(*) AS v FROM orders GROUP BY who, upper(kind) HAVING v > 3",
+    "SELECT who, CASE WHEN sum(qty) > 5 THEN 'many' ELSE 'few' END AS size FROM orders GROUP BY who",
+    "SELECT who, max(n) AS most, count(*) AS kinds FROM (SELECT who, kind, count(*) AS n FROM orders GROUP BY who, "
+    "kind) GROUP BY who",
+    "WITH a AS (SELECT who, day, sum(qty) AS q FROM orders GROUP BY who, day), b AS (SELECT who, avg(q) AS m FROM a "
+    "WHERE q > 0 GROUP BY who) SELECT who, m FROM b WHERE m > 2",
+    "SELECT who, sum(nullif(qty, 3)) AS s, coalesce(max(qty), -1) AS m FROM orders GROUP BY who",
+]
+WINDOWS = [
+    "SELECT DISTINCT who, kind FROM orders",
+    "SELECT DISTINCT who, qty > 3 AS many FROM orders WHERE kind <> 'a'",
+    "SELECT id, who, row_number() OVER (PARTITION BY who ORDER BY day, id) AS r FROM orders",
+    "SELECT id, who, rank() OVER (PARTITION BY who ORDER BY day) AS r, dense_rank() OVER (PARTITION BY who ORDER BY "
+    "day DESC) AS d FROM orders",
+    "SELECT id, who, lag(qty) OVER (PARTITION BY who ORDER BY day, id) AS a, lead(kind, 2) OVER (PARTITION BY who "
+    "ORDER BY day, id) AS b, lag(qty, 1, -9) OVER (PARTITION BY who ORDER BY id) AS c FROM orders",
+    "SELECT id, who, day - lag(day) OVER (PARTITION BY who ORDER BY day, id) AS gap FROM orders",
+    "SELECT id, who, first_value(qty) OVER (PARTITION BY who ORDER BY id) AS a, last_value(qty) OVER (PARTITION BY who "
+    "ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS b FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who) AS s, count(*) OVER (PARTITION BY who, kind) AS n, "
+    "max(paid) OVER (PARTITION BY kind, who) AS m, avg(qty) OVER (PARTITION BY who) AS a FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who ORDER BY day) AS s, count(*) OVER (PARTITION BY who ORDER BY day) "
+    "AS n, count(qty) OVER (PARTITION BY who ORDER BY day DESC) AS c FROM orders",
+    "SELECT id, who, sum(qty) OVER (PARTITION BY who ORDER BY day, id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT "
+    "ROW) AS s, avg(qty) OVER (PARTITION BY who ORDER BY id) AS a, sum(price) OVER (PARTITION BY who ORDER BY id) AS p "
+    "FROM orders",
+    "SELECT id, who, qty FROM orders QUALIFY row_number() OVER (PARTITION BY who ORDER BY qty DESC, id) <= 2",
+    "SELECT id, who, count(*) OVER (PARTITION BY who) AS n FROM orders WHERE good QUALIFY n > 3",
+    "SELECT who, kind, sum(qty) AS q FROM orders GROUP BY who, kind "
+    "QUALIFY row_number() OVER (PARTITION BY who ORDER BY sum(qty) DESC, kind) = 1",
+    "SELECT DISTINCT ON (who) id, who, day FROM orders ORDER BY day DESC, id",
+    "SELECT *, row_number() OVER (PARTITION BY who ORDER BY id) AS r FROM orders",
+]
+JOINS = [
+    "SELECT o.id, p.person AS who, land, qty FROM orders o JOIN people p ON o.who = p.person",
+    "SELECT o.id, o.who, p.land FROM orders o LEFT JOIN people p ON p.person = o.who",
+    "SELECT p.person, o.id, o.who AS buyer FROM people p LEFT JOIN orders o ON o.who = p.person AND o.qty > 3",
+    "SELECT p.person, o.id FROM orders o RIGHT JOIN people p ON o.who = p.person",
+    "SELECT p.person FROM people p LEFT JOIN orders o ON o.who = p.person WHERE o.who IS NULL",
+    "SELECT a.id, a.who, b.id AS next FROM orders a JOIN orders b ON a.who = b.who AND a.day < b.day AND a.qty = b.qty",
+    "SELECT a.id, a.who, b.id AS other FROM orders a JOIN orders b USING (who, kind) WHERE a.id <> b.id",
+    "SELECT person, land FROM people SEMI JOIN orders ON person = who AND kind = 'a'",
+    "SELECT person, land FROM people ANTI JOIN orders ON person = who AND kind = 'a'",
+    "SELECT person, land FROM people WHERE person IN (SELECT who FROM orders WHERE kind = 'a') AND land = 'x'",
+    "SELECT person FROM people WHERE person NOT IN (SELECT who FROM orders WHERE kind = 'a' AND who IS NOT NULL)",
+    "SELECT id, who FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.person = o.who AND p.land = 'y')",
+    "SELECT id, who FROM orders o WHERE NOT EXISTS (SELECT * FROM orders b WHERE b.who = o.who AND b.qty = o.qty + 1)",
+    "SELECT id, who FROM orders WHERE (who, kind) IN (SELECT who, max(kind) AS k FROM orders GROUP BY who)",
+    "SELECT who, qty FROM orders UNION ALL SELECT person, length(land) FROM people",
+    "SELECT who, kind FROM orders WHERE qty > 3 UNION SELECT person, land FROM people",
+    "SELECT who, count(*) AS n, max(land) AS land FROM orders JOIN people ON who = person GROUP BY who",
+    "WITH firsts AS (SELECT who, min(day) AS first FROM orders GROUP BY who) SELECT o.id, o.who, "
+    "o.day - f.first AS age FROM orders o JOIN firsts f USING (who)",
+    "SELECT * FROM orders LEFT JOIN (SELECT who, count(*) AS n FROM orders WHERE good GROUP BY who) USING (who)",
+]
+EVERYTHING = [*GROUPS, *WINDOWS, *JOINS]
+
+
+def database(orders=ORDERS, people=PEOPLE, threads=1):
+    raw = duckdb.connect(config={"threads": threads})
+    for name, frame in {"orders": orders, "people": people}.items():
+        raw.register("given", frame.to_arrow())
+        raw.execute(f"CREATE TABLE {name} AS FROM given")
+    return raw
+
+
+DEAREST = ORDERS.sort("paid")["who"].drop_nulls()[-1]
+
+
+@cache
+def neighbour(gone):
+    """Return the database without a unit, with its rows in another order and read by several threads."""
+    if gone is None:
+        return database()
+    orders = ORDERS.filter(pl.col("who").ne_missing(gone)).sample(fraction=1, shuffle=True, seed=3)
+    return database(orders, PEOPLE.filter(pl.col("person").ne_missing(gone)).reverse(), threads=4)
+
+
+def guarded(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=3, max_rows_per_group=5))
+    return con.private("people", unit={"who": "person"})
+
+
+def rows_of(con, statement):
+    """Return the exact rows of a SELECT over private rows that have a unit, as a question would read them."""
+    context = Context(statement, {}, con._parser, con._catalog())
+    relation = private_relation(con._parser.select(statement), context)
+    rows = with_units(relation.rows, relation.unit)
+    frame = engine_for(rows).read(rows).filter(pl.all_horizontal(pl.col(*relation.unit).is_not_null()))
+    (table,) = relation.tables
+    shown = {name: one.name for name, one in table.columns.items() if isinstance(one, Column)}
+    return frame.select(pl.col(own).alias(name) for name, own in shown.items())
+
+
+def same_types(frame):
+    """Return a frame in which wide integers and decimals have one type, sorted by all columns."""
+    wide = [pl.col(name).cast(pl.Float64) for name, dtype in frame.schema.items() if dtype.is_numeric()]
+    stamps = [pl.col(name).cast(pl.Datetime("us")) for name, dtype in frame.schema.items() if dtype.is_temporal()]
+    return frame.with_columns(*wide, *stamps).sort(pl.all())
+
+
+@pytest.fixture(scope="module")
+def raw():
+    raw = database()
+    yield raw
+    raw.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", EVERYTHING)
+def test_private_rows_are_those_of_plain_duckdb(raw, statement):
+    found = rows_of(guarded(raw), statement)
+    unit = "who" if "who" in found.columns else "person"
+    expected = raw.sql(statement).pl().filter(pl.col(unit).is_not_null())
+    assert_frame_equal(same_types(found), same_types(expected), rel_tol=1e-12)
+
+
+def bits(frame):
+    """Return the rows as texts that differ if a bit of a value does, sorted."""
+    exact = [pl.col(name).map_elements(float.hex, pl.String) for name, kind in frame.schema.items() if kind.is_float()]
+    return sorted(map(repr, frame.with_columns(*exact).rows()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", EVERYTHING)
+def test_a_unit_that_goes_leaves_the_others_rows_as_they_are(statement):
+    """Rows come in another order, from several threads, and the row with the largest value is among those gone."""
+    whole = rows_of(guarded(neighbour(None)), statement)
+    unit = "who" if "who" in whole.columns else "person"
+    for gone in (DEAREST, 0):
+        assert bits(rows_of(guarded(neighbour(gone)), statement)) == bits(whole.filter(pl.col(unit) != gone))
+
+
+REFUSED = [
+    ("SELECT kind, count(*) AS n FROM orders GROUP BY kind", "GROUP BY without who"),
+    ("SELECT count(*) AS n FROM orders", r"count\(\*\) combines the rows of all people.*dp_count\(\*\)"),
+    ("SELECT who, kind, count(*) AS n FROM orders GROUP BY who", "kind is neither a key of GROUP BY"),
+    ("SELECT who, count(*) AS n FROM orders GROUP BY ROLLUP (who)", "ROLLUP and CUBE are not supported within a unit"),
+    ("SELECT who, first(qty) AS q FROM orders GROUP BY who", "Say what to sort by"),
+    ("SELECT who, string_agg(kind) AS q FROM orders GROUP BY who", "string_agg is not among"),
+    ("SELECT who, sum(DISTINCT qty) AS q FROM orders GROUP BY who", "DISTINCT"),
+    ("SELECT who, sum(kind) AS q FROM orders GROUP BY who", "does not take values of type String"),
+    ("SELECT who, sum(sum(qty)) AS q FROM orders GROUP BY who", "sum is not among"),
+    ("SELECT row_number() OVER (ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY kind ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY who % 7 ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
+    ("SELECT row_number() OVER (PARTITION BY who) AS r FROM orders", "depends on the order of the rows"),
+    ("SELECT ntile(4) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ntile is not known as a window"),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day ROWS 3 PRECEDING) AS r FROM orders",
+        "frame is not supported",
+    ),
+    ("SELECT last_value(qty) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "value of the row itself"),
+    ("SELECT lag(qty IGNORE NULLS) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ignore nulls"),
+    ("SELECT DISTINCT kind FROM orders", "SELECT DISTINCT without who"),
+    ("SELECT DISTINCT ON (kind) who, kind FROM orders", "DISTINCT ON without who"),
+    ("SELECT who, day FROM orders ORDER BY day LIMIT 1", "below a private aggregation"),
+    ("SELECT who, count(*) AS n FROM orders USING SAMPLE 10", "sample depends"),
+    ("SELECT kind AS who, count(*) AS n FROM orders GROUP BY orders.who, kind", "can't give it to another"),
+    ("SELECT o.id FROM orders o JOIN people p ON o.id = p.person", r"o\.who = p\.person"),
+    ("SELECT o.id FROM orders o JOIN people p ON o.who + 0 = p.person", r"o\.who = p\.person"),
+    ("SELECT o.id FROM orders o, people p WHERE o.who = p.person", "without ON"),
+    ("SELECT o.id FROM orders o FULL JOIN people p ON o.who = p.person", "full join|outer join"),
+    ("SELECT o.id FROM orders o LEFT JOIN people p ON o.who = p.person AND o.id > p.person", "inner JOIN"),
+    ("SELECT id FROM orders WHERE id IN (SELECT person FROM people)", "combined on the unit"),
+    ("SELECT id FROM orders WHERE who IN (SELECT qty FROM orders)", "combined on the unit"),
+    ("SELECT id FROM orders WHERE who IN (SELECT person FROM people) OR qty > 3", "subquery inside an expression"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people)", "combined on the unit"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT count(*) FROM people p WHERE p.person = o.who)", "plain query"),
+    ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.person > o.who)", "for equality"),
+    ("SELECT who FROM orders EXCEPT SELECT person FROM people", "IN or NOT IN on the unit"),
+    ("SELECT kind FROM orders UNION SELECT land FROM people", "UNION without ALL"),
+    ("SELECT who, qty FROM orders UNION ALL SELECT person, land FROM people", "types Int64 and String"),
+    ("SELECT p.person, count(*) AS n FROM orders o LEFT JOIN people p ON o.who = p.person GROUP BY 1", "without who"),
+    ("SELECT who + 0 AS u, count(*) AS n FROM orders GROUP BY who + 0", "GROUP BY without who"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), REFUSED)
+def test_other_steps_are_refused_with_the_reason(raw, statement, message):
+    with pytest.raises(dp.StatementNotAllowed, match=message):
+        guarded(raw).preview(f"SELECT dp_count(*) FROM ({statement})", epsilon=0.1)
+
+
+def test_without_units_of_several_rows_there_are_no_such_steps(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit=dp.ROW))
+    for step in ("SELECT who, count(*) AS n FROM orders GROUP BY who", "SELECT DISTINCT who FROM orders"):
+        with pytest.raises(dp.StatementNotAllowed, match=r"dp\.ROW") as caught:
+            con.preview(f"SELECT dp_count(*) FROM ({step})", epsilon=0.1)
+        assert caught.value.code == "unit-step-of-rows"
+
+
+def test_which_table_is_read_where_is_part_of_the_question():
+    """Two tables with the same columns change places, or one is read twice in place of the other."""
+    raw = duckdb.connect()
+    for name, units in {"a": 900, "b": 400}.items():
+        raw.execute(f"CREATE TABLE {name} AS SELECT i AS who FROM range({units}) t(i)")
+    con = dp.connect(raw, dp.Session(epsilon=1, unit="who", max_rows_per_group=1))
+    ask = "SELECT dp_count(*) AS n FROM {} ANTI JOIN {} USING (who)"
+    keys = set()
+    for first, second in (("a", "b"), ("b", "a"), ("a", "a")):
+        (one,) = con._planned(ask.format(first, second), {}, {"epsilon": 0.1}).queries
+        keys.add((one.plan.fingerprint(), one.identity()))
+    (one,) = con._planned(ask.format("a", "b"), {}, {"epsilon": 0.1}).queries
+    assert len(keys) == 3
+    assert (one.plan.fingerprint(), one.identity()) in keys
+    raw.close()
+
+
+def test_a_unit_of_several_columns_is_compared_as_a_whole():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE a AS SELECT i % 30 AS who, i % 7 AS day, i AS x FROM range(400) t(i)")
+    raw.execute("CREATE TABLE b AS SELECT i % 7 AS d, i % 30 AS w FROM range(60) t(i)")
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit=["who", "day"]))
+    con.private("b", unit={"day": "d", "who": "w"})
+    text = "SELECT a.who, a.day, a.x FROM a JOIN b ON b.d = a.day AND b.w = a.who"
+    assert_frame_equal(same_types(rows_of(con, text)), same_types(raw.sql(text).pl()))
+    with pytest.raises(dp.StatementNotAllowed, match=r"a\.day = b\.d"):
+        rows_of(con, "SELECT a.x FROM a JOIN b ON b.w = a.who")
+    with pytest.raises(dp.StatementNotAllowed, match="GROUP BY without day"):
+        rows_of(con, "SELECT who, count(*) AS n FROM a GROUP BY who")
+    raw.close()
+
+
+def test_the_plan_derives_that_a_unit_has_one_row(raw):
+    con = guarded(raw)
+    plan = con.preview("SELECT dp_count(*) FROM (SELECT who, count(*) AS n FROM orders GROUP BY who)", epsilon=0.1)
+    assert "one row per unit" in str(plan)
+
+
+def test_statements_with_other_steps_are_other_questions(raw):
+    con = guarded(raw)
+    texts = [
+        "SELECT dp_count(*) AS n FROM orders",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who, kind)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders GROUP BY who HAVING count(*) > 1)",
+        "SELECT dp_count(*) AS n FROM (SELECT who FROM orders WHERE qty > 1 GROUP BY who)",
+        "SELECT dp_count(*) AS n FROM (SELECT DISTINCT who, kind FROM orders)",
+        "SELECT dp_count(*) AS n FROM (SELECT DISTINCT who, qty FROM orders)",
+    ]
+    assert len({con.preview(text, epsilon=0.01).fingerprint() for text in texts}) == len(texts)
+    assert con.preview(texts[1], epsilon=0.01).fingerprint() == con.preview(texts[1], epsilon=0.01).fingerprint()
+
+
+# ---------------------------------------------------------------------- units through another table
+
+LINES = pl.DataFrame(
+    {
+        "order_no": pl.Series(GENERATOR.integers(0, N + 30, 900)).cast(pl.Int32),
+        "line": np.arange(900),
+        "cost": GENERATOR.gamma(2, 10, 900),
+    }
+)
+PARCELS = pl.DataFrame({"line": GENERATOR.integers(0, 950, 400), "weight": GENERATOR.integers(1, 9, 400)})
+LABELLED = {
+    "lines": "SELECT l.*, o.who FROM lines l JOIN orders o ON o.id = l.order_no",
+    "parcels": "SELECT p.*, o.who FROM parcels p JOIN lines l USING (line) JOIN orders o ON o.id = l.order_no",
+}
+THROUGH = [
+    "SELECT who, line, cost FROM lines",
+    "SELECT who, sum(cost) AS s, count(*) AS n FROM lines GROUP BY who",
+    "SELECT o.who, o.kind, l.line FROM orders o JOIN lines l ON o.id = l.order_no WHERE o.qty > 2",
+    "SELECT o.who, o.id, l.line FROM orders o LEFT JOIN lines l ON o.id = l.order_no",
+    "SELECT who, id FROM orders WHERE id IN (SELECT order_no FROM lines WHERE cost > 20)",
+    "SELECT l.who, l.line, p.weight FROM lines l JOIN parcels p USING (line)",
+    "SELECT who, max(weight) AS w FROM parcels GROUP BY who",
+]
+
+
+def shop(gone=None):
+    """Return a database in which lines have their orders' units and parcels those of their lines."""
+    raw = duckdb.connect()
+    owners = dict(ORDERS.select("id", "who").iter_rows())
+    keep = pl.Series([gone is None or owners.get(one) != gone for one in LINES["order_no"]])
+    lines, left = LINES.filter(keep), set(LINES.filter(~keep)["line"])
+    frames = {
+        "orders": ORDERS if gone is None else ORDERS.filter(pl.col("who").ne_missing(gone)).reverse(),
+        "lines": lines if gone is None else lines.sample(fraction=1, shuffle=True, seed=4),
+        "parcels": PARCELS.filter(~pl.col("line").is_in(left)),
+    }
+    keys = {"orders": "id", "lines": "line"}
+    for name, frame in frames.items():
+        raw.register("given", frame.to_arrow())
+        raw.execute(f"CREATE TABLE {name} AS FROM given")
+        if name in keys:
+            raw.execute(f"ALTER TABLE {name} ADD PRIMARY KEY ({keys[name]})")
+    return raw
+
+
+def guarded_shop(raw):
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_groups=3, max_rows_per_group=5))
+    con.private("lines", through="orders", on={"order_no": "id"})
+    return con.private("parcels", through="lines", on="line")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", THROUGH)
+def test_rows_get_the_unit_of_the_row_that_their_key_leads_to(statement):
+    raw = shop()
+    found = rows_of(guarded_shop(raw), statement)
+    for name, text in LABELLED.items():
+        raw.execute(f"CREATE TABLE labelled_{name} AS {text}")
+    plain = statement.replace("FROM lines", "FROM labelled_lines").replace("JOIN lines", "JOIN labelled_lines")
+    plain = plain.replace("FROM parcels", "FROM labelled_parcels").replace("JOIN parcels", "JOIN labelled_parcels")
+    expected = raw.sql(plain).pl().filter(pl.col("who").is_not_null())
+    assert_frame_equal(same_types(found), same_types(expected), rel_tol=1e-12)
+    other = shop(gone=DEAREST)
+    assert bits(rows_of(guarded_shop(other), statement)) == bits(found.filter(pl.col("who") != DEAREST))
+    raw.close()
+    other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", THROUGH[:3])
+def test_units_of_another_table_are_the_same_when_rows_are_read_in_parts(statement):
+    raw = shop()
+    con = guarded_shop(raw)
+    relation = private_relation(con._parser.select(statement), Context(statement, {}, con._parser, con._catalog()))
+    rows = with_units(relation.rows, relation.unit)
+    whole, in_parts = (read_rows(without_unit_steps(rows, parts)) for parts in (1, 3))
+    assert whole.height
+    assert bits(whole) == bits(in_parts.select(whole.columns))
+    raw.close()
+
+
+def test_a_key_that_is_not_unique_neither_fails_nor_loses_rows():
+    """The smallest unit gets the rows, in whichever order they are stored."""
+    for order in ("ASC", "DESC"):
+        raw = duckdb.connect()
+        values = "(VALUES (1, 7), (1, 3), (2, 9), (2, NULL)) t(id, who)"
+        raw.execute(f"CREATE TABLE orders AS FROM {values} ORDER BY who {order}")
+        raw.execute("CREATE TABLE lines AS FROM (VALUES (1, 'a'), (1, 'b'), (2, 'c'), (5, 'd'), (NULL, 'e')) t(id, x)")
+        con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who"))
+        con.private("lines", through="orders", on="id", unique=True)
+        assert rows_of(con, "SELECT who, x FROM lines").sort("x").rows() == [(3, "a"), (3, "b"), (9, "c")]
+        raw.close()
+
+
+def test_that_a_key_is_unique_is_a_constraint_or_the_owners_word():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE orders (id INTEGER, who INTEGER)")
+    raw.execute("CREATE TABLE lines (id INTEGER, x INTEGER)")
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_rows_per_group=3))
+    with pytest.raises(dp.InvalidParameterError, match="no PRIMARY KEY or UNIQUE constraint on id"):
+        con.private("lines", through="orders", on="id")
+    ask = "SELECT dp_count(*) AS n FROM lines"
+    con.private("lines", through="orders", on="id", unique=True)
+    assert "word" in str(con.preview(ask, epsilon=0.1))
+    raw.execute("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    con.private("lines", through="orders", on="id")
+    plan = str(con.preview(ask, epsilon=0.1))
+    assert "units through id" in plan
+    assert "word" not in plan
+    raw.execute("CREATE OR REPLACE TABLE orders (id INTEGER, who INTEGER)")
+    with pytest.raises(dp.StatementNotAllowed, match="no longer has a PRIMARY KEY"):
+        con.preview(ask, epsilon=0.1)
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"through": "orders"}, "on= the columns"),
+        ({"on": "id"}, "through= names the table"),
+        ({"through": "orders", "on": "id", "unit": "who"}, "takes the place of unit="),
+        ({"through": "orders", "on": "nothing"}, "lines has no column nothing"),
+        ({"through": "orders", "on": {"x": "nothing"}}, "orders has no column nothing"),
+        ({"through": "lines", "on": "id", "unique": True}, "would stand in lines itself"),
+        ({"through": "nowhere", "on": "id"}, "no table nowhere"),
+    ],
+)
+def test_a_path_to_the_unit_that_leads_nowhere_is_refused(words, message):
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, who INTEGER)")
+    raw.execute("CREATE TABLE lines (id INTEGER, x INTEGER)")
+    con = dp.connect(raw, dp.Session(epsilon=1, unit="who"))
+    with pytest.raises(dp.InvalidParameterError, match=message):
+        con.private("lines", **words)
+    raw.close()
+
+
+# ---------------------------------------------------------------------- what a plan says
+
+
+def test_a_plan_names_the_steps_and_says_that_a_rerun_is_a_new_question(raw):
+    con = guarded(raw)
+    plan = str(con.preview(
+        "SELECT dp_count(*) FROM (SELECT who, count(*) AS n FROM orders JOIN people ON who = person "
+        "WHERE day < current_date GROUP BY who)", epsilon=0.1,
+    ))  # fmt: skip
+    assert "inner join on who" in plan
+    assert "rows grouped by who" in plan
+    assert "a rerun is a new question" in plan
+    assert "rerun" not in str(con.preview("SELECT dp_count(*) FROM orders WHERE day < DATE '2024-01-01'", epsilon=0.1))
+
+
+def test_the_number_of_distinct_units_is_the_number_of_units(raw):
+    con = guarded(raw)
+    units = con.preview("SELECT dp_count_units() AS n FROM orders", epsilon=0.1)
+    for text in ("dp_count_distinct(who)", "dp_count(DISTINCT who)", "dp_count_distinct(orders.who)"):
+        assert con.preview(f"SELECT {text} AS n FROM orders", epsilon=0.1).fingerprint() == units.fingerprint()
+
+
+def test_groupings_share_the_spend_of_the_statement(raw):
+    con = guarded(raw)
+    text = "SELECT kind, good, dp_count_units() AS n FROM orders GROUP BY CUBE (kind, good) ORDER BY n"
+    plans = con.preview(text, epsilon=0.4, max_groups=8)
+    assert [len(plan.query.keys) for plan in plans] == [0, 1, 2, 1]
+    assert sum(plan.cost.epsilon for plan in plans) <= 0.4 + 1e-12
+
+
+def test_columns_may_be_written_with_their_schema(raw):
+    con = guarded(raw)
+    short = con.preview("SELECT kind, dp_count_units() AS n FROM orders WHERE qty > 1 GROUP BY kind", epsilon=0.1)
+    long = con.preview(
+        'SELECT "main"."orders"."kind", dp_count_units() AS n FROM "main"."orders" WHERE main.orders.qty > 1 '
+        "GROUP BY memory.main.orders.kind", epsilon=0.1,
+    )  # fmt: skip
+    assert short.fingerprint() == long.fingerprint()
