@@ -89,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="dp-polars",
         usage="dp-polars COMMAND ...",
-        description="Differential privacy inside Polars, DuckDB and Spark, with one budget that cannot be overspent.\n\n"
+        description="Differential privacy inside Polars, DuckDB and Spark, with one budget that cannot be overspent."
+        "\n\n"
         f"commands (see dp-polars COMMAND --help):\n{listed}",
         epilog=f"{_EXAMPLES}\n{CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

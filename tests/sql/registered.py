@@ -1,7 +1,7 @@
 """Registering functions takes longer than asking them, so tests that only read share a database that has them."""
 
 from dp_polars._sql.catalog import Database
-from dp_polars._sql.functions import _BUDGET, Functions
+from dp_polars._sql.functions import BUDGET_TYPE, Functions
 
 
 def let_functions_charge(raw, session):
@@ -10,4 +10,4 @@ def let_functions_charge(raw, session):
     raw.remove_function("dp_ask")
     raw.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
     raw.remove_function("dp_budget")
-    raw.create_function("dp_budget", functions.budget, [], _BUDGET, side_effects=True)
+    raw.create_function("dp_budget", functions.budget, [], BUDGET_TYPE, side_effects=True)

@@ -96,8 +96,8 @@ def test_a_function_of_the_users_is_not_called(raw, con):
 def test_the_guard_has_no_public_way_to_raw_rows(con):
     shown = {name for name in dir(con) if not name.startswith("_")}
     assert shown == {
-        "arrow", "close", "commit", "cursor", "description", "df", "execute", "fetchall", "fetchmany", "fetchone", "pl",
-        "preview", "private", "public", "register", "rollback", "sql",
+        "arrow", "close", "commit", "cursor", "description", "df", "execute", "fetchall", "fetchmany", "fetchone",
+        "notes", "pl", "preview", "private", "public", "register", "rollback", "sql",
     }  # fmt: skip
 
 

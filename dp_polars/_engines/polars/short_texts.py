@@ -1,7 +1,7 @@
 """Codes of texts of at most 12 bytes, by the 16 bytes in which Polars and Arrow hold a short text: length and bytes.
 
-Two such texts are equal if and only if their 16 bytes are, so they are compared as two integers. This takes a third of
-the time of hashing and comparing texts. Long texts need `growing_codes`.
+Two such texts are equal if and only if their 16 bytes are, so they are compared as two integers. Measured at 10
+million texts, this takes 12 to 21 % less time than hashing and comparing them. Long texts need `growing_codes`.
 """
 
 from __future__ import annotations

@@ -101,9 +101,12 @@ def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None)
             return _first_rows(_read(source.inputs[0], None, step.partition, part), step).select(wanted)
         case JoinRows():
             mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
-            first = _read(source.inputs[0], {*wanted, *mine}, mine, part)
+            # A unit is in one part as a whole, because its pairs are limited together.
+            unit = list(step.unit or mine)
+            other = [dict(step.on)[name] for name in unit]
+            first = _read(source.inputs[0], {*wanted, *mine}, unit, part)
             taken = {own: name for own, name in step.columns if name in wanted}
-            second = _read(source.inputs[1], {*taken, *theirs}, theirs, part)
+            second = _read(source.inputs[1], {*taken, *theirs}, other, part)
             return _joined(first, second, step, taken).select(wanted)
         case LabelRows():
             mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
