@@ -56,8 +56,10 @@ _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
-_MISTAKEN = 0.1  # the fraction of units that a reliable choice cuts off by mistake, at most,
-_SURELY = 20  # except in one of this many choices
+# The fraction of units that a reliable choice cuts off by mistake, at most, and the same for bounds of other answers
+# than sums: a mean near 0 moves further if a bound is wrong.
+_MISTAKEN, _MISTAKEN_IN_MEANS = 0.15, 0.1
+_SURELY = 20  # it cuts off more in one of this many choices
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
 _FREE = 1  # of 50 units, how many may lie beyond a cap at no loss
@@ -135,7 +137,8 @@ class Estimate:
         """
         if self.ratio and self.what == "max_groups":
             return 0
-        return math.ceil(math.log(_SURELY * self.choices) / (self.evidence * _MISTAKEN))
+        mistaken = _MISTAKEN if self.value is None or self.sums else _MISTAKEN_IN_MEANS
+        return math.ceil(math.log(_SURELY * self.choices) / (self.evidence * mistaken))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,7 +250,10 @@ def test_ends_of_values_stand_around_the_quantile(with_intervals):
 
 
 def test_a_select_names_the_ends_of_its_intervals():
-    for words, message in (("interval := 'value'", "which nothing shows"), ("confidence := 0.9", r"dp_low\(n, 0.95\)")):
+    for words, message in (
+        ("interval := 'value'", "which nothing shows"),
+        ("confidence := 0.9", r"dp_rank_error\(n, 0.95\)"),
+    ):
         with pytest.raises(Guarded.errors, match=message):
             Guarded(FRAME, session()).con.sql(f"SELECT dp_median(x, 0, 25, {words}) FROM rows", epsilon=1)
 

@@ -426,7 +426,6 @@ def draws_of(plan, frame, column, runs):
 def test_estimates_never_collapse(kind, column, keys):
     """In none of 40 runs is the answer of a carrier off by more than half because of caps and bounds.
 
-    Up to a tenth of the runs may call themselves unreliable instead.
     The seeds are fixed, so this cannot fail by chance. Once, bounds of delays were like -8 to 2e-06. The benchmark
     `accuracy` has 200 runs of more questions.
     """
@@ -444,15 +443,13 @@ def test_estimates_never_collapse(kind, column, keys):
     assert (np.abs(answers(np.clip(values, *hand)) - truth) <= np.abs(truth) / 2).all()
     widths = []
     for found in draws_of(plan, FLIGHTS, column, 40):
-        if not all(one.reliable for one in found):
-            continue
+        assert all(one.reliable for one in found)
         query = settled(plan, found).query
         (value,) = query.aggregates[0].values
         kept = min(1, query.max_rows / 10) if kind == "sum" else 1  # every plane has 10 flights
         clipped = answers(np.clip(values, float(value.lower), float(value.upper))) * kept
         assert (np.abs(clipped - truth) <= np.abs(truth) / 2).all()
         widths.append(float(value.upper - value.lower))
-    assert len(widths) >= 36
     # Noise is proportional to the width.
     assert np.median(widths) <= 1.9 * (hand[1] - hand[0])
 

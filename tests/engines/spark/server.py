@@ -16,6 +16,8 @@ from functools import cache
 
 import pytest
 
+import tests
+
 SERVER = os.environ.get("DP_SPARK", "sail")
 
 _open = ExitStack()
@@ -52,10 +54,13 @@ def missing_for_apache():
 
 
 def name_the_main_module():
-    """Give the main module of a worker a file: pyspark takes a process without one for a run of its own doctests."""
+    """Give the main module of a worker a file: pyspark takes a process without one for a run of its own doctests.
+
+    Processes that other tests start run this file, so it must exist and do nothing.
+    """
     main = sys.modules["__main__"]
     if not hasattr(main, "__file__"):
-        main.__file__ = "pytest"
+        main.__file__ = tests.__file__
 
 
 @contextmanager
