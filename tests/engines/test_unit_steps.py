@@ -154,6 +154,19 @@ def test_a_heavy_unit_keeps_some_rows_in_a_join_and_nobody_else_does(monkeypatch
     assert len(kept) > 1  # the choice is random
 
 
+@pytest.mark.parametrize("name", ["pairs", "rows", "none", "size", "hash", "literal"])
+@pytest.mark.parametrize("role", ["unit", "key", "x"])
+def test_no_name_of_a_column_makes_a_join_fail_because_of_a_heavy_unit(monkeypatch, name, role):
+    """Only rows of a heavy unit take this way, so a failure here would tell that somebody has many rows."""
+    monkeypatch.setattr(unit_steps, "MOST_PAIRS", 3)
+    monkeypatch.setattr(unit_steps, "KEPT_IN_JOIN", 2)
+    frame = pl.DataFrame({"unit": [0, 0, 0, 1, 1, 2], "key": [1] * 6, "x": range(6)}).rename({role: name})
+    unit, key, x = frame.columns
+    for on in ((unit,), (unit, key)):
+        step = JoinRows(tuple((own, own) for own in on), "inner", ((x, "other"),), (unit,))
+        assert result(step, frame, frame).height == 4 + 4 + 1
+
+
 # ---------------------------------------------------------------------- right answers
 
 

@@ -263,6 +263,24 @@ def test_a_made_column_never_becomes_the_unit(session):
         dp.private(ORDERS, session).join(faked, on="user").count(epsilon=0.1)
 
 
+def test_names_that_engines_use_are_refused_before_a_step_meets_them(session):
+    """A later step may drop such a column, so it does not help to look at the columns of the question."""
+    with pytest.raises(dp.InvalidParameterError, match="reserved"):
+        dp.private(ORDERS.rename({"n": "\0size"}), session)
+    private = dp.private(ORDERS, session)
+    for made in (
+        lambda: private.with_columns(pl.col("n").alias("\0size")),
+        lambda: private.select(pl.col("n").alias("\0size")),
+        lambda: private.rename({"n": "\0size"}),
+        lambda: private.group_by("user", pl.col("n").alias("\0size")).agg(m=pl.len()),
+        lambda: private.group_by("user").agg(pl.len().alias("\0size")),
+        lambda: private.join(pl.DataFrame({"item": ["a"], "\0size": [1]}), on="item"),
+        lambda: private.join(dp.private(CUSTOMERS, session).rename({"country": "\0size"}), on="user"),
+    ):
+        with pytest.raises(dp.InvalidParameterError, match="reserved"):
+            made()
+
+
 # ---------------------------------------------------------------------- behaviour
 
 

@@ -39,7 +39,9 @@ from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, Un
 
 _DIGIT = 32  # bits of a factor of a float: the sum of 2**31 factors still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
-_GROUP, _FIRST, _PLACE, _SIZE = (f"{OWN}{name}" for name in ("group", "first", "place", "size"))
+_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH = (
+    f"{OWN}{name}" for name in ("group", "first", "place", "size", "pairs", "hash")
+)
 
 
 def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
@@ -465,8 +467,8 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
     here = first.group_by(mine).agg(pl.len().alias(_PLACE))
     matched = here.join(there, left_on=mine, right_on=theirs, how="inner", nulls_equal=False)
     sizes, places = (pl.col(name).cast(pl.Float64) for name in (_SIZE, _PLACE))
-    pairs = matched.group_by(unit).agg((sizes * places).sum().alias("pairs"), (sizes + places).sum().alias("rows"))
-    heavy = pairs.filter((pl.col("pairs") > MOST_PAIRS) & (pl.col("pairs") > pl.col("rows"))).select(unit)
+    pairs = matched.group_by(unit).agg((sizes * places).sum().alias(_PAIRS), (sizes + places).sum().alias(_SIZE))
+    heavy = pairs.filter((pl.col(_PAIRS) > MOST_PAIRS) & (pl.col(_PAIRS) > pl.col(_SIZE))).select(unit)
     if not heavy.height:
         return first, second
     renamed = heavy.rename(dict(zip(unit, other, strict=True)))
@@ -476,15 +478,9 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
 def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.DataFrame:
     """Return the rows of a table, with only some of the rows of these units, chosen by salted hashes of the rows."""
     many = frame.join(heavy, on=unit, how="semi", nulls_equal=False)
-    salts = [secrets.randbits(64) for _ in range(frame.width)]
-    words = many.select(pl.all_horizontal(pl.lit(value=True)).alias("none"), *(
-        pl.col(name).hash(salt) for name, salt in zip(frame.columns, salts, strict=True)
-    )).drop("none")  # fmt: skip
     mixed = np.zeros(many.height, np.uint64)
-    for column in words.iter_columns():
-        mixed = (mixed ^ column.to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
-    ordered = _in_order(
-        many.with_columns(pl.Series(f"{OWN}hash", mixed)), unit, [SortColumn(f"{OWN}hash")], many.columns
-    )
+    for column in many.iter_columns():
+        mixed = (mixed ^ column.hash(secrets.randbits(64)).to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
+    ordered = _in_order(many.with_columns(pl.Series(_HASH, mixed)), unit, [SortColumn(_HASH)], many.columns)
     kept = ordered.filter(pl.col(_PLACE) < KEPT_IN_JOIN).select(frame.columns)
     return pl.concat([frame.join(heavy, on=unit, how="anti", nulls_equal=False), kept])
