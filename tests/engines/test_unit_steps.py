@@ -271,6 +271,17 @@ def test_sums_of_floats_are_exact_to_the_last_bit_or_two():
         assert math.isclose(total, wanted, rel_tol=1e-15)
 
 
+def test_one_units_floats_of_all_sizes_cost_no_memory_for_the_rows_of_others():
+    """What is held while floats are added up has a fixed width, and rows for the powers of each unit's own floats."""
+    plain = pl.DataFrame({"unit": [i // 5 for i in range(500)], "x": [1.5 + i for i in range(500)]})
+    sizes = pl.DataFrame({"unit": [-1] * 66, "x": [2.0**power for power in range(-1074, 1024, 32)]})
+    alone = unit_steps._added_digits(plain, "x", ["unit"])
+    beside = unit_steps._added_digits(pl.concat([plain, sizes]), "x", ["unit"])
+    assert bits(beside.filter(pl.col("unit") >= 0)) == bits(alone)
+    assert alone.height <= 4 * 100
+    assert beside.width == alone.width
+
+
 @pytest.mark.slow
 def test_windows_have_the_values_of_a_slow_reference():
     for seed in range(6):

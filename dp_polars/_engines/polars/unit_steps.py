@@ -37,10 +37,10 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
 
-_DIGIT = 32  # bits of a factor of a float: the sum of 2**31 factors still fits into 64 bits
+_BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
-_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH = (
-    f"{OWN}{name}" for name in ("group", "first", "place", "size", "pairs", "hash")
+_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT = (
+    f"{OWN}{name}" for name in ("group", "first", "place", "size", "pairs", "hash", "power", "digit")
 )
 
 
@@ -143,20 +143,21 @@ def _read(
 
 def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[str, UnitValue]]) -> pl.DataFrame:
     """Return one row per group, with its keys and values."""
-    schema, rows = frame.schema, frame.lazy()
+    schema = frame.schema
     floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
-    sums = {name: ExactSums(frame[name], place) for place, name in enumerate(floats)}
-    for one in sums.values():
-        rows = one.split(rows)
+    sums = {name: ExactSums(name, place) for place, name in enumerate(floats)}
     parts = [_aggregate(one, schema).alias(name) for name, one in values if _added_floats(one, schema) is None]
     pieces = [part for one in sums.values() for part in one.parts()]
-    groups = collect(rows.group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
+    groups = collect(frame.lazy().group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
     if int(groups[_SIZE].sum()) != frame.height:
         raise RowCountError
     done = []
     for name, value in values:
         own = _added_floats(value, schema)
-        made = groups[name] if own is None else sums[own].finish(groups, mean=value.function == "mean").alias(name)
+        if own is None:
+            made = groups[name]
+        else:
+            made = sums[own].finish(frame, groups, keys, mean=value.function == "mean").alias(name)
         done.append(_narrowed(made, value.dtype) if value.function == "sum" else made.cast(value.dtype))
     return groups.select(keys).with_columns(done)
 
@@ -239,56 +240,28 @@ def _as_decimal(column: pl.Series, dtype: pl.Decimal) -> pl.Series:
 class ExactSums:
     """Sums of floats that depend on which floats are added up, and not on their order.
 
-    Every float is a sum of powers of 2**32, each times a whole number below 2**32. These factors are added up exactly,
-    for each power by itself. The powers are the same for all data; which of them are needed follows from the largest
-    and the smallest float of the column, and the factors of all others are 0.
+    Every float is a sum of three neighbouring powers of 2**32, each times a digit: a whole number below 2**32. Digits
+    are added up exactly, for each group and each power by itself, and a group has rows for its own powers only. So
+    neither a sum nor the memory depends on how large or small the floats of other groups are.
     """
 
-    def __init__(self, column: pl.Series, number: int) -> None:
-        self._name, self._prefix = column.name, f"{OWN}sum {number} "
-        sizes = column.cast(pl.Float64).abs()
-        finite = sizes.filter(sizes.is_finite() & (sizes > 0))
-        high, low = (math.frexp(float(size or 1.0))[1] for size in (finite.max(), finite.min()))  # type: ignore[arg-type]
-        self._powers = range((high - 1) // _DIGIT, (low - 53) // _DIGIT - 1, -1)
-
-    def split(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return rows with the factors of each float."""
-        value, rest = pl.col(self._name).cast(pl.Float64), f"{self._prefix}rest"
-        sign = pl.when(value < 0).then(pl.lit(-1, pl.Int64)).otherwise(pl.lit(1, pl.Int64))
-        rows = rows.with_columns(
-            pl.when(value.is_finite()).then(value.abs()).otherwise(0.0).alias(rest),
-            sign.alias(f"{self._prefix}sign"),
-        )
-        for power in self._powers:
-            factor, half = f"{self._prefix}{power}", _half(power)
-            rows = rows.with_columns((pl.col(rest) / half / half).floor().alias(factor))
-            rows = rows.with_columns((pl.col(rest) - pl.col(factor) * half * half).alias(rest))
-        return rows
+    def __init__(self, name: str, number: int) -> None:
+        self._name, self._prefix = name, f"{OWN}sum {number} "
 
     def parts(self) -> list[pl.Expr]:
-        """Return what is added up in each group: the factors, and how many floats are there and not finite."""
-        value, sign = pl.col(self._name).cast(pl.Float64), pl.col(f"{self._prefix}sign")
-        factors = {
-            name: pl.col(name).cast(pl.Int64) * sign for power in self._powers for name in [f"{self._prefix}{power}"]
-        }
+        """Return what is counted in each group: how many floats are there, and how many are not finite."""
+        value = pl.col(self._name)
         counts = {
             "count": value.is_not_null(),
             "nan": value.is_nan(),
             "high": value == math.inf,
             "low": value == -math.inf,
         }
-        return [
-            *(one.sum().alias(name) for name, one in factors.items()),
-            *(one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()),
-        ]
+        return [one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()]
 
-    def finish(self, groups: pl.DataFrame, *, mean: bool) -> pl.Series:
+    def finish(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str], *, mean: bool) -> pl.Series:
         """Return the sum of each group, or the mean, which is null for no floats."""
-        total = np.zeros(groups.height)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for power in reversed(self._powers):  # from the smallest on; the order is always the same
-                half = _half(power)
-                total += groups[f"{self._prefix}{power}"].to_numpy().astype(np.float64) * half * half
+        total = self._finite(frame, groups, keys)
         count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
         total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
         total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
@@ -297,10 +270,40 @@ class ExactSums:
         means = np.divide(total, count, where=count > 0, out=np.zeros(len(total)))
         return pl.Series(means).set(pl.Series(count == 0), None)
 
+    def _finite(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.float64]:
+        """Return the sum of the finite floats of each group."""
+        added = _added_digits(frame, self._name, keys)
+        numbered = groups.lazy().select(keys).with_row_index(_PLACE)
+        added = collect(added.lazy().join(numbered, on=keys, how="left", nulls_equal=True)).sort(_POWER)
+        place, digits = added[_PLACE].to_numpy(), added[_DIGIT].to_numpy().astype(np.float64)
+        powers, starts = np.unique(added[_POWER].to_numpy(), return_index=True)
+        total = np.zeros(groups.height)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # From the smallest power on. A group has at most one row for each of them.
+            for power, start, end in zip(powers, starts, [*starts[1:], len(place)], strict=True):
+                half = 2.0 ** (int(power) * _BITS // 2)  # the power itself may be beyond what a float holds
+                total[place[start:end]] += digits[start:end] * half * half
+        return total
 
-def _half(power: int) -> float:
-    """Return the square root of a power of 2**32. The power itself may be beyond what a float holds."""
-    return float(2.0 ** (power * _DIGIT // 2))
+
+def _added_digits(frame: pl.DataFrame, name: str, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the digits of the finite floats of a column, added up for each group and each power of 2**32."""
+    values = frame[name].cast(pl.Float64).fill_null(0.0).to_numpy()
+    mantissas, exponents = np.frexp(np.where(np.isfinite(values), values, 0.0))
+    whole = np.abs(mantissas * 2.0**53).astype(np.int64)
+    powers, shifts = np.divmod(exponents.astype(np.int64) - 53, _BITS)
+    low, mask = (whole & (2**_BITS - 1)) << shifts, 2**_BITS - 1
+    high = ((whole >> _BITS) << shifts) + (low >> _BITS)
+    signs = np.where(values < 0, np.int64(-1), np.int64(1))
+    digits = [signs * (low & mask), signs * (high & mask), signs * (high >> _BITS)]
+    names = [f"{_DIGIT} {place}" for place in range(len(digits))]
+    rows = frame.select(keys).with_columns(
+        pl.Series(_POWER, powers), *(pl.Series(own, digit) for own, digit in zip(names, digits, strict=True))
+    )
+    groups = collect(rows.lazy().group_by(*keys, _POWER).agg(pl.col(names).sum()))
+    each = [groups.lazy().select(*keys, pl.col(_POWER) + place, pl.col(own).alias(_DIGIT))
+            for place, own in enumerate(names)]  # fmt: skip
+    return collect(pl.concat(each).group_by(*keys, _POWER).agg(pl.col(_DIGIT).sum()))
 
 
 # ---------------------------------------------------------------------- windows
