@@ -340,7 +340,7 @@ def _running(column, choose):
     for x in column:
         usable = x is not None and not (isinstance(x, float) and math.isnan(x))
         best = x if usable and best is None else choose(best, x) if usable else best
-        wanted.append(best if usable else None)
+        wanted.append(None if x is None else math.nan if best is None else best)
     return wanted
 
 

@@ -81,6 +81,39 @@ def test_groups_of_a_unit_are_those_of_polars(session):
     )
 
 
+NULLS = pl.DataFrame(
+    {
+        "user": [1, 1, 1, 1, 2, 2, 3],
+        "n": [1, 2, 3, 4, 5, 6, 7],
+        "x": [None, 4, 2, None, None, None, 1],
+        "real": [2.0, float("nan"), 1.0, 3.0, float("nan"), 5.0, None],
+        "flag": [True, True, None, True, False, True, True],
+    }
+)
+SKIPPED = {
+    "not_null": pl.col("x").drop_nulls().len(),
+    "flagged": pl.col("x").filter(pl.col("flag")).drop_nulls().len(),
+    "counted": pl.col("x").drop_nulls().count(),
+    "total": pl.col("x").drop_nulls().sum(),
+    "values": pl.col("x").filter(pl.col("flag")).drop_nulls().n_unique(),
+    "at_least": pl.col("n").min_by("real"),
+    "at_most": pl.col("n").max_by("real"),
+    "at_null": pl.col("n").max_by("x"),
+}
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_functions_that_skip_nulls_and_nan_are_those_of_polars(session, name):
+    made = {"made": SKIPPED[name]}
+    assert same(rows_of(dp.private(NULLS, session).group_by("user").agg(**made)), NULLS.group_by("user").agg(**made))
+
+
+def test_running_extremes_pass_over_nan_as_those_of_polars_do(session):
+    for running in (pl.col("real").cum_min(), pl.col("real").cum_max()):
+        made = {"made": running.over("user", order_by="n")}
+        assert same(rows_of(dp.private(NULLS, session).with_columns(**made)), NULLS.with_columns(**made))
+
+
 WINDOWS = {
     "total": pl.col("n").sum().over("user"),
     "many": pl.len().over("user"),
@@ -211,6 +244,7 @@ def test_a_stored_release_is_found_again_and_another_step_is_another_question(se
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").std()), "std"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum().sum()), "looks at other rows"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("item").filter(pl.col("n") > 1).n_unique()), "drop_nulls"),
+        (lambda f, o: f.with_columns(n=pl.col("n").drop_nulls().first().over("user", order_by="day")), "drop_nulls"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").map_batches(lambda s: s)), "map_batches"),
         (lambda f, o: f.with_columns(n=pl.col("n").sum()), "looks at other rows"),
         (lambda f, o: f.with_columns(n=pl.col("n").sum().over("item")), "rows of different people would be combined"),

@@ -276,11 +276,12 @@ class ExactSums:
         numbered = groups.lazy().select(keys).with_row_index(_PLACE)
         added = collect(added.lazy().join(numbered, on=keys, how="left", nulls_equal=True)).sort(_POWER)
         place, digits = added[_PLACE].to_numpy(), added[_DIGIT].to_numpy().astype(np.float64)
-        powers, starts = np.unique(added[_POWER].to_numpy(), return_index=True)
+        powers, sizes = np.unique(added[_POWER].to_numpy(), return_counts=True)
+        ends = np.cumsum(sizes)
         total = np.zeros(groups.height)
         with np.errstate(invalid="ignore", over="ignore"):
             # From the smallest power on. A group has at most one row for each of them.
-            for power, start, end in zip(powers, starts, [*starts[1:], len(place)], strict=True):
+            for power, start, end in zip(powers, ends - sizes, ends, strict=True):
                 half = 2.0 ** (int(power) * _BITS // 2)  # the power itself may be beyond what a float holds
                 total[place[start:end]] += digits[start:end] * half * half
         return total
@@ -393,10 +394,11 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
             return _running_sums(frame, value).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
-        case "cum_min":
-            made = _without_nan(column, dtype).cum_min().over(group)
         case _:
-            made = _without_nan(column, dtype).cum_max().over(group)
+            numbers = _without_nan(column, dtype)
+            made = (numbers.cum_min() if value.function == "cum_min" else numbers.cum_max()).over(group)
+            if dtype.is_float():  # NaN changes nothing, and is what there is before the first number
+                made = pl.when(column.is_not_null()).then(made.forward_fill().over(group).fill_null(math.nan))
     found = frame.select(made.alias(name)).to_series()
     return _narrowed(found, value.dtype) if value.function == "cum_sum" else found.cast(value.dtype)
 
