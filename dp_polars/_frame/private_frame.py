@@ -697,8 +697,14 @@ class PrivateFrame(
         return View(rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
 
     def _check_partners(self, session: Session, table: TableUnit) -> None:
-        """Refuse rows of another private frame whose unit is not the same."""
+        """Refuse rows of another private frame whose unit is not the same, or for which another session pays."""
         for other, pairs in self._partners:
+            if other._session is not None and other._session not in (session, self._session):
+                raise InvalidParameterError(
+                    "Two private frames are combined, and each of them has a session of its own. One session would pay "
+                    "for the rows of both, and the budget of the other would not know. Make both frames private with "
+                    "the session that pays: dp.private(frame, session)."
+                )
             theirs = other._unit_of(session)
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}

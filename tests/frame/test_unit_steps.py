@@ -297,6 +297,22 @@ def test_a_made_column_never_becomes_the_unit(session):
         dp.private(ORDERS, session).join(faked, on="user").count(epsilon=0.1)
 
 
+@pytest.mark.parametrize("combined", ["inner", "semi", "concat", "nested"])
+def test_no_session_pays_for_the_rows_of_a_frame_that_belongs_to_another(session, combined):
+    other = dp.Session(epsilon=1.0, unit="user")
+    first, second = dp.private(CUSTOMERS, session), dp.private(CUSTOMERS, other)
+    frame = {
+        "inner": lambda: first.join(second, on="user"),
+        "semi": lambda: first.join(second, on="user", how="semi"),
+        "concat": lambda: dp.concat([first, second]),
+        "nested": lambda: first.join(dp.private(CUSTOMERS).join(second, on="user", how="anti"), on="user", how="semi"),
+    }[combined]()
+    for ask in (frame, frame.preview):
+        with pytest.raises(dp.InvalidParameterError, match="each of them has a session of its own"):
+            ask.count(epsilon=0.5)
+    assert (session.spent.epsilon, other.spent.epsilon) == (0, 0)
+
+
 def test_names_that_engines_use_are_refused_before_a_step_meets_them(session):
     """A later step may drop such a column, so it does not help to look at the columns of the question."""
     with pytest.raises(dp.InvalidParameterError, match="reserved"):
