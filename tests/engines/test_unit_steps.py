@@ -154,7 +154,7 @@ def test_a_heavy_unit_keeps_some_rows_in_a_join_and_nobody_else_does(monkeypatch
     assert len(kept) > 1  # the choice is random
 
 
-@pytest.mark.parametrize("name", ["pairs", "rows", "none", "size", "hash", "literal"])
+@pytest.mark.parametrize("name", ["pairs", "rows", "none", "literal", "\0size", "\0place", "\0hash", "\0key 0"])
 @pytest.mark.parametrize("role", ["unit", "key", "x"])
 def test_no_name_of_a_column_makes_a_join_fail_because_of_a_heavy_unit(monkeypatch, name, role):
     """Only rows of a heavy unit take this way, so a failure here would tell that somebody has many rows."""
@@ -165,6 +165,13 @@ def test_no_name_of_a_column_makes_a_join_fail_because_of_a_heavy_unit(monkeypat
     for on in ((unit,), (unit, key)):
         step = JoinRows(tuple((own, own) for own in on), "inner", ((x, "other"),), (unit,))
         assert result(step, frame, frame).height == 4 + 4 + 1
+
+
+def test_the_names_of_an_engines_own_columns_are_refused_when_a_step_is_planned():
+    frame = polars_rows(pl.DataFrame({"unit": [1], "\0\0size": [1]}))
+    for step in (GroupRows(("unit",), ()), JoinRows((("unit", "unit"),), "semi", ())):
+        with pytest.raises(InvalidParameterError, match="reserved"):
+            unit_rows(step, frame, frame)
 
 
 # ---------------------------------------------------------------------- right answers

@@ -23,10 +23,11 @@ from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, scan_rows
 from dp_polars._engines.polars.units import combined
 from dp_polars._engines.polars.value_codes import one_form
-from dp_polars._engines.rows import OWN, PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.unit_steps import (
     KEPT_IN_JOIN,
     MOST_PAIRS,
+    OWN_IN_STEPS,
     AddWindows,
     GroupRows,
     JoinRows,
@@ -40,7 +41,7 @@ from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, Un
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
 _GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT = (
-    f"{OWN}{name}" for name in ("group", "first", "place", "size", "pairs", "hash", "power", "digit")
+    f"{OWN_IN_STEPS}{name}" for name in ("group", "first", "place", "size", "pairs", "hash", "power", "digit")
 )
 
 
@@ -246,7 +247,7 @@ class ExactSums:
     """
 
     def __init__(self, name: str, number: int) -> None:
-        self._name, self._prefix = name, f"{OWN}sum {number} "
+        self._name, self._prefix = name, f"{OWN_IN_STEPS}sum {number} "
 
     def parts(self) -> list[pl.Expr]:
         """Return what is counted in each group: how many floats are there, and how many are not finite."""
@@ -437,7 +438,7 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
     mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
     if step.how in ("inner", "left"):
         first, second = _without_excess(first, second, step)
-    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
     right = second.select(
         *(pl.col(own).alias(key) for own, key in zip(theirs, keys, strict=True)),
         *(pl.col(own).alias(name) for own, name in taken.items()),
@@ -451,7 +452,7 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
 
 def _labelled(first: pl.DataFrame, second: pl.DataFrame, step: LabelRows) -> pl.DataFrame:
     """Return the rows of a table with the units of another one, the smallest one if a key has several there."""
-    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
     names = [name for _, name in step.unit]
     known = second.select(
         *(pl.col(theirs).alias(key) for (_, theirs), key in zip(step.on, keys, strict=True)),
