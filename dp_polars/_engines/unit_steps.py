@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.rows import Lookup, PrivateRows, Source, Step, WithColumns
+from dp_polars._engines.rows import OWN, Lookup, PrivateRows, Source, Step, WithColumns
 from dp_polars._expressions import apply
 from dp_polars._expressions.tree import Column, Expression, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
@@ -31,6 +31,9 @@ hashes of the rows decide which.
 """
 
 KEPT_IN_JOIN = 1_000
+
+OWN_IN_STEPS = OWN * 2
+"""First characters of the columns that an engine adds while it computes a step. The inputs of steps have none."""
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 
@@ -114,6 +117,10 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
     Categories become texts, because their order and their codes depend on other rows.
     """
     inputs = tuple(_with_texts(rows) for rows in inputs)
+    if any(name.startswith(OWN_IN_STEPS) for rows in inputs for name in rows.schema):
+        raise InvalidParameterError(
+            "Column names that begin with a null character are reserved for dp_polars; rename yours."
+        )
     first = inputs[0].schema
     match step:
         case GroupRows():

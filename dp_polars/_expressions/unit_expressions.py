@@ -127,17 +127,17 @@ class UnitExpressions:
             if filtered is None:
                 return self._value(window, "len", None)
             value = apply("case", filtered, Constant(True, pl.Boolean()), Constant(None, pl.Boolean()))
+        elif kind == "NUnique" and _is_without_nulls(inner):
+            function = "n_values"
         elif filtered is not None and kind in ("First", "Last", "NUnique"):
             raise Refused(
-                f"filter before {spoken(f'Agg.{kind}')}",
+                f"filter or drop_nulls before {spoken(f'Agg.{kind}')}",
                 Reason(
                     "can't be told from null values",
-                    "Rows that a filter drops count as null here.",
+                    "Rows that are dropped inside an expression count as null here.",
                     "Filter the frame first, or use drop_nulls().n_unique(), .min() or .max().",
                 ),
             )
-        if kind == "NUnique" and _is_without_nulls(inner):
-            function = "n_values"
         return self._value(window, function, value, order=order if kind in ("First", "Last") else ())
 
     def _function(self, window: _Window, inputs: list[Tree], function: Tree, *, grouped: bool) -> Expression | None:
@@ -152,8 +152,12 @@ class UnitExpressions:
                                 Constant(None, pl.Boolean()))  # fmt: skip
                 return self._value(window, "count", missing)
             case "MinBy" | "MaxBy", None:
-                order = (SortColumn(self._column(self._row_wise(inputs[1])), path == "MaxBy", nulls_last=True),)
-                return self._value(window, "first", self._row_wise(inputs[0]), order=order)
+                value, by = (self._row_wise(one) for one in inputs)
+                value = apply("case", apply("is_not_null", by), value, Constant(None, value.dtype))
+                if by.dtype.is_float():  # NaN is neither the smallest nor the largest number
+                    by = apply("case", apply("is_nan", by), Constant(None, by.dtype), by)
+                order = (SortColumn(self._column(by), path == "MaxBy", nulls_last=True),)
+                return self._value(window, "first", value, order=order)
         if grouped:
             return None
         match path, options:
@@ -214,7 +218,8 @@ class UnitExpressions:
                 wanted = wanted if before is None else apply("and", before, wanted)
                 return apply("case", wanted, value, Constant(None, value.dtype)), wanted
             case "Function", {"input": [inner], "function": "DropNulls"} if len(body) == 2:
-                return self._argument(inner)[0], None
+                value, _ = self._argument(inner)
+                return value, apply("is_not_null", value)
         return self._row_wise(tree), None
 
     def _sorted(self, tree: Tree, order: tuple[SortColumn, ...]) -> tuple[Tree, tuple[SortColumn, ...]]:

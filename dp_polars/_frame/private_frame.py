@@ -19,7 +19,7 @@ from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.scan import held_rows, lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
-from dp_polars._engines.rows import PrivateRows, check_names
+from dp_polars._engines.rows import OWN, PrivateRows, check_names
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
 from dp_polars._engines.unit_steps import (
     AddWindows,
@@ -132,6 +132,7 @@ class PrivateFrame(
                 f"{type(frame).__name__}."
             )
         check_names(self._rows.source_schema)
+        _check_reserved(self._rows.source_schema)
         self._table_columns = tuple(self._rows.source_schema)
         self._partners: tuple[tuple[PrivateFrame[Any], dict[str, str] | None], ...] = ()
         self._session = session
@@ -688,10 +689,6 @@ class PrivateFrame(
                 f"unit={{{missing[0]!r}: 'the column here'}})."
             )
         self._own_unit(unit)
-        if any(name.startswith("\0") for name in self._schema()):
-            raise InvalidParameterError(
-                "Column names that begin with a null character are reserved for dp_polars; rename yours."
-            )
         rows = with_units(self._rows, unit)
         self._check_partners(session, table)
         # After an unchecked step, nobody knows what a column of the source became, and a step within a unit changes
@@ -700,8 +697,14 @@ class PrivateFrame(
         return View(rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
 
     def _check_partners(self, session: Session, table: TableUnit) -> None:
-        """Refuse rows of another private frame whose unit is not the same."""
+        """Refuse rows of another private frame whose unit is not the same, or for which another session pays."""
         for other, pairs in self._partners:
+            if other._session is not None and other._session not in (session, self._session):
+                raise InvalidParameterError(
+                    "Two private frames are combined, and each of them has a session of its own. One session would pay "
+                    "for the rows of both, and the budget of the other would not know. Make both frames private with "
+                    "the session that pays: dp.private(frame, session)."
+                )
             theirs = other._unit_of(session)
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
@@ -831,6 +834,8 @@ class PrivateFrame(
         return None if dtype is None else Column(name, dtype)
 
     def _after(self, rows: PrivateRows, kind: str, detail: Any, *, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
+        made = frozenset(made)
+        _check_reserved(made)
         after: PrivateFrame[Frame] = PrivateFrame.__new__(PrivateFrame)
         after.__dict__.update(self.__dict__)
         after._rows = rows
@@ -945,6 +950,14 @@ def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:
     for other in others:
         after = after._beside(other, None)
     return after
+
+
+def _check_reserved(names: Iterable[str]) -> None:
+    """Refuse names of a user's columns that engines use for their own, so that no step finds both."""
+    if any(name.startswith(OWN) for name in names):
+        raise InvalidParameterError(
+            "Column names that begin with a null character are reserved for dp_polars; rename yours."
+        )
 
 
 def _is_spark(rows: PrivateRows) -> bool:

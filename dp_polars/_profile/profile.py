@@ -253,8 +253,8 @@ class TableProfile(AsTable):
         plan = self.plan
         if plan.identity is None:
             raise InvalidParameterError(
-                "This profile can't be adopted, because it is about several tables or comes after an unchecked step. "
-                "Profile one table without unchecked steps."
+                "This profile can't be adopted, because it is about several tables, or follows an unchecked step or "
+                "a step within a unit. Profile one table without such steps."
             )
         beyond = {}
         for what, name in self.capped().items():

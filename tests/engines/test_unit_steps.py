@@ -154,6 +154,26 @@ def test_a_heavy_unit_keeps_some_rows_in_a_join_and_nobody_else_does(monkeypatch
     assert len(kept) > 1  # the choice is random
 
 
+@pytest.mark.parametrize("name", ["pairs", "rows", "none", "literal", "\0size", "\0place", "\0hash", "\0key 0"])
+@pytest.mark.parametrize("role", ["unit", "key", "x"])
+def test_no_name_of_a_column_makes_a_join_fail_because_of_a_heavy_unit(monkeypatch, name, role):
+    """Only rows of a heavy unit take this way, so a failure here would tell that somebody has many rows."""
+    monkeypatch.setattr(unit_steps, "MOST_PAIRS", 3)
+    monkeypatch.setattr(unit_steps, "KEPT_IN_JOIN", 2)
+    frame = pl.DataFrame({"unit": [0, 0, 0, 1, 1, 2], "key": [1] * 6, "x": range(6)}).rename({role: name})
+    unit, key, x = frame.columns
+    for on in ((unit,), (unit, key)):
+        step = JoinRows(tuple((own, own) for own in on), "inner", ((x, "other"),), (unit,))
+        assert result(step, frame, frame).height == 4 + 4 + 1
+
+
+def test_the_names_of_an_engines_own_columns_are_refused_when_a_step_is_planned():
+    frame = polars_rows(pl.DataFrame({"unit": [1], "\0\0size": [1]}))
+    for step in (GroupRows(("unit",), ()), JoinRows((("unit", "unit"),), "semi", ())):
+        with pytest.raises(InvalidParameterError, match="reserved"):
+            unit_rows(step, frame, frame)
+
+
 # ---------------------------------------------------------------------- right answers
 
 
@@ -258,6 +278,17 @@ def test_sums_of_floats_are_exact_to_the_last_bit_or_two():
         assert math.isclose(total, wanted, rel_tol=1e-15)
 
 
+def test_one_units_floats_of_all_sizes_cost_no_memory_for_the_rows_of_others():
+    """What is held while floats are added up has a fixed width, and rows for the powers of each unit's own floats."""
+    plain = pl.DataFrame({"unit": [i // 5 for i in range(500)], "x": [1.5 + i for i in range(500)]})
+    sizes = pl.DataFrame({"unit": [-1] * 66, "x": [2.0**power for power in range(-1074, 1024, 32)]})
+    alone = unit_steps._added_digits(plain, "x", ["unit"])
+    beside = unit_steps._added_digits(pl.concat([plain, sizes]), "x", ["unit"])
+    assert bits(beside.filter(pl.col("unit") >= 0)) == bits(alone)
+    assert alone.height <= 4 * 100
+    assert beside.width == alone.width
+
+
 @pytest.mark.slow
 def test_windows_have_the_values_of_a_slow_reference():
     for seed in range(6):
@@ -316,7 +347,7 @@ def _running(column, choose):
     for x in column:
         usable = x is not None and not (isinstance(x, float) and math.isnan(x))
         best = x if usable and best is None else choose(best, x) if usable else best
-        wanted.append(best if usable else None)
+        wanted.append(None if x is None else math.nan if best is None else best)
     return wanted
 
 

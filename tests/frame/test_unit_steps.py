@@ -81,6 +81,39 @@ def test_groups_of_a_unit_are_those_of_polars(session):
     )
 
 
+NULLS = pl.DataFrame(
+    {
+        "user": [1, 1, 1, 1, 2, 2, 3],
+        "n": [1, 2, 3, 4, 5, 6, 7],
+        "x": [None, 4, 2, None, None, None, 1],
+        "real": [2.0, float("nan"), 1.0, 3.0, float("nan"), 5.0, None],
+        "flag": [True, True, None, True, False, True, True],
+    }
+)
+SKIPPED = {
+    "not_null": pl.col("x").drop_nulls().len(),
+    "flagged": pl.col("x").filter(pl.col("flag")).drop_nulls().len(),
+    "counted": pl.col("x").drop_nulls().count(),
+    "total": pl.col("x").drop_nulls().sum(),
+    "values": pl.col("x").filter(pl.col("flag")).drop_nulls().n_unique(),
+    "at_least": pl.col("n").min_by("real"),
+    "at_most": pl.col("n").max_by("real"),
+    "at_null": pl.col("n").max_by("x"),
+}
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_functions_that_skip_nulls_and_nan_are_those_of_polars(session, name):
+    made = {"made": SKIPPED[name]}
+    assert same(rows_of(dp.private(NULLS, session).group_by("user").agg(**made)), NULLS.group_by("user").agg(**made))
+
+
+def test_running_extremes_pass_over_nan_as_those_of_polars_do(session):
+    for running in (pl.col("real").cum_min(), pl.col("real").cum_max()):
+        made = {"made": running.over("user", order_by="n")}
+        assert same(rows_of(dp.private(NULLS, session).with_columns(**made)), NULLS.with_columns(**made))
+
+
 WINDOWS = {
     "total": pl.col("n").sum().over("user"),
     "many": pl.len().over("user"),
@@ -211,6 +244,7 @@ def test_a_stored_release_is_found_again_and_another_step_is_another_question(se
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").std()), "std"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum().sum()), "looks at other rows"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("item").filter(pl.col("n") > 1).n_unique()), "drop_nulls"),
+        (lambda f, o: f.with_columns(n=pl.col("n").drop_nulls().first().over("user", order_by="day")), "drop_nulls"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").map_batches(lambda s: s)), "map_batches"),
         (lambda f, o: f.with_columns(n=pl.col("n").sum()), "looks at other rows"),
         (lambda f, o: f.with_columns(n=pl.col("n").sum().over("item")), "rows of different people would be combined"),
@@ -261,6 +295,40 @@ def test_a_made_column_never_becomes_the_unit(session):
     faked = other.with_columns(user=pl.col("who") * 0)
     with pytest.raises(dp.InvalidParameterError, match="a step of this private frame made it"):
         dp.private(ORDERS, session).join(faked, on="user").count(epsilon=0.1)
+
+
+@pytest.mark.parametrize("combined", ["inner", "semi", "concat", "nested"])
+def test_no_session_pays_for_the_rows_of_a_frame_that_belongs_to_another(session, combined):
+    other = dp.Session(epsilon=1.0, unit="user")
+    first, second = dp.private(CUSTOMERS, session), dp.private(CUSTOMERS, other)
+    frame = {
+        "inner": lambda: first.join(second, on="user"),
+        "semi": lambda: first.join(second, on="user", how="semi"),
+        "concat": lambda: dp.concat([first, second]),
+        "nested": lambda: first.join(dp.private(CUSTOMERS).join(second, on="user", how="anti"), on="user", how="semi"),
+    }[combined]()
+    for ask in (frame, frame.preview):
+        with pytest.raises(dp.InvalidParameterError, match="each of them has a session of its own"):
+            ask.count(epsilon=0.5)
+    assert (session.spent.epsilon, other.spent.epsilon) == (0, 0)
+
+
+def test_names_that_engines_use_are_refused_before_a_step_meets_them(session):
+    """A later step may drop such a column, so it does not help to look at the columns of the question."""
+    with pytest.raises(dp.InvalidParameterError, match="reserved"):
+        dp.private(ORDERS.rename({"n": "\0size"}), session)
+    private = dp.private(ORDERS, session)
+    for made in (
+        lambda: private.with_columns(pl.col("n").alias("\0size")),
+        lambda: private.select(pl.col("n").alias("\0size")),
+        lambda: private.rename({"n": "\0size"}),
+        lambda: private.group_by("user", pl.col("n").alias("\0size")).agg(m=pl.len()),
+        lambda: private.group_by("user").agg(pl.len().alias("\0size")),
+        lambda: private.join(pl.DataFrame({"item": ["a"], "\0size": [1]}), on="item"),
+        lambda: private.join(dp.private(CUSTOMERS, session).rename({"country": "\0size"}), on="user"),
+    ):
+        with pytest.raises(dp.InvalidParameterError, match="reserved"):
+            made()
 
 
 # ---------------------------------------------------------------------- behaviour

@@ -578,7 +578,9 @@ def floats_within_a_unit_are_added_up_as_they_come(patch: Patch) -> None:
 
     honest = unit_computation.ExactSums.parts
     patch.setattr(unit_computation.ExactSums, "parts", parts)
-    patch.setattr(unit_computation.ExactSums, "finish", lambda sums, groups, *, mean: groups[f"{sums._prefix}plain"])
+    patch.setattr(
+        unit_computation.ExactSums, "finish", lambda sums, frame, groups, keys, *, mean: groups[f"{sums._prefix}plain"]
+    )
 
 
 def tables_are_named_in_any_order(patch: Patch) -> None:

@@ -23,10 +23,11 @@ from dp_polars._engines.polars.program import RowCountError
 from dp_polars._engines.polars.scan import collect, held_rows, needed_columns, scan_rows
 from dp_polars._engines.polars.units import combined
 from dp_polars._engines.polars.value_codes import one_form
-from dp_polars._engines.rows import OWN, PrivateRows
+from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.unit_steps import (
     KEPT_IN_JOIN,
     MOST_PAIRS,
+    OWN_IN_STEPS,
     AddWindows,
     GroupRows,
     JoinRows,
@@ -37,9 +38,11 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
 
-_DIGIT = 32  # bits of a factor of a float: the sum of 2**31 factors still fits into 64 bits
+_BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
-_GROUP, _FIRST, _PLACE, _SIZE = (f"{OWN}{name}" for name in ("group", "first", "place", "size"))
+_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT = (
+    f"{OWN_IN_STEPS}{name}" for name in ("group", "first", "place", "size", "pairs", "hash", "power", "digit")
+)
 
 
 def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
@@ -141,20 +144,21 @@ def _read(
 
 def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[str, UnitValue]]) -> pl.DataFrame:
     """Return one row per group, with its keys and values."""
-    schema, rows = frame.schema, frame.lazy()
+    schema = frame.schema
     floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
-    sums = {name: ExactSums(frame[name], place) for place, name in enumerate(floats)}
-    for one in sums.values():
-        rows = one.split(rows)
+    sums = {name: ExactSums(name, place) for place, name in enumerate(floats)}
     parts = [_aggregate(one, schema).alias(name) for name, one in values if _added_floats(one, schema) is None]
     pieces = [part for one in sums.values() for part in one.parts()]
-    groups = collect(rows.group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
+    groups = collect(frame.lazy().group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
     if int(groups[_SIZE].sum()) != frame.height:
         raise RowCountError
     done = []
     for name, value in values:
         own = _added_floats(value, schema)
-        made = groups[name] if own is None else sums[own].finish(groups, mean=value.function == "mean").alias(name)
+        if own is None:
+            made = groups[name]
+        else:
+            made = sums[own].finish(frame, groups, keys, mean=value.function == "mean").alias(name)
         done.append(_narrowed(made, value.dtype) if value.function == "sum" else made.cast(value.dtype))
     return groups.select(keys).with_columns(done)
 
@@ -237,56 +241,28 @@ def _as_decimal(column: pl.Series, dtype: pl.Decimal) -> pl.Series:
 class ExactSums:
     """Sums of floats that depend on which floats are added up, and not on their order.
 
-    Every float is a sum of powers of 2**32, each times a whole number below 2**32. These factors are added up exactly,
-    for each power by itself. The powers are the same for all data; which of them are needed follows from the largest
-    and the smallest float of the column, and the factors of all others are 0.
+    Every float is a sum of three neighbouring powers of 2**32, each times a digit: a whole number below 2**32. Digits
+    are added up exactly, for each group and each power by itself, and a group has rows for its own powers only. So
+    neither a sum nor the memory depends on how large or small the floats of other groups are.
     """
 
-    def __init__(self, column: pl.Series, number: int) -> None:
-        self._name, self._prefix = column.name, f"{OWN}sum {number} "
-        sizes = column.cast(pl.Float64).abs()
-        finite = sizes.filter(sizes.is_finite() & (sizes > 0))
-        high, low = (math.frexp(float(size or 1.0))[1] for size in (finite.max(), finite.min()))  # type: ignore[arg-type]
-        self._powers = range((high - 1) // _DIGIT, (low - 53) // _DIGIT - 1, -1)
-
-    def split(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return rows with the factors of each float."""
-        value, rest = pl.col(self._name).cast(pl.Float64), f"{self._prefix}rest"
-        sign = pl.when(value < 0).then(pl.lit(-1, pl.Int64)).otherwise(pl.lit(1, pl.Int64))
-        rows = rows.with_columns(
-            pl.when(value.is_finite()).then(value.abs()).otherwise(0.0).alias(rest),
-            sign.alias(f"{self._prefix}sign"),
-        )
-        for power in self._powers:
-            factor, half = f"{self._prefix}{power}", _half(power)
-            rows = rows.with_columns((pl.col(rest) / half / half).floor().alias(factor))
-            rows = rows.with_columns((pl.col(rest) - pl.col(factor) * half * half).alias(rest))
-        return rows
+    def __init__(self, name: str, number: int) -> None:
+        self._name, self._prefix = name, f"{OWN_IN_STEPS}sum {number} "
 
     def parts(self) -> list[pl.Expr]:
-        """Return what is added up in each group: the factors, and how many floats are there and not finite."""
-        value, sign = pl.col(self._name).cast(pl.Float64), pl.col(f"{self._prefix}sign")
-        factors = {
-            name: pl.col(name).cast(pl.Int64) * sign for power in self._powers for name in [f"{self._prefix}{power}"]
-        }
+        """Return what is counted in each group: how many floats are there, and how many are not finite."""
+        value = pl.col(self._name)
         counts = {
             "count": value.is_not_null(),
             "nan": value.is_nan(),
             "high": value == math.inf,
             "low": value == -math.inf,
         }
-        return [
-            *(one.sum().alias(name) for name, one in factors.items()),
-            *(one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()),
-        ]
+        return [one.cast(pl.Int64).sum().alias(f"{self._prefix}{name}") for name, one in counts.items()]
 
-    def finish(self, groups: pl.DataFrame, *, mean: bool) -> pl.Series:
+    def finish(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str], *, mean: bool) -> pl.Series:
         """Return the sum of each group, or the mean, which is null for no floats."""
-        total = np.zeros(groups.height)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for power in reversed(self._powers):  # from the smallest on; the order is always the same
-                half = _half(power)
-                total += groups[f"{self._prefix}{power}"].to_numpy().astype(np.float64) * half * half
+        total = self._finite(frame, groups, keys)
         count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
         total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
         total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
@@ -295,10 +271,41 @@ class ExactSums:
         means = np.divide(total, count, where=count > 0, out=np.zeros(len(total)))
         return pl.Series(means).set(pl.Series(count == 0), None)
 
+    def _finite(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.float64]:
+        """Return the sum of the finite floats of each group."""
+        added = _added_digits(frame, self._name, keys)
+        numbered = groups.lazy().select(keys).with_row_index(_PLACE)
+        added = collect(added.lazy().join(numbered, on=keys, how="left", nulls_equal=True)).sort(_POWER)
+        place, digits = added[_PLACE].to_numpy(), added[_DIGIT].to_numpy().astype(np.float64)
+        powers, sizes = np.unique(added[_POWER].to_numpy(), return_counts=True)
+        ends = np.cumsum(sizes)
+        total = np.zeros(groups.height)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # From the smallest power on. A group has at most one row for each of them.
+            for power, start, end in zip(powers, ends - sizes, ends, strict=True):
+                half = 2.0 ** (int(power) * _BITS // 2)  # the power itself may be beyond what a float holds
+                total[place[start:end]] += digits[start:end] * half * half
+        return total
 
-def _half(power: int) -> float:
-    """Return the square root of a power of 2**32. The power itself may be beyond what a float holds."""
-    return float(2.0 ** (power * _DIGIT // 2))
+
+def _added_digits(frame: pl.DataFrame, name: str, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the digits of the finite floats of a column, added up for each group and each power of 2**32."""
+    values = frame[name].cast(pl.Float64).fill_null(0.0).to_numpy()
+    mantissas, exponents = np.frexp(np.where(np.isfinite(values), values, 0.0))
+    whole = np.abs(mantissas * 2.0**53).astype(np.int64)
+    powers, shifts = np.divmod(exponents.astype(np.int64) - 53, _BITS)
+    low, mask = (whole & (2**_BITS - 1)) << shifts, 2**_BITS - 1
+    high = ((whole >> _BITS) << shifts) + (low >> _BITS)
+    signs = np.where(values < 0, np.int64(-1), np.int64(1))
+    digits = [signs * (low & mask), signs * (high & mask), signs * (high >> _BITS)]
+    names = [f"{_DIGIT} {place}" for place in range(len(digits))]
+    rows = frame.select(keys).with_columns(
+        pl.Series(_POWER, powers), *(pl.Series(own, digit) for own, digit in zip(names, digits, strict=True))
+    )
+    groups = collect(rows.lazy().group_by(*keys, _POWER).agg(pl.col(names).sum()))
+    each = [groups.lazy().select(*keys, pl.col(_POWER) + place, pl.col(own).alias(_DIGIT))
+            for place, own in enumerate(names)]  # fmt: skip
+    return collect(pl.concat(each).group_by(*keys, _POWER).agg(pl.col(_DIGIT).sum()))
 
 
 # ---------------------------------------------------------------------- windows
@@ -388,10 +395,11 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
             return _running_sums(frame, value).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
-        case "cum_min":
-            made = _without_nan(column, dtype).cum_min().over(group)
         case _:
-            made = _without_nan(column, dtype).cum_max().over(group)
+            numbers = _without_nan(column, dtype)
+            made = (numbers.cum_min() if value.function == "cum_min" else numbers.cum_max()).over(group)
+            if dtype.is_float():  # NaN changes nothing, and is what there is before the first number
+                made = pl.when(column.is_not_null()).then(made.forward_fill().over(group).fill_null(math.nan))
     found = frame.select(made.alias(name)).to_series()
     return _narrowed(found, value.dtype) if value.function == "cum_sum" else found.cast(value.dtype)
 
@@ -430,7 +438,7 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
     mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
     if step.how in ("inner", "left"):
         first, second = _without_excess(first, second, step)
-    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
     right = second.select(
         *(pl.col(own).alias(key) for own, key in zip(theirs, keys, strict=True)),
         *(pl.col(own).alias(name) for own, name in taken.items()),
@@ -444,7 +452,7 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
 
 def _labelled(first: pl.DataFrame, second: pl.DataFrame, step: LabelRows) -> pl.DataFrame:
     """Return the rows of a table with the units of another one, the smallest one if a key has several there."""
-    keys = [f"{OWN}key {place}" for place in range(len(step.on))]
+    keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
     names = [name for _, name in step.unit]
     known = second.select(
         *(pl.col(theirs).alias(key) for (_, theirs), key in zip(step.on, keys, strict=True)),
@@ -465,8 +473,8 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
     here = first.group_by(mine).agg(pl.len().alias(_PLACE))
     matched = here.join(there, left_on=mine, right_on=theirs, how="inner", nulls_equal=False)
     sizes, places = (pl.col(name).cast(pl.Float64) for name in (_SIZE, _PLACE))
-    pairs = matched.group_by(unit).agg((sizes * places).sum().alias("pairs"), (sizes + places).sum().alias("rows"))
-    heavy = pairs.filter((pl.col("pairs") > MOST_PAIRS) & (pl.col("pairs") > pl.col("rows"))).select(unit)
+    pairs = matched.group_by(unit).agg((sizes * places).sum().alias(_PAIRS), (sizes + places).sum().alias(_SIZE))
+    heavy = pairs.filter((pl.col(_PAIRS) > MOST_PAIRS) & (pl.col(_PAIRS) > pl.col(_SIZE))).select(unit)
     if not heavy.height:
         return first, second
     renamed = heavy.rename(dict(zip(unit, other, strict=True)))
@@ -476,15 +484,9 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
 def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.DataFrame:
     """Return the rows of a table, with only some of the rows of these units, chosen by salted hashes of the rows."""
     many = frame.join(heavy, on=unit, how="semi", nulls_equal=False)
-    salts = [secrets.randbits(64) for _ in range(frame.width)]
-    words = many.select(pl.all_horizontal(pl.lit(value=True)).alias("none"), *(
-        pl.col(name).hash(salt) for name, salt in zip(frame.columns, salts, strict=True)
-    )).drop("none")  # fmt: skip
     mixed = np.zeros(many.height, np.uint64)
-    for column in words.iter_columns():
-        mixed = (mixed ^ column.to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
-    ordered = _in_order(
-        many.with_columns(pl.Series(f"{OWN}hash", mixed)), unit, [SortColumn(f"{OWN}hash")], many.columns
-    )
+    for column in many.iter_columns():
+        mixed = (mixed ^ column.hash(secrets.randbits(64)).to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
+    ordered = _in_order(many.with_columns(pl.Series(_HASH, mixed)), unit, [SortColumn(_HASH)], many.columns)
     kept = ordered.filter(pl.col(_PLACE) < KEPT_IN_JOIN).select(frame.columns)
     return pl.concat([frame.join(heavy, on=unit, how="anti", nulls_equal=False), kept])
