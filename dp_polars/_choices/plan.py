@@ -260,7 +260,7 @@ class ChoicePlan(StoredPlan):
 
     def _weights(self) -> Facts:
         """Return the row on what a cap on rows does to the scores, if it can bind."""
-        if not self.cap.enforce or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
+        if not self.cap.can_bind or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
             return []
         what = "group" if self.selection.kind == "select_best" else "candidate"
         rows = f"{self.cap.max_rows:,} {'row' if self.cap.max_rows == 1 else 'rows'}"
