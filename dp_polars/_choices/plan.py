@@ -214,6 +214,15 @@ class ChoicePlan(StoredPlan):
         score = self.query.aggregates[0]
         return steps * float(self.score.grid.step * score.unit)
 
+    def nothing_chosen_text(self, label: str) -> str:
+        """Return what to say if no discovered candidate is shown. It follows from the plan, never from exact scores."""
+        gap = 0 if self.limit is None else self.limit.gap * float(self.score.grid.step)
+        return (
+            f"Nothing is chosen: {label}. The charge stays. A discovered candidate is shown if its score is above "
+            f"about {gap:.6g}, and this falls with a larger spend or delta and with smaller caps and bounds. "
+            "Candidates (and keys) that are listed need no such score, and a choice by units needs no cap on rows."
+        )
+
     def facts(self) -> Facts:
         """Return the rows about bounds and the mechanism."""
         query, selection, step = self.query, self.selection, float(self.score.grid.step)
