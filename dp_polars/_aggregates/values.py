@@ -28,6 +28,7 @@ _EXAMPLES = {
     pl.Datetime: "datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1)",
     pl.Time: "datetime.time(8), datetime.time(18)",
     pl.Duration: "datetime.timedelta(0), datetime.timedelta(days=7)",
+    pl.Boolean: "0, 1",
 }
 
 

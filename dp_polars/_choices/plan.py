@@ -214,6 +214,15 @@ class ChoicePlan(StoredPlan):
         score = self.query.aggregates[0]
         return steps * float(self.score.grid.step * score.unit)
 
+    def nothing_chosen_text(self, label: str) -> str:
+        """Return what to say if no discovered candidate is shown. It follows from the plan, never from exact scores."""
+        gap = 0 if self.limit is None else self.limit.gap * float(self.score.grid.step)
+        return (
+            f"Nothing is chosen: {label}. The charge stays. A discovered candidate is shown if its score is above "
+            f"about {gap:.6g}, and this falls with a larger spend or delta and with smaller caps and bounds. "
+            "Candidates (and keys) that are listed need no such score, and a choice by units needs no cap on rows."
+        )
+
     def facts(self) -> Facts:
         """Return the rows about bounds and the mechanism."""
         query, selection, step = self.query, self.selection, float(self.score.grid.step)
@@ -260,7 +269,7 @@ class ChoicePlan(StoredPlan):
 
     def _weights(self) -> Facts:
         """Return the row on what a cap on rows does to the scores, if it can bind."""
-        if not self.cap.enforce or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
+        if not self.cap.can_bind or self.query.aggregates[0].row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL):
             return []
         what = "group" if self.selection.kind == "select_best" else "candidate"
         rows = f"{self.cap.max_rows:,} {'row' if self.cap.max_rows == 1 else 'rows'}"

@@ -8,6 +8,7 @@ time into slots, as constants, and sums their scores over blocks of rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +28,11 @@ from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Expression
 from dp_polars._plan.grid import Grid
 from dp_polars._release.charge import Drawing, Identity, release_once
-from dp_polars._release.run import ExactAnswers, bounded_request
+from dp_polars._release.run import ExactAnswers, bounded_request, first_level_outside
 from dp_polars._sampling import SYSTEM_BITS, BitSource
 from dp_polars._session.releases import Draw, Release
 from dp_polars._session.session import Session
+from dp_polars.errors import DPWarning
 from dp_polars.mechanisms.selection import peel
 
 RANK = "rank"
@@ -51,7 +53,22 @@ Numbers = NDArray[np.int64]
 
 def run_choice(make: ChoiceRun, session: Session, *, identity: Identity, fresh: bool) -> Release:
     """Return the stored release of a choice on a source, or charge the plan's price and choose."""
-    return release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
+    release = release_once(session, make.plan, identity=identity, fresh=fresh, make=make)
+    warn_if_nothing_is_chosen(release, make.plan)
+    return release
+
+
+def warn_if_nothing_is_chosen(release: Release, plan: ChoicePlan) -> None:
+    """Warn if candidates or groups were discovered and none is shown.
+
+    What one unit can change: nothing beyond the release. Whether a released frame has choices is known to whoever gets
+    it, and the text follows from the plan.
+    """
+    listed = plan.selection.kind == "top_k" and not plan.query.unfolded
+    chosen = release.frame.select(cs.list().list.len().sum()).item() if listed else release.frame.height
+    if plan.limit is None or chosen:
+        return
+    warnings.warn(plan.nothing_chosen_text(release.label), DPWarning, stacklevel=first_level_outside())
 
 
 @dataclass(frozen=True, repr=False)

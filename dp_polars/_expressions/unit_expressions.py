@@ -27,6 +27,14 @@ _NOT_AGGREGATED = Reason(
     "Say which one: pl.col('x').sum(), .max(), .n_unique(), or .sort_by('day').first().",
 )
 
+_ORDERED = Reason(
+    "is not known within a unit",
+    "How rows are stored must not matter, so an order needs columns to sort by.",
+    "Use pl.col('x').sort_by('day').first() or .last(), .min() or .max(). For later rows, number them with "
+    "pl.int_range(pl.len()).over(unit, order_by='day'), or keep some with group_by(unit).head(2, order_by='day').",
+)
+_ORDERED_NODES = {"Sort", "SortBy", "Slice", "Gather"}
+
 _AGGREGATES = {
     "Sum": "sum", "Mean": "mean", "Median": "median", "Min": "min", "Max": "max", "NUnique": "n_unique",
     "Count": "count", "First": "first", "Last": "last",
@@ -95,6 +103,7 @@ class UnitExpressions:
 
         def node(tree: Tree) -> Expression | None:
             name, body = named(tree)
+            _check_order(name)
             match name, body:
                 case "Column", str() if grouped:
                     raise Refused(f"pl.col({body!r})", _NOT_AGGREGATED)
@@ -211,6 +220,7 @@ class UnitExpressions:
     def _argument(self, tree: Tree) -> tuple[Expression, Expression | None]:
         """Return the argument of an aggregate, which is null where a filter drops the row, and the filter."""
         name, body = named(tree)
+        _check_order(name)
         match name, body:
             case "Filter", {"input": inner, "by": condition} if len(body) == 2:
                 value, before = self._argument(inner)
@@ -286,6 +296,12 @@ class UnitExpressions:
 def _is_without_nulls(tree: Tree) -> bool:
     name, body = named(tree)
     return name == "Function" and isinstance(body, dict) and body.get("function") == "DropNulls"
+
+
+def _check_order(name: str) -> None:
+    """Refuse nodes that take rows by their position, and say how to order rows within a unit."""
+    if name in _ORDERED_NODES:
+        raise Refused(spoken(name), _ORDERED)
 
 
 def _offset(value: Expression) -> int:

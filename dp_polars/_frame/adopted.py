@@ -15,7 +15,7 @@ from dp_polars._engines.unit_steps import unique_columns
 from dp_polars._expressions.tree import Column, Expression
 from dp_polars._frame.options import AnyOptions, cap_of
 from dp_polars._frame.question import View
-from dp_polars._plan.query import Cap
+from dp_polars._plan.query import AFTER_STEPS, Cap
 from dp_polars._session.suggestions import Suggestions
 
 CapName = Literal["max_groups", "max_rows_per_group"]
@@ -46,10 +46,10 @@ def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple
         return None
     others = unique - set(view.unit)
     if not others:
-        return 1, "one row per unit after the steps before"
+        return 1, f"one row per unit {AFTER_STEPS}"
     asked = {key.name for key in keys if isinstance(key, Column)}
     if name == "max_rows_per_group" and others <= asked:
-        return 1, f"one row per unit and {', '.join(sorted(others))} after the steps before"
+        return 1, f"one row per unit and {', '.join(sorted(others))} {AFTER_STEPS}"
     return None
 
 

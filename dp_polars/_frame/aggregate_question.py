@@ -25,7 +25,7 @@ from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
-from dp_polars._plan.query import Key, Query
+from dp_polars._plan.query import AFTER_STEPS, Key, Query
 from dp_polars._release.answers import result_schema
 from dp_polars._release.charge import Identity
 from dp_polars._release.expected_error import plan_within, with_group_size
@@ -71,16 +71,17 @@ def question_of(
     keys, key_columns = keys_of(by, view, public=options.get("keys") is not None)
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
+    trees = [item.tree for item in key_columns]
+    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
+    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
     if is_set(options, "cut"):
-        aggregates = with_cut(aggregates, options, view.unit, expressions)
+        capped = bool(unit) and not rows_rule.endswith(AFTER_STEPS)
+        aggregates = with_cut(aggregates, options, expressions, capped=capped)
     interval = _interval(options)
     aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
     _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
     domain, domain_rule = domain_of(options, keys)
-    trees = [item.tree for item in key_columns]
-    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
-    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
     query = Query(
         aggregates=aggregates,
         unit=unit,

@@ -107,7 +107,11 @@ class Behaviour(ABC, Generic[Frame]):
         [2000, 2000, 2000]
         """
         frame, unit, at = self._itself(), self._known_unit("funnel"), _time(self._itself(), time)
-        if len(steps) < 2 or not all(isinstance(one, pl.Expr) for one in steps.values()):
+        if (
+            not isinstance(steps, Mapping)
+            or len(steps) < 2
+            or not all(isinstance(one, pl.Expr) for one in steps.values())
+        ):
             raise InvalidParameterError(
                 "funnel takes two or more steps with their conditions: funnel({'visits': pl.col('page') == 'home', "
                 "'pays': pl.col('page') == 'paid'}, time='at')."

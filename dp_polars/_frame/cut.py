@@ -16,16 +16,17 @@ from dp_polars.errors import InvalidParameterError
 
 
 def with_cut(
-    aggregates: tuple[Aggregate, ...], options: Options, unit: tuple[str, ...], expressions: dict[str, Expression]
+    aggregates: tuple[Aggregate, ...], options: Options, expressions: dict[str, Expression], *, capped: bool
 ) -> tuple[Aggregate, ...]:
     """Return the aggregates with counts of the units that caps and bounds cut, for a tenth of the spend in all.
 
-    For bounds that are to be estimated, the range in which they are looked for stands in until they are known.
+    `capped` tells whether a unit can have more rows in a group than a cap allows. For bounds that are to be estimated,
+    the range in which they are looked for stands in until they are known.
     """
     if options.get("within") is not None:
         raise InvalidParameterError("within= is the wanted error of one answer. With cut=True, say epsilon= or share=.")
     found: list[Aggregate] = []
-    if unit and any(aggregate.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for aggregate in aggregates):
+    if capped and any(aggregate.row_rule not in (RowRule.ONCE, RowRule.CLIP_TOTAL) for aggregate in aggregates):
         found.append(CutByCap(name=CUT_BY_CAP))
     outside = outside_bounds(aggregates, expressions.__getitem__)
     if outside is not None:

@@ -259,7 +259,9 @@ def refuse_private(given: Any, what: str) -> None:
         raise InvalidParameterError(
             f"{what} takes public rows, but this frame is private: its rows would show in the answer without noise. "
             "Pass a frame of public values, or release what you need first, for example with df.dp.count(...). A frame "
-            "that is public goes in as it is, without .dp. Two private frames can be joined on the unit.",
+            "that is public goes in as it is, without .dp. Two private frames can be joined on the unit. If one lacks "
+            "the unit, as line items lack the customer of their order, add it to the frame before .dp: "
+            "items.join(orders.select('order_id', 'customer_id'), on='order_id').dp.",
             code="private-frame",
         )
 

@@ -686,7 +686,8 @@ class PrivateFrame(
             raise InvalidParameterError(
                 f"The session protects units by {', '.join(missing)} (unit=), which this frame doesn't have; it has "
                 f"{', '.join(self._schema())}. If the column has another name here, say dp.private(frame, "
-                f"unit={{{missing[0]!r}: 'the column here'}})."
+                f"unit={{{missing[0]!r}: 'the column here'}}). If another frame knows it, as orders know the customer "
+                "of their line items, join that column to this frame before .dp."
             )
         self._own_unit(unit)
         rows = with_units(self._rows, unit)

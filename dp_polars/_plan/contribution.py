@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dp_polars._aggregates.base import Aggregate, RowRule
-from dp_polars._plan.query import Query
+from dp_polars._plan.query import AFTER_STEPS, Query
 from dp_polars.errors import InvalidParameterError
 
 
@@ -13,13 +13,19 @@ from dp_polars.errors import InvalidParameterError
 class ContributionBounds:
     """The cap on the groups of one unit, the reason for it, and whether it has to be enforced.
 
-    A cap that cannot bind is not enforced. `domain_size` is the number of public keys, or None if keys are discovered.
+    A cap that public keys keep from binding is not enforced. `domain_size` is the number of public keys, or None if
+    keys are discovered.
     """
 
     max_groups: int
     max_groups_rule: str
     enforce_groups: bool
     domain_size: int | None
+
+    @property
+    def groups_can_bind(self) -> bool:
+        """Whether a unit can be in more groups than the cap allows."""
+        return self.enforce_groups and not self.max_groups_rule.endswith(AFTER_STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +38,13 @@ class RowCap:
 
     @property
     def enforced(self) -> int | None:
-        """The cap, or None if it cannot bind."""
+        """The cap, or None if it is not enforced."""
         return self.max_rows if self.enforce else None
+
+    @property
+    def can_bind(self) -> bool:
+        """Whether a unit can have more rows in a group than the cap allows."""
+        return self.enforce and not self.rule.endswith(AFTER_STEPS)
 
 
 ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)

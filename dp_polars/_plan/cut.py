@@ -32,7 +32,9 @@ def cut_text(plan: Plan) -> str | None:
     measured = {compiled.aggregate.kind for compiled in plan.compiled if compiled.aggregate.hidden}
     rules = (RowRule.ONCE, RowRule.CLIP_TOTAL)
     caps = [
-        compiled.cap.max_rows for compiled in shown if compiled.cap.enforce and compiled.aggregate.row_rule not in rules
+        compiled.cap.max_rows
+        for compiled in shown
+        if compiled.cap.can_bind and compiled.aggregate.row_rule not in rules
     ]
     values = {
         value.expression: value
@@ -43,7 +45,7 @@ def cut_text(plan: Plan) -> str | None:
     known, unknown = list[str](), list[str]()
     profile = plan.profile
     source = "profile" if profile is None or profile.reliable else "profile, not reliable"
-    if plan.bounds.enforce_groups:
+    if plan.bounds.groups_can_bind:
         share = None if profile is None else profile.share_beyond("max_groups", plan.bounds.max_groups)
         if share is None:
             unknown.append("max_groups")
@@ -104,7 +106,7 @@ def weights_text(plan: Plan) -> str | None:
     weighed = [
         compiled
         for compiled in plan.compiled
-        if compiled.cap.enforce and not compiled.aggregate.hidden and compiled.aggregate.shape is not Shape.LINEAR
+        if compiled.cap.can_bind and not compiled.aggregate.hidden and compiled.aggregate.shape is not Shape.LINEAR
     ]
     if not weighed:
         return None

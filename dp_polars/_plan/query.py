@@ -18,6 +18,9 @@ UNIT_STEP = "unit"
 SQL_STEP = "sql"
 """The kind of the step that describes the rows of a SQL query."""
 
+AFTER_STEPS = "after the steps before"
+"""How the rule of a cap ends if steps within a unit leave no more than the cap allows, so that it cuts nothing off."""
+
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
 

@@ -105,7 +105,10 @@ def _columns(known: KnownTable) -> Columns:
 
 
 def _tables(catalog: Catalog) -> pl.DataFrame:
-    """Return all tables, each with its unit. A view that has no declared unit can't be asked, so it shows none."""
+    """Return all tables, each with its unit.
+
+    A view that has no declared unit can't be asked, and neither can a table that lacks its unit, so they show none.
+    """
     rows = []
     for path in catalog.known_paths():
         try:
@@ -113,7 +116,10 @@ def _tables(catalog: Catalog) -> pl.DataFrame:
         except DPError:
             known = None
         private = known is None or not known.public
-        unit = ", ".join(known.unit.columns) if known is not None and private else None
+        unit = None
+        if known is not None and private:
+            there = known.through is not None or {*map(fold, known.unit.columns)} <= {*map(fold, known.columns)}
+            unit = ", ".join(known.unit.columns) if there else None
         rows.append((".".join(path), private, unit or None))
     return pl.DataFrame(rows, schema={"name": pl.String, "private": pl.Boolean, "unit": pl.String}, orient="row")
 

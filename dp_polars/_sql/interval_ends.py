@@ -143,7 +143,8 @@ def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], w
     twice = sorted({name_of(item, "") for item in items if is_end(item) and names.count(fold(item["alias"])) > 1})
     if twice:
         raise InvalidParameterError(
-            f"{', '.join(twice)} is the name of a column in SELECT and of the end of an interval. Give one an alias."
+            f"confidence= adds columns named {', '.join(twice)}, but SELECT has a column of that name, or two "
+            "aggregates without an alias. Give each aggregate an alias of its own: dp_count(*) AS n."
         )
     before = node["select_list"]
 

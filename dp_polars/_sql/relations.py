@@ -158,8 +158,9 @@ def _private_table(
         raise context.refuse(
             node,
             f"{name} is private, but it lacks the unit column {', '.join(missing)}; it has "
-            f"{', '.join(columns)}. Name the table's own unit column with con.private('{name}', unit=...), or declare "
-            f"the table public with con.public('{name}').",
+            f"{', '.join(columns)}. Name the table's own unit column with con.private('{name}', unit=...). If another "
+            f"private table knows the unit of each row, say con.private('{name}', through='that table', on='its key'). "
+            f"If the rows are about nobody, declare the table public with con.public('{name}').",
             code="unit-column-missing",
         )
     unit = tuple(table.has(column) or column for column in known.unit.columns)

@@ -246,6 +246,20 @@ def test_at_a_usual_epsilon_a_clear_winner_is_found_and_close_ones_are_not_guess
     assert found["v"].to_list() == ["a"]
 
 
+def test_an_empty_choice_says_why_and_that_it_was_charged():
+    """Three rows of each of three units don't stand out: each weighs less than exp(-54) of nobody."""
+    votes = pl.DataFrame({"who": [0, 1, 2] * 3, "v": ["a", "a", "b"] * 3})
+    with dp.Session(epsilon=9, delta=1e-20, unit="who", max_rows_per_group=3) as session:
+        with pytest.warns(dp.DPWarning, match="Nothing is chosen: top_k.* above about"):
+            assert votes.dp.top_k("v", 2, epsilon=1).height == 0
+        con = dp.connect(None, session).register("votes", votes)
+        with pytest.warns(dp.DPWarning, match="Nothing is chosen: top_k.* above about"):
+            assert con.sql("SELECT dp_top_k(v, 2) AS best FROM votes", epsilon=1).fetchall() == [([],)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert votes.dp.top_k("v", 1, ["a", "b"], epsilon=1).height == 1
+
+
 # ---------------------------------------------------------------------- units, rows, no rows
 
 

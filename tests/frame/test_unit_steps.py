@@ -401,3 +401,46 @@ def test_boolean_keys_have_a_group_for_null_only_where_null_is_possible(session,
     assert frame.preview.count("large", epsilon=0.5).query.domain.height == (3 if nullable else 2)
     grouped = private.group_by("user").agg(n=pl.len() if not nullable else pl.col("n").max())
     assert grouped.preview.count(pl.col("n") > 2, epsilon=0.5).query.domain.height == (3 if nullable else 2)
+
+
+def test_a_cap_that_steps_derive_cuts_nothing_off(session):
+    """One row per unit is left, so no line speaks of rows beyond the cap, and `cut=True` pays for none."""
+    customers = dp.private(ORDERS, session).group_by("user").agg(total=pl.col("paid").sum(), n=pl.len())
+    plan = customers.preview.mean("total", bounds=(0, 9), epsilon=0.1)
+    assert plan.cut_rows() == [("cut off", "unknown for bounds: say cut=True, or adopt a profile")]
+    assert customers.preview.count("n", epsilon=0.1).cut_rows() == []
+    assert customers.preview.noisy_max("n", [1, 2], epsilon=0.1).notes() == []
+    asked = customers.preview.mean("total", bounds=(0, 9), epsilon=0.1, cut=True).query.aggregates
+    assert [one.kind for one in asked] == ["mean", "cut_by_bounds"]
+    with pytest.raises(dp.InvalidParameterError, match="this question has neither"):
+        customers.preview.count(epsilon=0.1, cut=True)
+    given = dp.private(ORDERS, session).preview.mean("paid", bounds=(0, 9), epsilon=0.1, max_rows_per_group=1)
+    assert [name for name, _ in given.cut_rows()] == ["cut off", "weights"]
+    assert "max_rows_per_group" in given.cut_rows()[0][1]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pl.col("day").sort().first(),
+        pl.col("day").sort().get(1),
+        pl.col("day").sort_by("n").slice(1, 1).first(),
+        pl.col("day").sort_by("n"),
+    ],
+)
+def test_a_refused_order_says_how_rows_of_a_unit_are_ordered(session, expression):
+    with pytest.raises(dp.ExpressionNotAllowed, match=r"sort_by\('day'\)\.first\(\).*head\(2, order_by='day'\)"):
+        dp.private(ORDERS, session).group_by("user").agg(x=expression)
+
+
+def test_a_funnel_of_names_alone_is_refused(session):
+    with pytest.raises(dp.InvalidParameterError, match="funnel takes two or more steps with their conditions"):
+        dp.private(ORDERS, session).funnel(["a", "b"], time="day")
+
+
+def test_frames_that_lack_the_unit_are_told_how_to_get_it(session):
+    items = ORDERS.select("n", "item")
+    with pytest.raises(dp.InvalidParameterError, match="join that column to this frame"):
+        dp.private(items, session).count(epsilon=0.1)
+    with pytest.raises(dp.InvalidParameterError, match="add it to the frame before"):
+        dp.private(items, session).join(dp.private(ORDERS, session), on="n")

@@ -59,9 +59,11 @@ def test_a_select_of_private_rows_is_described(con):
 
 
 def test_all_tables_are_listed_with_their_units(con):
-    """A view whose unit nobody declared can't be asked, and it counts as private."""
+    """A view whose unit nobody declared can't be asked, nor can a table that lacks its unit; both count as private."""
+    con.register("items", pl.DataFrame({"item": ["a"]}))
     assert sorted(con.sql("SHOW TABLES").fetchall()) == [
         ("cheap", True, None),
+        ("items", True, None),
         ("orders", True, "customer"),
         ("regions", False, None),
         ("visits", True, "user_id"),

@@ -273,6 +273,7 @@ def test_the_plan_derives_that_a_unit_has_one_row(raw):
     con = guarded(raw)
     plan = con.preview("SELECT dp_count(*) FROM (SELECT who, count(*) AS n FROM orders GROUP BY who)", epsilon=0.1)
     assert "one row per unit" in str(plan)
+    assert "cut off  " not in str(plan)
 
 
 def test_statements_with_other_steps_are_other_questions(raw):
@@ -425,6 +426,12 @@ def test_a_path_to_the_unit_that_leads_nowhere_is_refused(words, message):
     with pytest.raises(dp.InvalidParameterError, match=message):
         con.private("lines", **words)
     raw.close()
+
+
+def test_a_table_without_the_unit_is_told_of_paths(raw):
+    raw.execute("CREATE OR REPLACE TABLE lines (id INTEGER, x INTEGER)")
+    with pytest.raises(dp.StatementNotAllowed, match=r"con\.private\('lines', through='that table', on='its key'\)"):
+        guarded(raw).preview("SELECT dp_count(*) FROM lines", epsilon=0.1)
 
 
 # ---------------------------------------------------------------------- what a plan says
