@@ -8,6 +8,7 @@ therefore valid only while the function that made it is running, which every wai
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sys
@@ -22,6 +23,27 @@ from dp_polars.errors import LedgerError
 _SHORTEST, _LONGEST = 0.0002, 0.005  # seconds that a waiting thread sleeps between two checks
 
 
+_LOOKING = [threading.RLock()]  # a list, because a forked child needs another one
+
+
+def _current_frame(thread: int) -> FrameType | None:
+    """Return what a thread runs now, or None if it has ended.
+
+    Python lists the frames of all threads under a lock of its own. If the garbage collector starts meanwhile, a
+    destructor may let other threads run; if one of them asks for the list as well, it waits for that lock without
+    letting anybody run, and the process stands still for ever. So only one thread asks at a time, and nothing is
+    collected meanwhile. A signal handler may ask while its own thread does.
+    """
+    with _LOOKING[0]:
+        collects = gc.isenabled()
+        try:
+            gc.disable()
+            return sys._current_frames().get(thread)
+        finally:
+            if collects:
+                gc.enable()
+
+
 class _LockClaim:
     """The turn of one function in one thread. It ends when it is given up or when the function ends."""
 
@@ -31,7 +53,7 @@ class _LockClaim:
 
     def holds(self) -> bool:
         frame = self.frame
-        return frame is not None and is_running(frame, sys._current_frames().get(self.thread))
+        return frame is not None and is_running(frame, _current_frame(self.thread))
 
     def give_up(self) -> None:
         self.frame = None
@@ -136,6 +158,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """Keep the parent's connections without using or closing them: SQLite forbids both after a fork."""
     _HELD.clear()
+    _LOOKING[0] = threading.RLock()
     for guard in list(_ALL):
         guard.forked = True
         _KEPT.append(guard.connection)
