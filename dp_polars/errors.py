@@ -36,6 +36,7 @@ Code = Literal[
     "response-spend-missing",
     "spending-not-allowed",
     "session-in-memory",
+    "no-such-analyst",
     # queries
     "unknown-column",
     "unknown-option",
@@ -184,11 +185,13 @@ class SessionClosed(DPError):  # noqa: N818 - a state that users name in `except
         self.closing = closing
         what = "failed while it read private rows" if closing.cause == "failed" else "died before it was finished"
         meanwhile = " It has been reopened since, but this query began before." if closing.reopened_at else ""
+        whose = "This session" if closing.analyst is None else f"The share of {closing.analyst}"
+        argument = "" if closing.analyst is None else f", analyst={closing.analyst!r}"
         super().__init__(
-            f"This session is closed: the query with charge number {closing.charge} {what} ({closing.closed_at})."
+            f"{whose} is closed: the query with charge number {closing.charge} {what} ({closing.closed_at})."
             f"{meanwhile} The cause may depend on a single row, so no more queries read private rows; stored releases "
             "stay readable. The owner of the data can find the cause and then continue with "
-            'session.reopen(reason="...").'
+            f'session.reopen(reason="..."{argument}).'
         )
 
     def __reduce__(self) -> tuple[object, ...]:

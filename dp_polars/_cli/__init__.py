@@ -3,7 +3,7 @@
 Answers go to stdout and everything else to stderr. A failure prints what to do and ends with an exit code. It never
 prints a traceback, which could quote rows.
 
-- `demo`, `sql`, `preview`, `budget`: one module per command, each with `read` (parse the arguments) and `run`.
+- `demo`, `sql`, `preview`, `budget`, `audit`: one module per command, each with `read` (parse the arguments) and `run`.
 - `arguments`: the arguments that `sql` and `preview` share, and the session that pays.
 - `files`: files as tables of a guarded connection.
 - `missing`: all options that a statement still needs, in one message.
@@ -36,6 +36,7 @@ COMMANDS = {
     "sql": "answer one SELECT with private aggregates over Parquet, CSV, Arrow or DuckDB files",
     "preview": "show the plan of such a SELECT without spending anything",
     "budget": "show a ledger: its terms, the budget that is spent and left, and every release",
+    "audit": "show what analysts asked, and whether it was answered, refused or failed",
 }
 
 _EXAMPLES = """

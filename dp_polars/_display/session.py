@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dp_polars._session.session import Session
 
 _CELLS = 20  # characters of a bar in a terminal
-_MOST_CLOSINGS, _MOST_REOPENINGS = 5, 3  # how many are listed
+_MOST_CLOSINGS, _MOST_REOPENINGS, _MOST_SHARES = 5, 3, 10  # how many are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _EITHER = "releases are accepted while epsilon or rho is within its limit, and the smaller share counts"
 _STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
@@ -91,8 +91,7 @@ def session_text(session: Session, *, accounts: bool = False) -> str:
     planned = account_text(session.defaults.account, session.defaults.queries)
     said += [f"  planned for: {planned}"] if planned else []
     said.append(f"  ledger: {session.ledger_path or 'in memory'}")
-    said += [f"  {text}" for text in closed_lines(session.closings, session.reopenings)]
-    said += [f"  {text}" for text in fact_lines(session.facts)]
+    said += [f"  {text}" for text in (*closed_lines(session), *share_lines(session), *fact_lines(session.facts))]
     scarce = scarce_keys(session)
     said.append(f"  releases: {len(releases)}")
     said.append(
@@ -112,23 +111,43 @@ def session_text(session: Session, *, accounts: bool = False) -> str:
     return "\n".join(map(escaped, said))
 
 
-def closed_lines(closings: Sequence[Closing], reopenings: int) -> list[str]:
-    """Return lines on what closed a session and why it was reopened, or none if it was never closed."""
+def closed_lines(session: Session) -> list[str]:
+    """Return lines on what closed a session or an analyst's share and why it was reopened, or none if nothing did."""
     said = []
-    standing = [closing for closing in closings if closing.reopened_at is None]
-    if standing:
+    closings, reopenings = session.closings, session.reopenings
+    closed: dict[str | None, list[Closing]] = {}
+    for closing in closings:
+        if closing.reopened_at is None:
+            closed.setdefault(closing.analyst, []).append(closing)
+    for analyst, standing in closed.items():
         charges = ", ".join(f"{closing.charge} ({closing.cause})" for closing in standing[:_MOST_CLOSINGS])
         more = ", ..." if len(standing) > _MOST_CLOSINGS else ""
+        whose, argument = ("", "") if analyst is None else (f" for {analyst}", f", analyst={analyst!r}")
         said.append(
-            f"CLOSED since {moment(standing[0].closed_at)} by charge {charges}{more}: only stored releases can be read"
+            f"CLOSED{whose} since {moment(standing[0].closed_at)} by charge {charges}{more}: only stored releases can "
+            "be read"
         )
-        said.append('the data owner can reopen it with session.reopen(reason="...")')
+        said.append(f'the data owner can reopen it with session.reopen(reason="..."{argument})')
     if reopenings:
         acts = {(closing.reopened_at, closing.reason) for closing in closings if closing.reopened_at and closing.reason}
         last = sorted(acts)[-_MOST_REOPENINGS:]
         texts = [f"{moment(at or '')}: {one_line(reason or '', 60)}" for at, reason in last]
         said.append(f"reopened {'once' if reopenings == 1 else f'{reopenings:,} times'}: {'; '.join(texts)}")
     return said
+
+
+def share_lines(session: Session) -> list[str]:
+    """Return lines on the shares of analysts, or none if there are none."""
+    shares, analyst = session.shares, session.analyst_name
+    if analyst is not None:
+        return [f"share of {analyst}: {percent(shares.get(analyst, 0.0))} of the budget"]
+    if not shares:
+        return []
+    named = ", ".join(f"{name} {percent(share)}" for name, share in list(shares.items())[:_MOST_SHARES])
+    more = f" and {len(shares) - _MOST_SHARES:,} more" if len(shares) > _MOST_SHARES else ""
+    total = sum(shares.values())
+    beyond = "; together more than the budget, so the first to ask get answers" if total > 1 + 1e-9 else ""
+    return [f"shares of analysts: {named}{more}{beyond}"]
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
@@ -179,7 +198,7 @@ def session_html(session: Session) -> str:
         accounts += f'<div class="dp-polars-quiet">{_EITHER[0].upper()}{_EITHER[1:]}.</div>'
     shut = [
         f'<div class="dp-polars-quiet">{escape(text)}</div>'
-        for text in [*closed_lines(session.closings, session.reopenings), *fact_lines(session.facts)]
+        for text in [*closed_lines(session), *share_lines(session), *fact_lines(session.facts)]
     ]
     blocks = [heading(title, about), *shut, meters_html(bars), _releases_html(releases), folded("Accounts", accounts)]
     return whole(*blocks)

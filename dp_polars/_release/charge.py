@@ -78,6 +78,7 @@ def release_once(session: Session, plan: StoredPlan, *, identity: Identity, fres
     if not fresh:
         stored = _stored(session, key, draw_key, make)
         if stored is not None:
+            session._note(label, "stored", charge=stored.id)
             return stored
     with Deferred() as signals, session.reserve(plan.cost, label=label, key=key) as reservation:
         note(session, make)
@@ -197,7 +198,7 @@ class OpenQuestions:
 
     def _look_again(self, before: int) -> None:
         if self._session._refuse_closed() != before:
-            raise SessionClosed(self._session.closings[-1]) from None
+            raise SessionClosed(self._session._last_closing()) from None
 
 
 def guarded(work: Callable[[], Result], signals: Deferred) -> Result:

@@ -58,6 +58,32 @@ def _satisfies_a(terms: Terms, spent: Cost) -> bool:
     return terms.epsilon is not None and spent.epsilon <= terms.epsilon and spent.gaussian_delta <= terms.gaussian_delta
 
 
+def beyond_share(terms: Terms, share: Fraction) -> Cost:
+    """Return what counts as spent from the start for an analyst who has a share of the budget: everything beyond it.
+
+    An analyst's charge must fit twice: after all charges of the session, which is the session's promise, and after
+    this sum and the analyst's own charges. Shares are counted in one account only, the one in which the session counts
+    `share=`. So analysts whose shares sum to at most 1 can always use all of them: their charges sum to at most the
+    limit of that account, and the filter accepts as long as one account is within its limit.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> terms = dp.Session(epsilon=1.0, unit="user").terms
+    >>> quarter = beyond_share(terms, Fraction(1, 4))
+    >>> accepts(terms, quarter + pure_cost(0.25)), accepts(terms, quarter + pure_cost(0.26))
+    (True, False)
+    """
+    rest = 1 - share
+    epsilon = share_in_epsilon(terms, rest)
+    return Cost(
+        epsilon=math.inf if epsilon is None else epsilon,
+        rho=rest * terms.rho_allowed if epsilon is None else math.inf,
+        delta=rest * terms.native_delta,
+        gaussian_delta=rest * terms.gaussian_delta,
+    )
+
+
 def share_of(terms: Terms, spent: Cost) -> float:
     """Return the part of the budget that is used if a session has spent this much in total.
 

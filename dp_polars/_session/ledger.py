@@ -10,6 +10,9 @@ A charge that fails after rows were read, or whose process dies, closes the sess
 and nobody paid to learn that. Nothing is charged until the owner reopens the session. A query that was under way when
 the session closed gets no release either, even if the session has been reopened since: a hundred queries that run at
 the same time must not tell more than one.
+
+A charge may belong to an analyst, who has a share of the budget. It must fit the share as well as the whole budget, in
+the same transaction. If it fails, it closes that share and nothing else; a charge of the owner closes everything.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -37,6 +41,7 @@ from dp_polars.errors import InvalidParameterError, LedgerError, LedgerMismatch,
 
 State = Literal["reserved", "committed", "failed"]
 Cause = Literal["failed", "died"]
+Outcome = Literal["charged", "stored", "refused"]
 
 _COST = ("epsilon", "rho", "delta", "gaussian_delta")
 
@@ -51,11 +56,12 @@ class Entry:
     cost: Cost
     reserved_at: str
     finished_at: str | None
+    analyst: str | None = None
 
 
 @dataclass(frozen=True)
 class Closing:
-    """A charge that closed the session, and how the session was reopened.
+    """A charge that closed the session or an analyst's share, and how it was reopened.
 
     Attributes
     ----------
@@ -67,6 +73,8 @@ class Closing:
         The time at which the session was closed.
     reopened_at, reason
         When and why the owner reopened the session; None while it is closed.
+    analyst
+        The analyst whose share was closed; None if the whole session was.
 
     Examples
     --------
@@ -82,6 +90,23 @@ class Closing:
     closed_at: str
     reopened_at: str | None
     reason: str | None
+    analyst: str | None = None
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """One question of an analyst, as the ledger keeps it: who asked what, when, and what came of it.
+
+    It never holds anything that was read from the data. `charge` is the number of the charge, if there was one, and
+    `reason` the code of the error if the question was refused.
+    """
+
+    at: str
+    analyst: str
+    asked: str
+    outcome: str
+    charge: int | None
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -96,11 +121,26 @@ class Charge:
         How often the session had been closed when the charge was made.
     before
         What the session had spent before.
+    analyst
+        The analyst who asked; None for the owner.
     """
 
     id: int
     closings: int
     before: Cost
+    analyst: str | None = None
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks a question: an analyst, and the statement or expression as it was asked."""
+
+    analyst: str
+    asked: str
+
+
+Accepts = Callable[[Cost, Cost | None, Fraction], bool]
+"""Tells whether sums may be charged: of the session, and of an analyst (None for the owner) with a share."""
 
 
 @dataclass(frozen=True)
@@ -286,14 +326,76 @@ class Ledger:
         return _entry(row)
 
     def closings(self) -> list[Closing]:
-        """Return every closing of the session, in order."""
+        """Return every closing of the session and of its analysts' shares, in order."""
+        self.fail_dead_charges()
+        with self._reading() as connection:
+            rows = connection.execute(_SELECT_CLOSING + " ORDER BY closing.id").fetchall()
+        return [Closing(*row) for row in rows]
+
+    # ------------------------------------------------------------------ analysts
+
+    def shares(self) -> dict[str, Fraction]:
+        """Return the share of each analyst, in the order of their names."""
+        with self._reading() as connection:
+            rows = connection.execute("SELECT name, share FROM analyst ORDER BY name").fetchall()
+        return {name: _share(text) for name, text in rows}
+
+    def grant(self, analyst: str, share: Fraction, most: Fraction | None) -> Fraction:
+        """Give an analyst a share, instead of an earlier one, unless all shares would then sum to more than `most`.
+
+        Return the sum of all shares, as it is or would be.
+        """
+        with self._writing() as connection:
+            others = connection.execute("SELECT share FROM analyst WHERE name <> ?", (analyst,)).fetchall()
+            total = sum((_share(text) for (text,) in others), share)
+            if most is None or total <= most:
+                connection.execute(
+                    "INSERT INTO analyst VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
+                    "SET share = excluded.share, granted_at = excluded.granted_at",
+                    (analyst, str(share), _now()),
+                )
+        return total
+
+    def spent_by(self, analyst: str) -> tuple[Cost, Fraction]:
+        """Return the sum of an analyst's charges, and the analyst's share."""
+        with self._reading() as connection:
+            return self._spent_by(connection, analyst)
+
+    def _spent_by(self, connection: sqlite3.Connection, analyst: str) -> tuple[Cost, Fraction]:
+        granted = connection.execute("SELECT share FROM analyst WHERE name = ?", (analyst,)).fetchone()
+        if granted is None:
+            raise InvalidParameterError(
+                "This analyst has no share of the session. The owner gives one: session.grant('team-a', share=0.25).",
+                code="no-such-analyst",
+            )
+        rows = connection.execute(
+            f"SELECT {', '.join(_COST)}, count(*) FROM charge WHERE analyst = ? GROUP BY {', '.join(_COST)}",  # noqa: S608
+            (analyst,),
+        ).fetchall()
+        return sum((_cost(amounts) * times for *amounts, times in rows), NOTHING), _share(granted[0])
+
+    def note(self, asker: Asker, outcome: Outcome, *, charge: int | None = None, reason: str | None = None) -> None:
+        """Record in the audit log what came of a question that was not charged."""
+        with self._writing() as connection:
+            self._note(connection, asker, outcome, charge, reason)
+
+    def _note(
+        self, connection: sqlite3.Connection, asker: Asker, outcome: Outcome, charge: int | None, reason: str | None
+    ) -> None:
+        connection.execute(
+            "INSERT INTO audit (at, analyst, asked, outcome, charge_id, reason) VALUES (?, ?, ?, ?, ?, ?)",
+            (_now(), asker.analyst, asker.asked, outcome, charge, reason),
+        )
+
+    def audit(self) -> list[AuditRecord]:
+        """Return the audit log in order. The outcome of a charged question is the state of its charge."""
         self.fail_dead_charges()
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
-                "LEFT JOIN reopening ON reopening.id = reopening_id ORDER BY closing.id"
+                "SELECT at, audit.analyst, asked, CASE outcome WHEN 'charged' THEN state ELSE outcome END, charge_id, "
+                "reason FROM audit LEFT JOIN charge ON charge.id = charge_id ORDER BY audit.id"
             ).fetchall()
-        return [Closing(*row) for row in rows]
+        return [AuditRecord(*row) for row in rows]
 
     def reopenings(self) -> int:
         """Return how often the session was reopened."""
@@ -325,11 +427,14 @@ class Ledger:
                 with self._writing() as connection:
                     self._fail_dead_charges(connection)
 
-    def refuse_closed(self) -> int:
-        """Raise `SessionClosed` if the session is closed. Otherwise return how often it was closed so far."""
+    def refuse_closed(self, analyst: str | None = None) -> int:
+        """Raise `SessionClosed` if the session, or this analyst's share, is closed.
+
+        Otherwise return a number that grows with each closing of them.
+        """
         self.fail_dead_charges()
         with self._reading() as connection:
-            closing, times = self._current_closing(connection), self._times_closed(connection)
+            closing, times = self._current_closing(connection, analyst), self._times_closed(connection, analyst)
         if closing is not None:
             raise SessionClosed(closing)
         return times
@@ -366,7 +471,9 @@ class Ledger:
 
     # ------------------------------------------------------------------ writing
 
-    def reserve(self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool]) -> Charge | None:
+    def reserve(
+        self, cost: Cost, label: str, key: bytes | None, accepts: Accepts, asker: Asker | None = None
+    ) -> Charge | None:
         """Charge `cost` if `accepts` returns True for the new sums. Return the charge, or None if it was refused.
 
         This is one transaction, so no other process can make a charge in between. The charge is locked before other
@@ -375,7 +482,7 @@ class Ledger:
         made: list[Charge] = []
         with Deferred():
             try:
-                identity, closing = self._charge_unless_closed(cost, label, key, accepts, made)
+                identity, closing = self._charge_unless_closed(cost, label, key, accepts, asker, made)
             except BaseException:
                 for charge in made:  # SQLite may or may not have committed it; no rows were read yet
                     with contextlib.suppress(LedgerError):
@@ -390,14 +497,17 @@ class Ledger:
         return made[0] if made else None
 
     def _charge_unless_closed(
-        self, cost: Cost, label: str, key: bytes | None, accepts: Callable[[Cost], bool], made: list[Charge]
+        self, cost: Cost, label: str, key: bytes | None, accepts: Accepts, asker: Asker | None, made: list[Charge]
     ) -> tuple[str, Closing | None]:
         with self._writing() as connection:
             identity = self._check_count()
             self._fail_dead_charges(connection)
-            closing = self._current_closing(connection)
+            closing = self._current_closing(connection, None if asker is None else asker.analyst)
             if closing is None:
-                self._charge(connection, cost, label, key, accepts, made)
+                self._charge(connection, cost, label, key, accepts, asker, made)
+            if asker is not None:
+                reason = "session-closed" if closing is not None else None if made else "budget-exceeded"
+                self._note(connection, asker, "charged" if made else "refused", made[0].id if made else None, reason)
         return identity, closing
 
     def _charge(
@@ -406,23 +516,28 @@ class Ledger:
         cost: Cost,
         label: str,
         key: bytes | None,
-        accepts: Callable[[Cost], bool],
+        accepts: Accepts,
+        asker: Asker | None,
         made: list[Charge],
     ) -> None:
-        before = self._spent()
+        before, own, share = self._spent(), None, Fraction(1)
         total = Cost.__add__(before, cost)  # a subclass could add up differently
-        if not accepts(total):
+        analyst = None if asker is None else asker.analyst
+        if analyst is not None:
+            spent, share = self._spent_by(connection, analyst)
+            own = Cost.__add__(spent, cost)
+        if not accepts(total, own, share):
             return
         cursor = connection.execute(
-            "INSERT INTO charge (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at) "
-            "VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?)",
-            (label, key, *_texts(cost), _now()),
+            "INSERT INTO charge (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at, analyst) "
+            "VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?, ?)",
+            (label, key, *_texts(cost), _now(), analyst),
         )
         connection.execute(
             "UPDATE spent SET epsilon = ?, rho = ?, delta = ?, gaussian_delta = ?",
             _texts(total),
         )
-        charge = Charge(cursor.lastrowid or 0, self._times_closed(connection), before)
+        charge = Charge(cursor.lastrowid or 0, self._times_closed(connection, analyst), before, analyst)
         self._open_charges.start(charge.id)
         made.append(charge)
 
@@ -467,17 +582,29 @@ class Ledger:
         with self._writing() as connection:
             self._close_by(connection, identifier, "failed")
 
-    def reopen(self, reason: str) -> None:
-        """Reopen a closed session on behalf of its owner."""
+    def reopen(self, reason: str, analyst: str | None = None) -> None:
+        """Reopen a closed session, or the closed share of an analyst, on behalf of the owner."""
         with self._writing() as connection:
             self._fail_dead_charges(connection)
-            if self._current_closing(connection) is None:
-                raise InvalidParameterError("This session is not closed, so there is nothing to reopen.")
+            closed = connection.execute(
+                "SELECT DISTINCT analyst FROM closing JOIN charge ON charge.id = charge_id WHERE reopening_id IS NULL"
+            ).fetchall()
+            if (analyst,) not in closed:
+                names = sorted(name for (name,) in closed if name is not None)
+                what = "This session" if analyst is None else "This analyst's share"
+                raise InvalidParameterError(
+                    f"{what} is not closed, so there is nothing to reopen."
+                    + (f" Closed shares: {', '.join(names)}; name one with analyst=." if names else "")
+                )
             cursor = connection.execute(
                 "INSERT INTO reopening (reason, reopened_at) VALUES (?, ?)",
                 (reason, _now()),
             )
-            connection.execute("UPDATE closing SET reopening_id = ? WHERE reopening_id IS NULL", (cursor.lastrowid,))
+            connection.execute(
+                "UPDATE closing SET reopening_id = ? WHERE reopening_id IS NULL "
+                "AND charge_id IN (SELECT id FROM charge WHERE analyst IS ?)",
+                (cursor.lastrowid, analyst),
+            )
 
     def _mark(self, connection: sqlite3.Connection, identifier: int, state: State) -> int:
         """Give an open charge its final state. Return the number of charges changed: 1, or 0 if it was not open."""
@@ -505,24 +632,26 @@ class Ledger:
     def _waiting(self, connection: sqlite3.Connection) -> set[int]:
         return set(chain(*connection.execute("SELECT id FROM charge WHERE state = 'reserved'")))
 
-    def _current_closing(self, connection: sqlite3.Connection) -> Closing | None:
-        """Return the first closing that keeps the session closed, or None."""
+    def _current_closing(self, connection: sqlite3.Connection, analyst: str | None) -> Closing | None:
+        """Return the first closing that stops an analyst (None for the owner), or None."""
         row = connection.execute(
-            "SELECT charge_id, cause, closed_at FROM closing WHERE reopening_id IS NULL ORDER BY id LIMIT 1"
+            f"{_SELECT_CLOSING} WHERE reopening_id IS NULL AND {_STOPS} ORDER BY closing.id LIMIT 1", (analyst,)
         ).fetchone()
-        return None if row is None else Closing(row[0], row[1], row[2], None, None)
+        return None if row is None else Closing(*row)
 
     def _closed_since(self, connection: sqlite3.Connection, charge: Charge) -> Closing | None:
         """Return the first closing after a charge was made, even if the session was reopened since, or None."""
         row = connection.execute(
-            "SELECT charge_id, cause, closed_at, reopened_at, reason FROM closing "
-            "LEFT JOIN reopening ON reopening.id = reopening_id WHERE closing.id > ? ORDER BY closing.id LIMIT 1",
-            (charge.closings,),
+            f"{_SELECT_CLOSING} WHERE closing.id > ? AND {_STOPS} ORDER BY closing.id LIMIT 1",
+            (charge.closings, charge.analyst),
         ).fetchone()
         return None if row is None else Closing(*row)
 
-    def _times_closed(self, connection: sqlite3.Connection) -> int:
-        (times,) = connection.execute("SELECT coalesce(max(id), 0) FROM closing").fetchone()
+    def _times_closed(self, connection: sqlite3.Connection, analyst: str | None) -> int:
+        (times,) = connection.execute(
+            f"SELECT coalesce(max(closing.id), 0) FROM closing JOIN charge ON charge.id = charge_id WHERE {_STOPS}",  # noqa: S608
+            (analyst,),
+        ).fetchone()
         return int(times)
 
     def close(self) -> None:
@@ -612,7 +741,15 @@ class Ledger:
             )
 
 
-_SELECT_ENTRY = "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at FROM charge"
+_SELECT_ENTRY = (
+    "SELECT id, label, state, epsilon, rho, delta, gaussian_delta, reserved_at, finished_at, analyst FROM charge"
+)
+_SELECT_CLOSING = (
+    "SELECT charge_id, cause, closed_at, reopened_at, reason, analyst FROM closing "
+    "JOIN charge ON charge.id = charge_id LEFT JOIN reopening ON reopening.id = reopening_id"
+)
+_STOPS = "(analyst IS NULL OR analyst IS ?)"
+"""A failure of the owner stops everybody, and that of an analyst stops this analyst."""
 
 
 def _texts(cost: Cost) -> tuple[str, ...]:
@@ -628,8 +765,17 @@ def _cost(texts: list[str] | tuple[str, ...]) -> Cost:
         ) from None
 
 
-def _entry(row: tuple[int, str, State, str, str, str, str, str, str | None]) -> Entry:
-    identifier, label, state, *amounts, reserved_at, finished_at = row
+def _share(text: str) -> Fraction:
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError, TypeError):
+        raise LedgerError(
+            "The ledger is damaged: a share in it cannot be read. Nothing is released.", code="ledger-damaged"
+        ) from None
+
+
+def _entry(row: tuple[int, str, State, str, str, str, str, str, str | None, str | None]) -> Entry:
+    identifier, label, state, *amounts, reserved_at, finished_at, analyst = row
     return Entry(
         id=identifier,
         label=label,
@@ -637,6 +783,7 @@ def _entry(row: tuple[int, str, State, str, str, str, str, str, str | None]) -> 
         cost=_cost(amounts),
         reserved_at=str(reserved_at),
         finished_at=finished_at,
+        analyst=analyst,
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from dp_polars.errors import LedgerError
 
 APPLICATION_ID = 0x6470_6C72  # "dplr"
-FORMAT = 3
+FORMAT = 4
 BUSY_SECONDS = 60.0
 
 _ADDED = """
@@ -51,6 +51,23 @@ CREATE TABLE draw (
 CREATE INDEX draw_by_key ON draw (key, charge_id);
 """
 
+# The charges of an owner have no analyst. A process which still runs the older version charges as the owner does, and
+# stops at every closing.
+_ANALYSTS = """
+ALTER TABLE charge ADD COLUMN analyst TEXT;
+CREATE INDEX charge_by_analyst ON charge (analyst) WHERE analyst IS NOT NULL;
+CREATE TABLE analyst (name TEXT PRIMARY KEY, share TEXT NOT NULL, granted_at TEXT NOT NULL);
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    analyst TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('charged', 'stored', 'refused')),
+    charge_id INTEGER REFERENCES charge (id),
+    reason TEXT
+);
+"""
+
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
@@ -66,7 +83,7 @@ CREATE TABLE charge (
     finished_at TEXT
 );
 CREATE TABLE result (charge_id INTEGER PRIMARY KEY REFERENCES charge (id), frame BLOB NOT NULL);
-{_ADDED}{_DRAWS}"""
+{_ADDED}{_DRAWS}{_ANALYSTS}"""
 
 # Format 1 had a table `release`. It is renamed so that a process which still runs the older version can neither charge
 # nor release: that version does not know that a session can be closed.
@@ -80,6 +97,9 @@ PRAGMA user_version = 2;
 """
 _FROM_2 = f"""{_DRAWS}
 PRAGMA user_version = 3;
+"""
+_FROM_3 = f"""{_ANALYSTS}
+PRAGMA user_version = 4;
 """
 
 _REASONS = {
@@ -148,6 +168,9 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE agreement SET identity = ?", (secrets.token_hex(16),))
         if connection.execute("PRAGMA user_version").fetchone()[0] == 2:
             for statement in _FROM_2.split(";"):
+                connection.execute(statement)
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 3:
+            for statement in _FROM_3.split(";"):
                 connection.execute(statement)
         connection.execute("COMMIT")
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,14 @@ import polars as pl
 
 from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._display.text import percent, refused_parts
-from dp_polars._numbers import Number, flag_of
+from dp_polars._numbers import Number, exact, flag_of
 from dp_polars._session.accounts import chosen_account, share_in_epsilon
 from dp_polars._session.cost import NOTHING, Budget, Cost
 from dp_polars._session.filters import (
     Mechanism,
     accepts,
     affordable_count,
+    beyond_share,
     largest_affordable,
     largest_epsilon,
     largest_share,
@@ -32,7 +34,7 @@ from dp_polars._session.filters import (
     share_of,
 )
 from dp_polars._session.interrupts import Deferred
-from dp_polars._session.ledger import Closing, Entry, Fact, Ledger, StoredDraw
+from dp_polars._session.ledger import Asker, Closing, Entry, Fact, Ledger, Outcome, StoredDraw
 from dp_polars._session.prices import check_price
 from dp_polars._session.releases import Release, Reservation, from_ipc
 from dp_polars._session.suggestions import HasSuggestions, Suggestions
@@ -41,6 +43,8 @@ from dp_polars.errors import BudgetExceeded, DPError, DPWarning, InvalidParamete
 
 _PLANS = 100  # the number of latest plans that are kept
 _LONGEST_REASON = 1000
+_LONGEST_NAME = 100
+_LONGEST_QUESTION = 100_000  # characters of a statement in the audit log
 
 
 class Session:
@@ -138,6 +142,7 @@ class Session:
         self._defaults, self._ledger = defaults, ledger
         self._plans: dict[int, object] = {}
         self._adopted: tuple[Suggestions, ...] = ()
+        self._analyst: str | None = None
 
     def _throwaway(self) -> Session:
         """Return a new session in memory with the same terms and defaults and its whole budget."""
@@ -180,8 +185,8 @@ class Session:
 
     @property
     def spent(self) -> Budget:
-        """The sum of all charges. Its `share` is the part of the budget that is used."""
-        return self._budget(self._ledger.spent())
+        """The sum of all charges, or of those of the analyst. Its `share` is the part of the budget that is used."""
+        return self._budget(self._ledger.spent() if self._analyst is None else self._ledger.spent_by(self._analyst)[0])
 
     @property
     def remaining(self) -> Budget:
@@ -189,7 +194,7 @@ class Session:
 
         A release fits if it fits delta and one of epsilon and rho.
         """
-        terms, spent = self._terms, self._ledger.spent()
+        terms, spent = self._terms, self._total()
         epsilon = None if terms.epsilon is None else max(0.0, float(terms.epsilon - spent.epsilon))
         rho = None if terms.measure == "pure" else max(0.0, float(terms.rho_allowed - spent.rho))
         return Budget(
@@ -200,8 +205,18 @@ class Session:
         )
 
     def _total(self) -> Cost:
-        """Return the exact sum of all charges."""
-        return self._ledger.spent()
+        """Return the exact sum after which the next charge must fit: that of all charges.
+
+        For an analyst, it is this sum or what counts against the analyst's share, whichever leaves less.
+        """
+        return min(self._totals(), key=lambda total: share_left(self._terms, total))
+
+    def _totals(self) -> list[Cost]:
+        """Return every sum after which the next charge must fit."""
+        if self._analyst is None:
+            return [self._ledger.spent()]
+        own, share = self._ledger.spent_by(self._analyst)
+        return [self._ledger.spent(), beyond_share(self._terms, share) + own]
 
     def _budget(self, cost: Cost) -> Budget:
         return Budget(
@@ -226,13 +241,153 @@ class Session:
         (10, 458)
         """
         self._check_cost(cost)
-        return affordable_count(self._terms, self._ledger.spent(), cost, most)
+        return min(affordable_count(self._terms, total, cost, most) for total in self._totals())
 
     def largest_affordable(
         self, *, mechanism: Mechanism = "laplace", measure: Literal["epsilon", "rho"] = "epsilon"
     ) -> float:
         """Return the largest epsilon or rho of one release that would be accepted now; 0 if none would."""
-        return largest_affordable(self._terms, self._ledger.spent(), mechanism, measure)
+        return min(largest_affordable(self._terms, total, mechanism, measure) for total in self._totals())
+
+    # ------------------------------------------------------------------ analysts
+
+    def grant(self, analyst: str, *, share: Number, overcommit: bool = False) -> None:
+        """Give an analyst or a team a share of this budget, or change it. Only the owner of the data should do this.
+
+        Every charge of an analyst must fit the whole budget as well as the share, so the session's promise holds
+        whatever the shares are. A share limits what an analyst spends, not what the analyst may learn: stored releases
+        are free for everybody.
+
+        Parameters
+        ----------
+        analyst
+            The name of the analyst, which is kept in the ledger.
+        share
+            The part of the whole budget that the analyst may spend, between 0 and 1. It is counted as `share=` in a
+            question is. What the analyst spent before counts.
+        overcommit
+            Whether shares may sum to more than 1. Then the first to ask get their answers.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, unit="user_id")
+        >>> session.grant("team-a", share=0.25)
+        >>> team = session.analyst("team-a")
+        >>> team.reserve(dp.pure_cost(0.2), label="my own mechanism").fail(closes=False)
+        >>> team.spent.share, team.largest_affordable(), session.largest_affordable()
+        (0.2, 0.05, 0.8)
+        >>> session.shares
+        {'team-a': 0.25}
+        """
+        self._check_owner("grant")
+        check_name(analyst)
+        part = exact(share, "share")
+        if not 0 < part <= 1:
+            raise InvalidParameterError("share= must be a part of the budget, above 0 and at most 1: share=0.25.")
+        most = None if flag_of(overcommit, "overcommit") else Fraction(1)
+        total = self._ledger.grant(analyst, part, most)
+        if most is not None and total > most:
+            raise InvalidParameterError(
+                f"All shares would sum to {float(total):.4g}, so not everybody could use all of theirs. The session's "
+                "promise would hold all the same. If this is intended, say overcommit=True."
+            )
+
+    def analyst(self, name: str) -> Session:
+        """Return this session as an analyst uses it: within the share that the owner granted.
+
+        It can neither grant shares nor reopen. A question that fails on private rows closes this share only. What the
+        analyst asks is kept in the audit log. Inside one process this serves analysts who cooperate; to keep others
+        out, a process of its own must hold the data.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, unit="user_id")
+        >>> session.grant("team-a", share=0.25)
+        >>> team = session.analyst("team-a")
+        >>> team, team.analyst_name, team.remaining.share
+        (<dp.Session epsilon=1, unit=user_id, 0 % used, analyst=team-a>, 'team-a', 0.25)
+        """
+        self._check_owner("analyst")
+        check_name(name)
+        self._ledger.spent_by(name)  # raises an error if there is no such share
+        session = Session.__new__(Session)
+        session._start(self._terms, self._defaults, self._ledger)
+        session._adopted, session._analyst = self._adopted, name
+        return session
+
+    @property
+    def analyst_name(self) -> str | None:
+        """The analyst whose share of the budget this is; None for the owner's session.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").analyst_name is None
+        True
+        """
+        return self._analyst
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each analyst, as `grant` gave it.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").shares
+        {}
+        """
+        return {name: float(share) for name, share in self._ledger.shares().items()}
+
+    def audit_log(self) -> pl.DataFrame:
+        """Return what analysts asked, one row per question, in order. It holds nothing that was read from the data.
+
+        `analyst` is who asked, as the process claimed, and `asked` the SQL statement or a description of the question.
+        `outcome` is "committed", "failed" or "reserved" for a question that was charged, "stored" if its answer was
+        found again, and "refused" if it did not fit the budget or was not allowed; `reason` is then the code of the
+        error. `share` is the part of the budget that its charge used.
+
+        Examples
+        --------
+        >>> import dp_polars as dp
+        >>> session = dp.Session(epsilon=1.0, unit="user_id")
+        >>> session.grant("team-a", share=0.25)
+        >>> session.analyst("team-a").reserve(dp.pure_cost(0.2), label="people").fail(closes=False)
+        >>> session.audit_log().select("analyst", "asked", "outcome", "share").rows()
+        [('team-a', 'people', 'failed', 0.2)]
+        """
+        parts = {row["id"]: row["share"] for row in self.export().select("id", "share").iter_rows(named=True)}
+        return pl.DataFrame(
+            [
+                {
+                    "at": record.at,
+                    "analyst": record.analyst,
+                    "asked": record.asked,
+                    "outcome": record.outcome,
+                    "reason": record.reason,
+                    "charge": record.charge,
+                    "share": 0.0 if record.outcome in ("stored", "refused") else parts.get(record.charge or 0, 0.0),
+                }
+                for record in self._ledger.audit()
+            ],
+            schema={
+                "at": pl.String, "analyst": pl.String, "asked": pl.String, "outcome": pl.String, "reason": pl.String,
+                "charge": pl.Int64, "share": pl.Float64,
+            },
+        )  # fmt: skip
+
+    def _note(self, asked: str, outcome: Outcome, *, charge: int | None = None, reason: str | None = None) -> None:
+        """Record an analyst's question that was not charged. The owner's are not recorded."""
+        if self._analyst is not None:
+            self._ledger.note(self._asker(asked), outcome, charge=charge, reason=reason)
+
+    def _asker(self, asked: str) -> Asker:
+        return Asker(self._analyst or "", (_ASKED.get() or asked)[:_LONGEST_QUESTION])
+
+    def _check_owner(self, what: str) -> None:
+        if self._analyst is not None:
+            raise InvalidParameterError(
+                f"Only the owner's session can {what.replace('analyst', 'open an analyst')}. This is the share of "
+                f"{self._analyst}."
+            )
 
     # ------------------------------------------------------------------ suggestions of a profile
 
@@ -327,9 +482,10 @@ class Session:
         reservation: Reservation | None = None
         try:
             with Deferred():
-                charge = self._ledger.reserve(cost, label, key, lambda total: accepts(self._terms, total))
+                asker = None if self._analyst is None else self._asker(label)
+                charge = self._ledger.reserve(cost, label, key, self._accepts, asker)
                 if charge is None:
-                    raise self._refusal(cost, self._ledger.spent())
+                    raise self._refusal(cost)
                 reservation = Reservation(self._ledger, charge, self._terms)
             return reservation  # noqa: RET504 - the end of the `with` block may raise
         except BaseException:
@@ -339,11 +495,20 @@ class Session:
 
     def check(self, cost: Cost) -> None:
         """Raise `SessionClosed` or `BudgetExceeded` if a cost would be refused now. Charge nothing."""
-        self._ledger.refuse_closed()
-        self._check_cost(cost)
-        spent = self._ledger.spent()
-        if not accepts(self._terms, spent + cost):
-            raise self._refusal(cost, spent)
+        try:
+            self._ledger.refuse_closed(self._analyst)
+            self._check_cost(cost)
+            if not all(accepts(self._terms, total + cost) for total in self._totals()):
+                raise self._refusal(cost)
+        except DPError as refusal:
+            self._note("several questions", "refused", reason=refusal.code)
+            raise
+
+    def _accepts(self, total: Cost, own: Cost | None, share: Fraction) -> bool:
+        """Return whether these sums may be charged: of the session, and of an analyst with a share."""
+        if not accepts(self._terms, total):
+            return False
+        return own is None or accepts(self._terms, beyond_share(self._terms, share) + own)
 
     def _check_cost(self, cost: Cost) -> None:
         if type(cost) is not Cost:  # a subclass could add up differently
@@ -356,9 +521,12 @@ class Session:
             )
         check_price(self._terms, cost)
 
-    def _refusal(self, cost: Cost, spent: Cost) -> BudgetExceeded:
+    def _refusal(self, cost: Cost) -> BudgetExceeded:
         """Return the refusal of a cost, with the largest spends that would fit instead."""
-        terms, left = self._terms, share_left(self._terms, spent)
+        terms = self._terms
+        refusing = [total for total in self._totals() if not accepts(terms, total + cost)]
+        spent = min(refusing or [self._total()], key=lambda total: share_left(terms, total))
+        left = share_left(terms, spent)
         part, alone = part_of(terms, spent, cost), share_of(terms, cost)
         requested, remaining = refused_parts(part, left)
         if alone < 0.98 * part < math.inf:  # another account is the better one after what was spent before
@@ -396,20 +564,26 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether private queries are refused because one failed on private rows or died. See `reopen`."""
-        return any(closing.reopened_at is None for closing in self.closings)
+        return any(
+            closing.reopened_at is None and closing.analyst in (None, self._analyst) for closing in self.closings
+        )
 
     @property
     def closings(self) -> tuple[Closing, ...]:
-        """Every closing of the session: the charge that closed it, and when and why it was reopened."""
-        return tuple(self._ledger.closings())
+        """Every closing of the session: the charge that closed it, and when and why it was reopened.
+
+        The owner also sees the closings of analysts' shares, and an analyst those of the own share.
+        """
+        found = self._ledger.closings()
+        return tuple(one for one in found if self._analyst is None or one.analyst in (None, self._analyst))
 
     @property
     def reopenings(self) -> int:
         """How often the session was reopened."""
         return self._ledger.reopenings()
 
-    def reopen(self, *, reason: str) -> None:
-        """Reopen a session that a failure closed. Only the owner of the data should do this.
+    def reopen(self, *, reason: str, analyst: str | None = None) -> None:
+        """Reopen a session that a failure closed, or an analyst's share. Only the owner of the data should do this.
 
         Whether a query fails may depend on private rows, and that tells something that nobody paid for. First find out
         why it failed, on data that you are allowed to see. Reopenings are counted and shown wherever the session is.
@@ -418,6 +592,8 @@ class Session:
         ----------
         reason
             Why queries may run again. It is kept in the ledger together with the time.
+        analyst
+            The analyst whose share is reopened; None for the session itself.
 
         Examples
         --------
@@ -430,16 +606,21 @@ class Session:
         >>> session.closed, session.reopenings, session.closings[0].reason
         (False, 1, 'A file was missing.')
         """
+        self._check_owner("reopen")
         check_text(reason, "reason")
         if len(reason) > _LONGEST_REASON:
             raise InvalidParameterError(
                 f"reason= must have at most {_LONGEST_REASON} characters, because everybody sees it."
             )
-        self._ledger.reopen(reason)
+        self._ledger.reopen(reason, analyst)
 
     def _refuse_closed(self) -> int:
-        """Raise `SessionClosed` if the session is closed. Otherwise return how often it was closed so far."""
-        return self._ledger.refuse_closed()
+        """Raise `SessionClosed` if the session is closed. Otherwise return a number that grows with each closing."""
+        return self._ledger.refuse_closed(self._analyst)
+
+    def _last_closing(self) -> Closing:
+        """Return the last closing that stops this session's questions."""
+        return [closing for closing in self.closings if closing.analyst in (None, self._analyst)][-1]
 
     def _close_by(self, release: Release) -> None:
         """Close the session because of a failure that belongs to a finished release, such as that of a stream."""
@@ -543,7 +724,8 @@ class Session:
     def export(self) -> pl.DataFrame:
         """Return the ledger as a frame with one row per charge.
 
-        `share` is the part of the budget that the charge used; all of them add up to `session.spent.share`. For a
+        `analyst` is who asked, and null for the owner. `share` is the part of the budget that the charge used; all of
+        them add up to the part that the session has used. For a
         charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when and why
         the session was reopened. Facts about the data are in `facts`.
         """
@@ -558,6 +740,7 @@ class Session:
             [
                 {
                     "id": entry.id,
+                    "analyst": entry.analyst,
                     "label": entry.label,
                     "state": entry.state,
                     "epsilon": float(entry.cost.epsilon),
@@ -573,9 +756,10 @@ class Session:
                 for entry in entries
             ],
             schema={
-                "id": pl.Int64, "label": pl.String, "state": pl.String, "epsilon": pl.Float64, "rho": pl.Float64,
-                "delta": pl.Float64, "share": pl.Float64, "reserved_at": pl.String, "finished_at": pl.String,
-                "closed_at": pl.String, "reopened_at": pl.String, "reopened_because": pl.String,
+                "id": pl.Int64, "analyst": pl.String, "label": pl.String, "state": pl.String, "epsilon": pl.Float64,
+                "rho": pl.Float64, "delta": pl.Float64, "share": pl.Float64, "reserved_at": pl.String,
+                "finished_at": pl.String, "closed_at": pl.String, "reopened_at": pl.String,
+                "reopened_because": pl.String,
             },
         )  # fmt: skip
 
@@ -643,6 +827,7 @@ class Session:
         bound = "rho" if self._terms.measure == "zcdp" else "epsilon"
         delta = f", delta={terms['delta']}" if self._terms.delta else ""
         state = ", closed" if self.closed else ""
+        state = state if self._analyst is None else f", analyst={self._analyst}{state}"
         times = f", reopened {self.reopenings} times" if self.reopenings > 1 else ", reopened once"
         state += times if self.reopenings else ""
         return (
@@ -668,13 +853,30 @@ class Session:
                 "Session(..., ledger='budget.db').",
                 code="session-in-memory",
             )
-        return Session.from_ledger, (str(self._ledger.path.resolve()),)
+        path = str(self._ledger.path.resolve())
+        return (Session.from_ledger, (path,)) if self._analyst is None else (_opened_by, (path, self._analyst))
 
     def __copy__(self) -> Session:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
         return self
+
+
+def _opened_by(path: str, analyst: str) -> Session:
+    return Session.from_ledger(path).analyst(analyst)
+
+
+def check_name(analyst: str) -> None:
+    """Refuse the name of an analyst that is empty, very long, or that could pass for another one."""
+    check_text(analyst, "analyst")
+    if len(analyst) > _LONGEST_NAME or not analyst.isprintable() or analyst != unicodedata.normalize("NFKC", analyst):
+        raise InvalidParameterError(
+            f"analyst= must be a name of at most {_LONGEST_NAME} printable characters, without look-alike forms "
+            "(Unicode NFKC), because it stands in the ledger."
+        )
+    if analyst != analyst.strip():
+        raise InvalidParameterError("analyst= must not begin or end with a space, because nobody would see it.")
 
 
 def check_text(text: str, name: str) -> None:
@@ -692,6 +894,8 @@ def check_text(text: str, name: str) -> None:
 # ---------------------------------------------------------------------- the current session
 
 _STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
+
+_ASKED: ContextVar[str | None] = ContextVar("dp_polars_asked", default=None)
 
 _MAY_SPEND: ContextVar[Session | Literal["any", "none"]] = ContextVar("dp_polars_may_spend", default="any")
 
@@ -722,6 +926,16 @@ def current_session() -> Session | None:
     """
     stack = _STACK.get()
     return stack[-1] if stack else None
+
+
+@contextmanager
+def asked_as(statement: str) -> Iterator[None]:
+    """Let the audit log show this statement for every question that is asked within the block."""
+    token = _ASKED.set(statement)
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
 
 
 @contextmanager

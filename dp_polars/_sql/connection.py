@@ -21,7 +21,7 @@ from dp_polars._numbers import confidence_of, flag_of
 from dp_polars._plan.plan import Plan
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
-from dp_polars._session.session import Session
+from dp_polars._session.session import Session, asked_as
 from dp_polars._session.terms import UnitWords, table_unit
 from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN
 from dp_polars._sql.analysis import analyse
@@ -37,7 +37,7 @@ from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session, spark_table
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Node, Parser, fold, parameters_of, sandbox
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import DPError, InvalidParameterError
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -254,11 +254,16 @@ class GuardedConnection:
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Run a statement and return its rows as an Arrow table."""
         self._paid = ()
-        statement = self._planned(query, parameters, options)
-        try:
-            return statement.answer()
-        finally:
-            self._paid = tuple(statement.releases)
+        with asked_as(query):
+            try:
+                statement = self._planned(query, parameters, options)
+            except DPError as refusal:
+                self._session._note(query, "refused", reason=refusal.code)
+                raise
+            try:
+                return statement.answer()
+            finally:
+                self._paid = tuple(statement.releases)
 
     def _planned(
         self, query: str, parameters: dict[str, Any], options: dict[str, Any]

@@ -257,7 +257,7 @@ def test_the_elapsed_time_is_shown_only_on_terminals(monkeypatch, capsys):
 
 
 def test_help_has_examples_and_exit_codes(run):
-    for words in (["--help"], ["sql", "--help"], ["preview", "-h"], ["budget", "--help"]):
+    for words in (["--help"], ["sql", "--help"], ["preview", "-h"], ["budget", "--help"], ["audit", "--help"]):
         code, out, err = run(*words)
         assert (code, err) == (0, "")
         assert "example" in out

@@ -462,10 +462,10 @@ def test_two_processes_that_migrate_at_once_do_it_once(path):
 def test_a_newer_format_is_refused_and_left_alone(path):
     session_at(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 4")
+        connection.execute("PRAGMA user_version = 5")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(dp.LedgerError, match="its format is 4, and this version reads formats 1 to 3"):
+    with pytest.raises(dp.LedgerError, match="its format is 5, and this version reads formats 1 to 4"):
         session_at(path)
     assert path.read_bytes() == before
 
