@@ -228,6 +228,8 @@ def check_names(names: Iterable[str]) -> None:
 
     `pl.col("^x$")` means every column that matches the pattern, `pl.col("*")` means all columns, and SQL ignores case.
     """
+    names = list(names)
+    refuse_nulls(names)
     seen: dict[str, str] = {}
     for name in names:
         if is_pattern(name):
@@ -242,6 +244,18 @@ def check_names(names: Iterable[str]) -> None:
                 "for the other, so it would be unclear who is protected. Rename one of them first."
             )
         seen[folded] = name
+
+
+def refuse_nulls(names: Iterable[str]) -> None:
+    """Refuse column names with a null character inside. Only dp_polars' own names begin with one.
+
+    Arrow ends a name there, or panics, which would happen after the charge.
+    """
+    if any(OWN in name.lstrip(OWN) for name in names):
+        raise InvalidParameterError(
+            "A column has a null character in its name, where other programs end a name, so it could be mistaken for "
+            "another column. Rename it first."
+        )
 
 
 def is_pattern(name: str) -> bool:
