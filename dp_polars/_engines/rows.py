@@ -57,6 +57,8 @@ class Lookup:
     unique: bool
     """Whether no two public rows have the same keys."""
     nulls_equal: bool = False
+    said_public: bool = True
+    """Whether somebody said that the rows are public: SQL's catalog, or the caller of a join."""
 
 
 Step = Filter | WithColumns | Lookup
@@ -145,6 +147,7 @@ class PrivateRows:
         columns: Mapping[str, str],
         unique: bool = True,
         nulls_equal: bool = False,
+        said_public: bool = True,
     ) -> PrivateRows:
         """Return the rows with columns of the public rows that have the same keys.
 
@@ -163,6 +166,8 @@ class PrivateRows:
             rows of the same unit. Caps on rows are enforced afterwards.
         nulls_equal
             Whether a null key matches a null key.
+        said_public
+            Whether somebody said that the rows are public. If not, `with_units` refuses keys that identify units.
         """
         for mine, theirs in on:
             if self.schema[mine] != public.schema[theirs]:
@@ -199,7 +204,7 @@ class PrivateRows:
             )
         # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
         added = tuple(columns.items()) if how in ("inner", "left") else ()
-        step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal)
+        step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal, said_public)
         return self._with(*self.steps, step)
 
     def describe(self, digest: Callable[[pl.DataFrame], str]) -> list[Any]:
@@ -223,6 +228,8 @@ def check_names(names: Iterable[str]) -> None:
 
     `pl.col("^x$")` means every column that matches the pattern, `pl.col("*")` means all columns, and SQL ignores case.
     """
+    names = list(names)
+    refuse_nulls(names)
     seen: dict[str, str] = {}
     for name in names:
         if is_pattern(name):
@@ -237,6 +244,18 @@ def check_names(names: Iterable[str]) -> None:
                 "for the other, so it would be unclear who is protected. Rename one of them first."
             )
         seen[folded] = name
+
+
+def refuse_nulls(names: Iterable[str]) -> None:
+    """Refuse column names with a null character inside. Only dp_polars' own names begin with one.
+
+    Arrow ends a name there, or panics, which would happen after the charge.
+    """
+    if any(OWN in name.lstrip(OWN) for name in names):
+        raise InvalidParameterError(
+            "A column has a null character in its name, where other programs end a name, so it could be mistaken for "
+            "another column. Rename it first."
+        )
 
 
 def is_pattern(name: str) -> bool:

@@ -11,7 +11,7 @@ Rows without a unit stay together in the meantime. They are dropped when contrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -206,6 +206,7 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
 
     Row-wise steps may rename the unit columns, but not compute them.
     """
+    check_lookups(rows, unit)
     source = rows.source
     if not isinstance(source, UnitRows):
         return rows
@@ -269,6 +270,74 @@ def _check_partition(partition: Sequence[str], unit: Sequence[str], what: str) -
             "(dp.count(), dp.sum(...)) instead.",
             code="unit-step-without-unit",
         )
+
+
+def check_lookups(rows: PrivateRows, unit: Sequence[str]) -> None:
+    """Refuse public rows that are looked up by the unit, unless somebody said that they are public.
+
+    What one unit can change: a frame that names units is mostly about them, so if a unit comes or goes, its rows change
+    there too. Public rows are part of the question: how many there are, and whether they are as before, is seen
+    without noise. So if a key is a function of unit columns, or if the frame has columns with their names, the caller
+    has to say that it is public.
+    """
+    unsaid = [step for step in rows.steps if isinstance(step, Lookup) and not step.said_public]
+    if not unsaid or not unit:
+        return
+    for step, known in _functions_of_unit(rows, unit)[0]:
+        if step not in unsaid:
+            continue
+        found = [mine for mine, _ in step.on if mine in known] or [name for name in step.public.columns if name in unit]
+        if found:
+            raise InvalidParameterError(
+                "The other frame of this join was not made private, but it tells who its rows are about "
+                f"({', '.join(found)}), and nothing would protect them. If its rows are private, make it private too "
+                "and join on the unit: join(other.dp, on=...), or dp.private(other, session). If they are public, say "
+                "so: join(other, on=..., public=True).",
+                code="not-private",
+            )
+
+
+def _functions_of_unit(
+    rows: PrivateRows, unit: Iterable[str]
+) -> tuple[list[tuple[Lookup, frozenset[str]]], frozenset[str]]:
+    """Return the columns that are functions of the unit alone: for each lookup those before it, and those at the end.
+
+    A column may be such a function although it is not found here, as some columns of a join are.
+    """
+    before = set(unit)
+    for step in reversed(rows.steps):
+        if isinstance(step, WithColumns):
+            made = dict(step.columns)
+            before = {own for name in before for own in (made[name].columns if name in made else {name})}
+    known = before | _copied_by(rows.source, before)
+    found: list[tuple[Lookup, frozenset[str]]] = []
+    for step in rows.steps:
+        if isinstance(step, Lookup):
+            found.append((step, frozenset(known)))
+            known = known - {name for _, name in step.columns}
+        elif isinstance(step, WithColumns):
+            new = {name for name, one in step.columns if one.columns and one.columns <= known}
+            kept = known - {name for name, _ in step.columns} if step.keep else set()
+            known = kept | new
+    return found, frozenset(known)
+
+
+def _copied_by(source: Source, unit: Iterable[str]) -> frozenset[str]:
+    """Return columns after a unit-wise step that are functions of the unit alone, because they were before it."""
+    if not isinstance(source, UnitRows) or isinstance(source.step, LabelRows):
+        return frozenset()
+    step = source.step
+    before = _functions_of_unit(source.inputs[0], unit)[1]
+    match step:
+        case GroupRows():
+            return before & set(step.keys)
+        case AddWindows():
+            return before - {name for name, _ in step.columns}
+        case JoinRows() if step.how in ("inner", "left"):
+            pairs = dict(step.on)
+            theirs = _functions_of_unit(source.inputs[1], [pairs[name] for name in unit if name in pairs])[1]
+            return before | {name for own, name in step.columns if own in theirs}
+    return before
 
 
 def has_unit_steps(rows: PrivateRows) -> bool:

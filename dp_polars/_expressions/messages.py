@@ -56,7 +56,8 @@ PHYSICAL = Reason(
 SERIES = Reason(
     "is a Series or an array inside the expression",
     "It is matched with rows by position, and it may hold private values itself.",
-    "For public values use a Python list: `.is_in(series.to_list())`; for one value use `pl.lit(value)`.",
+    "For public values use a Python list: `.is_in(series.to_list())`; for one value use `pl.lit(value)`. For values of "
+    "another private frame, join it on the unit: `.join(other.dp, on=..., how='semi')`.",
 )
 FAILS = Reason(
     "fails on some values and has no variant that returns null instead",

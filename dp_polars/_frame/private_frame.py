@@ -28,6 +28,7 @@ from dp_polars._engines.unit_steps import (
     KeepFirst,
     StackRows,
     UnitStep,
+    check_lookups,
     described_step,
     has_unit_steps,
     unit_rows,
@@ -416,20 +417,24 @@ class PrivateFrame(
     @no_panics
     def join(
         self,
-        public: pl.DataFrame | pl.LazyFrame | PrivateFrame[Any],
+        other: pl.DataFrame | pl.LazyFrame | PrivateFrame[Any],
         on: str | Sequence[str] | None = None,
         how: JoinHow = "inner",
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
         suffix: str = "_right",
+        public: bool = False,
     ) -> PrivateFrame[Frame]:
-        """Join a public frame by equal keys. Its keys must be unique, so no private row is multiplied.
+        """Join a private frame on the unit, or a public frame by equal keys.
+
+        The keys of a public frame must be unique, so no private row is multiplied.
 
         Parameters
         ----------
-        public
-            The public frame. A LazyFrame is collected once, at this call.
+        other
+            The other frame. It is private if it was made so, with `.dp` or `dp.private`. A public LazyFrame is
+            collected once, at this call.
         on
             The names of the keys, if they are the same in both frames.
         how
@@ -438,7 +443,10 @@ class PrivateFrame(
             The names of the keys in the private and in the public frame, instead of `on`. The result has those of the
             private frame, as in Polars.
         suffix
-            The text that is added to the name of a public column that the private frame has too.
+            The text that is added to the name of a column of the other frame that this frame has too.
+        public
+            Says that the other frame is public. A public frame that is joined on the unit, or on a column that is
+            computed from the unit, needs this word, because its rows look as if they were about the same people.
 
         Examples
         --------
@@ -452,13 +460,18 @@ class PrivateFrame(
             raise InvalidParameterError(f"A private frame joins by 'inner', 'left', 'semi' or 'anti', not {how!r}.")
         mine, theirs = _join_keys(on, left_on, right_on)
         self._known(mine)
-        if isinstance(public, PrivateFrame):
-            return self._join_private(public, mine, theirs, how, suffix)
-        refuse_private(public, "join")
-        if isinstance(public, pl.LazyFrame):
-            public = public.collect()
-        if not isinstance(public, pl.DataFrame):
-            raise InvalidParameterError(f"join takes a public DataFrame or LazyFrame, got {type(public).__name__}.")
+        said_public = flag_of(public, "public")
+        if isinstance(other, PrivateFrame) and not said_public:
+            return self._join_private(other, mine, theirs, how, suffix)
+        refuse_private(other, "join(..., public=True)" if said_public else "join")
+        if not isinstance(other, pl.DataFrame | pl.LazyFrame):
+            raise InvalidParameterError(f"join takes a public DataFrame or LazyFrame, got {type(other).__name__}.")
+        return self._join_public(other.lazy().collect(), mine, theirs, how, suffix, said_public=said_public)
+
+    def _join_public(
+        self, public: pl.DataFrame, mine: list[str], theirs: list[str], how: JoinHow, suffix: str, *, said_public: bool
+    ) -> PrivateFrame[Frame]:
+        """Look up public rows by equal keys."""
         absent = [name for name in theirs if name not in public.columns]
         if absent:
             raise InvalidParameterError(
@@ -482,7 +495,8 @@ class PrivateFrame(
                  for name in mine if schema[name] == pl.Categorical}  # fmt: skip
         rows = self._rows.make(texts) if texts else self._rows
         pairs = list(zip(mine, theirs, strict=True))
-        rows = rows.lookup(public, on=pairs, how=how, columns=added)
+        rows = rows.lookup(public, on=pairs, how=how, columns=added, said_public=said_public)
+        check_lookups(rows, self._unit_columns())  # a question checks it again, for the session that pays
         check_names(rows.schema)
         # Public rows are part of the question, so their digest may be stored with it.
         step = {"on": mine if mine == theirs else pairs, "how": how, "suffix": suffix, "public": public_digest(public)}

@@ -25,7 +25,7 @@ from dp_polars._engines.duckdb.rows import (
     table_identity,
     table_rows,
 )
-from dp_polars._engines.rows import PrivateRows, Source
+from dp_polars._engines.rows import PrivateRows, Source, check_names
 from dp_polars._engines.unit_steps import first_sources, has_unit_steps
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
@@ -230,6 +230,7 @@ class Catalog:
                 raise _without_unit(path)
             schema = file.schema()
             columns: dict[str, TableColumn | str] = {name: TableColumn(name, dtype) for name, dtype in schema.items()}
+            _check_names((key[1],), columns, public=public)
             unit = self._database.unit_of(key, self._session, columns)
             word = file.is_view and not public
             return KnownTable(key, (key[1],), columns, public, unit, file.is_view, word, through)
@@ -237,6 +238,7 @@ class Catalog:
         if is_view and not public and not declared:
             raise _without_unit(path)
         columns = self._columns(full)
+        _check_names(full, columns, public=public)
         unit = self._database.unit_of(key, self._session, columns)
         return KnownTable(key, full, columns, public, unit, is_view, is_view and not public, through)
 
@@ -524,6 +526,17 @@ def _without_unit(path: tuple[str, ...]) -> InvalidParameterError:
         "declare the view public with con.public(view).",
         code="view-unit-missing",
     )
+
+
+def _check_names(path: tuple[str, ...], columns: Iterable[str], *, public: bool) -> None:
+    """Refuse names with which reading the rows would fail, since rows are read after the charge."""
+    if any("\0" in name for name in (*path, *columns)):
+        raise InvalidParameterError(
+            f"{'.'.join(path)} or one of its columns has a null character in its name, where other programs end a "
+            "name. Rename it."
+        )
+    if not public:
+        check_names(columns)
 
 
 def _column(read: str, kind: Any) -> TableColumn | str:

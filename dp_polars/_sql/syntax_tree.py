@@ -43,6 +43,8 @@ class Parser:
             raise StatementNotAllowed(f"A SQL statement must be a string, got {type(sql).__name__}.")
         if len(sql) > MOST_WRITTEN:
             raise StatementNotAllowed(f"A SQL statement may have at most {MOST_WRITTEN:,} characters.")
+        if "\0" in sql:  # Arrow would end the name of a column there
+            raise StatementNotAllowed("A SQL statement can't have null characters. Rename columns that have one.")
         try:
             answer = self._call("SELECT json_serialize_sql($1::VARCHAR)", sql)
         except (RecursionError, UnicodeError, duckdb.Error):

@@ -313,6 +313,68 @@ def test_no_session_pays_for_the_rows_of_a_frame_that_belongs_to_another(session
     assert (session.spent.epsilon, other.spent.epsilon) == (0, 0)
 
 
+FORGOTTEN = {
+    "on the unit": lambda f: f.join(CUSTOMERS.drop_nulls(), on="user"),
+    "lazy": lambda f: f.join(CUSTOMERS.drop_nulls().lazy(), on="user", how="left"),
+    "semi": lambda f: f.join(CUSTOMERS, on="user", how="semi"),
+    "anti, another name": lambda f: f.join(
+        CUSTOMERS.rename({"user": "who"}), left_on="user", right_on="who", how="anti"
+    ),
+    "on more columns": lambda f: f.join(ORDERS.select("user", "n"), on=["user", "n"]),
+    "a copy": lambda f: f.with_columns(who=pl.col("user")).join(CUSTOMERS, left_on="who", right_on="user", how="semi"),
+    "a function": lambda f: f.with_columns(who=pl.col("user").cast(pl.String)).join(
+        CUSTOMERS.select(who=pl.col("user").cast(pl.String)), on="who", how="semi"
+    ),
+    "after a group": lambda f: f.group_by("user").agg(n=pl.len()).join(CUSTOMERS, on="user", how="semi"),
+    "a copy after a group": lambda f: (
+        f.with_columns(who=pl.col("user") + 0)
+        .group_by("user", "who")
+        .agg(n=pl.len())
+        .join(CUSTOMERS, left_on="who", right_on="user", how="semi")
+    ),
+    "before a group": lambda f: f.join(CUSTOMERS, on="user", how="semi").group_by("user").agg(n=pl.len()),
+    "in the other frame": lambda f: f.join(dp.private(CUSTOMERS).join(CUSTOMERS, on="user", how="semi"), on="user"),
+    "a copy in the other frame": lambda f: f.join(
+        dp.private(CUSTOMERS).with_columns(who=pl.col("user")), on="user"
+    ).join(CUSTOMERS, left_on="who", right_on="user", how="semi"),
+    "units beside the key": lambda f: f.join(ORDERS.select("n", who="user").rename({"who": "user"}), on="n"),
+}
+
+
+@pytest.mark.parametrize("join", FORGOTTEN.values(), ids=FORGOTTEN)
+def test_a_frame_that_names_units_is_not_taken_for_public(session, join):
+    """A forgotten .dp would use the rows of other people as if they were public."""
+    with pytest.raises(dp.InvalidParameterError, match="was not made private") as caught:
+        join(dp.private(ORDERS, session)).count(epsilon=0.1)
+    assert caught.value.code == "not-private"
+    assert session.spent.epsilon == 0
+
+
+@pytest.mark.parametrize("join", [FORGOTTEN[name] for name in FORGOTTEN if "group" not in name])
+def test_a_frame_that_names_units_is_not_taken_for_public_by_the_session_that_pays(session, join):
+    joined = join(dp.private(ORDERS))  # nobody knows the unit yet
+    with pytest.raises(dp.InvalidParameterError, match="was not made private"):
+        joined.count(epsilon=0.1, session=session)
+    assert session.spent.epsilon == 0
+
+
+def test_a_frame_that_names_units_may_be_said_to_be_public(session):
+    private, public = dp.private(ORDERS, session), CUSTOMERS.drop_nulls()
+    found = rows_of(private.drop("kind").join(public, on="user", public=True))
+    assert same(found, ORDERS.drop("kind").join(public, on="user"))
+    assert private.join(public, on="user", how="semi", public=True).count(epsilon=0.1).height == 1
+    assert private.join(pl.DataFrame({"item": ["a"]}), on="item").count(epsilon=0.1).height == 1
+    with pytest.raises(dp.InvalidParameterError, match="this frame is private"):
+        private.join(dp.private(public, session), on="user", public=True)
+    with pytest.raises(dp.InvalidParameterError, match="public"):
+        private.join(public, on="user", public="yes")
+
+
+def test_a_frame_without_units_needs_no_word():
+    rows = dp.Session(epsilon=1.0, unit=dp.ROW, max_rows_per_group=1)
+    assert dp.private(ORDERS, rows).join(CUSTOMERS, on="user", how="semi").count(epsilon=0.1).height == 1
+
+
 def test_names_that_engines_use_are_refused_before_a_step_meets_them(session):
     """A later step may drop such a column, so it does not help to look at the columns of the question."""
     with pytest.raises(dp.InvalidParameterError, match="reserved"):
