@@ -23,7 +23,7 @@ from dp_polars._sql.expressions import Reader, is_whole
 from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
-from dp_polars._sql.private_joins import conjuncts, join_on_unit, stacked
+from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -205,18 +205,24 @@ class _Analyser:
         children = node.get("children", [])
         listed = [self.query(_with_names(child) if place else child, ctes) for place, child in enumerate(children)]
         private = [part for part in (*parts.values(), *listed) if isinstance(part, PrivateRelation)]
-        if private and len(private) == len(parts) + len(listed) and node["setop_type"] == "UNION":
+        kind = node["setop_type"]
+        if private and len(private) == len(parts) + len(listed) and kind in ("UNION", "INTERSECT", "EXCEPT"):
             if node.get("modifiers"):
                 raise self._refuse(
-                    node, "ORDER BY and LIMIT behind a UNION of private rows make rows depend on others."
+                    node,
+                    f"ORDER BY and LIMIT behind {kind} of private rows make rows depend on others; leave them out.",
                 )
+            if kind != "UNION":
+                if node.get("setop_all"):
+                    raise self._refuse(node, f"{kind} ALL of private rows is not supported; write {kind}.")
+                return compared(node, self._context, private, kind)
             return stacked(node, self._context, private, distinct=not node.get("setop_all"))
         every = [part for part in (*parts.values(), *listed) if isinstance(part, PublicRelation)]
         if len(every) < len(parts) + len(listed):
             raise self._refuse(
                 node,
-                "UNION, INTERSECT and EXCEPT compare private rows with others. UNION ALL of private tables is "
-                "possible, and IN or NOT IN on the unit in place of INTERSECT and EXCEPT.",
+                "UNION, INTERSECT and EXCEPT take private rows on both sides, or public rows and answers on both. To "
+                "compare private rows with public ones, write x IN (SELECT ...) or NOT IN.",
             )
         changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
