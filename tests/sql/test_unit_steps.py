@@ -525,3 +525,36 @@ def test_columns_may_be_written_with_their_schema(raw):
         "GROUP BY memory.main.orders.kind", epsilon=0.1,
     )  # fmt: skip
     assert short.fingerprint() == long.fingerprint()
+
+
+def test_a_key_that_is_a_function_of_the_unit_gives_one_group(raw):
+    """A unit changes the one arm that its own name decides, so the cap is 1, whatever the session says."""
+    con = guarded(raw)
+    arm = "SELECT md5_number_lower(who::VARCHAR) % 2 AS arm, dp_count_units({keys}) AS n FROM orders GROUP BY arm"
+    plan = con.preview(arm.format(keys="keys := [0, 1]"), epsilon=0.5)
+    assert "functions of the unit" in str(plan)
+    half = "SELECT dp_count(*, keys := [('0', 'a')]) AS n FROM orders GROUP BY substr(md5(who::VARCHAR), 1, 1), kind"
+    assert "functions of the unit" not in str(con.preview(half, epsilon=0.5))  # a unit may have several kinds
+    for statement, message in (
+        (arm.format(keys=""), r"list them with keys := \[...\]"),
+        ("SELECT who, dp_count(*, keys := [1]) AS n FROM orders GROUP BY who", "every group would be one person"),
+        ("SELECT dp_count(*, keys := [1]) AS n FROM orders GROUP BY who + qty", "every group would be one person"),
+        (
+            "SELECT dp_count(*, keys := [1]) AS n FROM people LEFT JOIN orders ON who = person GROUP BY who % 2",
+            "every group would be one person",
+        ),
+    ):
+        with pytest.raises(dp.DPError, match=message):
+            con.preview(statement, epsilon=0.5)
+
+
+@pytest.mark.slow
+def test_units_of_arms_add_up():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE visits AS SELECT range % 2000 AS who FROM range(6000)")
+    con = dp.connect(raw, dp.Session(epsilon=9, delta=1e-6, unit="who"))
+    asked = "SELECT md5_number_lower(who::VARCHAR) % 4 AS arm, {} AS n FROM visits GROUP BY arm ORDER BY arm"
+    found = con.sql(asked.format("dp_count_units(keys := [0, 1, 2, 3])"), epsilon=8).fetchall()
+    wanted = raw.sql(asked.format("count(DISTINCT who)")).fetchall()
+    assert [arm for arm, _ in found] == [0, 1, 2, 3]
+    assert all(abs(n - count) < 4 for (_, n), (_, count) in zip(found, wanted, strict=True))  # else 1e-12
