@@ -441,7 +441,9 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
 
 
 def _described(value: UnitValue) -> list[Any]:
-    return [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
+    own: list[Any] = [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
+    own += [] if value.parameter is None else [value.parameter]
+    return own if value.frame is None else [*own, list(value.frame)]
 
 
 def _order(order: Sequence[SortColumn]) -> list[Any]:

@@ -34,6 +34,7 @@ from dp_polars._expressions.messages import (
     spoken,
 )
 from dp_polars._expressions.operations import apply
+from dp_polars._expressions.operations.texts import json_path
 from dp_polars._expressions.tree import Column, Constant, Expression
 from dp_polars._expressions.types import MOST_DEPTH, TEXTS, kind_of
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
@@ -608,6 +609,12 @@ def _find(given: Inputs, options: Any) -> Expression:
 def _extract(given: Inputs, options: Any) -> Expression:
     x, pattern = given
     return apply("extract", x, pattern=_value(pattern, "str.extract"), group=int(options))
+
+
+@_reads("StringExpr.JsonPathMatch")
+def _json_path_match(given: Inputs, options: Any) -> Expression:
+    x, path = given
+    return apply("json_text", x, path=json_path(str(_value(path, "str.json_path_match")), "str.json_path_match"))
 
 
 @_reads("StringExpr.Replace")

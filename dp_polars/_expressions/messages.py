@@ -121,7 +121,6 @@ _PATHS: dict[str, Reason] = {
     "TemporalExpr.DSTOffset": fails("Subtract `dt.replace_time_zone(None)` of two time zones instead."),
     "Business": fails("Use `dt.weekday()`, and `is_in([...])` for holidays."),
     "StringExpr.JsonDecode": fails("Take what you need with `str.extract(pattern)`."),
-    "StringExpr.JsonPathMatch": fails("Take what you need with `str.extract(pattern)`."),
 }
 """Reasons by the name that Polars gives a node. A full path takes precedence over its first part."""
 

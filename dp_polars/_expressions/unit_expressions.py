@@ -17,7 +17,7 @@ from dp_polars._expressions.from_polars import ReadNode, Tree, named, parse, rea
 from dp_polars._expressions.messages import UNKNOWN, Reason, Refused, spoken
 from dp_polars._expressions.operations import apply
 from dp_polars._expressions.tree import Column, Constant, Expression
-from dp_polars._expressions.unit_functions import SortColumn, UnitValue, unit_value
+from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, unit_value
 
 _OWN = "\0"
 
@@ -37,9 +37,10 @@ _ORDERED_NODES = {"Sort", "SortBy", "Slice", "Gather"}
 
 _AGGREGATES = {
     "Sum": "sum", "Mean": "mean", "Median": "median", "Min": "min", "Max": "max", "NUnique": "n_unique",
-    "Count": "count", "First": "first", "Last": "last",
+    "Count": "count", "First": "first", "Last": "last", "Var": "variance", "Std": "variance",
 }  # fmt: skip
 _RUNNING = {"CumSum": "cum_sum", "CumCount": "cum_count", "CumMin": "cum_min", "CumMax": "cum_max"}
+_ROLLING = {"Sum": "frame_sum", "Mean": "frame_sum", "Min": "frame_min", "Max": "frame_max"}
 _RANKS = {"Min": "rank", "Dense": "dense_rank", "Ordinal": "row_number"}
 
 
@@ -129,6 +130,16 @@ class UnitExpressions:
             if not isinstance(inner, dict) or set(inner) != {"input", flag} or (inner[flag] and kind != "Count"):
                 raise Refused(spoken(f"Agg.{kind}"), UNKNOWN)
             inner, nulls_too = inner["input"], bool(inner[flag])
+        if kind in ("Var", "Std"):
+            match inner:
+                case [one, 0 | 1 as fewer]:
+                    inner, function = one, "variance" if fewer else "variance_pop"
+                case _:
+                    raise Refused(
+                        spoken(f"Agg.{kind}"),
+                        Reason("is not known with this ddof", "The sum of squares is divided by n or n - 1.",
+                               "Write ddof=0 or ddof=1."),
+                    )  # fmt: skip
         if kind in ("First", "Last"):
             inner, order = self._sorted(inner, order)
         value, filtered = self._argument(inner)
@@ -147,7 +158,8 @@ class UnitExpressions:
                     "Filter the frame first, or use drop_nulls().n_unique(), .min() or .max().",
                 ),
             )
-        return self._value(window, function, value, order=order if kind in ("First", "Last") else ())
+        made = self._value(window, function, value, order=order if kind in ("First", "Last") else ())
+        return apply("sqrt", made) if kind == "Std" else made
 
     def _function(self, window: _Window, inputs: list[Tree], function: Tree, *, grouped: bool) -> Expression | None:
         path, options = named(function)
@@ -167,9 +179,23 @@ class UnitExpressions:
                     by = apply("case", apply("is_nan", by), Constant(None, by.dtype), by)
                 order = (SortColumn(self._column(by), path == "MaxBy", nulls_last=True),)
                 return self._value(window, "first", value, order=order)
+            case "Quantile", {"method": "Linear"}:
+                value, _ = self._argument(inputs[0])
+                level = self._row_wise(inputs[1])
+                if not isinstance(level, Constant) or not isinstance(level.value, int | float):
+                    raise Refused("quantile", Reason("needs a constant share", "It is public.", "Write quantile(0.9)."))
+                return self._value(window, "quantile", value, parameter=float(level.value))
+            case "Quantile", _:
+                raise Refused(
+                    "quantile",
+                    Reason("is known with one interpolation only within a unit", "It lies between two values.",
+                           "Write quantile(0.9, interpolation='linear')."),
+                )  # fmt: skip
         if grouped:
             return None
         match path, options:
+            case "RollingExpr", {"function": str(rolled), "options": dict(rolling)} if rolled in _ROLLING:
+                return self._rolling(window, inputs, rolled, rolling)
             case "Shift", None:
                 offset = _offset(self._row_wise(inputs[1]))
                 return self._value(window, "shift", self._row_wise(inputs[0]), order=window.order, offset=offset)
@@ -188,6 +214,23 @@ class UnitExpressions:
                     number = self._value(window, "row_number", None, order=window.order)
                     return apply("sub", number, Constant(1, pl.Int64()))
         return None
+
+    def _rolling(self, window: _Window, inputs: list[Tree], rolled: str, options: dict[str, Any]) -> Expression:
+        """Return a function of the last rows up to each row, which is null if too few of them have a value."""
+        match options:
+            case {"window_size": int(size), "min_periods": int(least), "weights": None, "center": False}:
+                value = self._row_wise(inputs[0])
+                frame = (1 - size, 0)
+                count = self._value(window, "frame_count", value, order=window.order, frame=frame)
+                made: Expression = self._value(window, _ROLLING[rolled], value, order=window.order, frame=frame)
+                made = apply("div", made, count) if rolled == "Mean" else made
+                enough = apply("ge", count, Constant(max(least, 1), pl.Int64()))
+                return apply("case", enough, made, Constant(None, made.dtype))
+        raise Refused(
+            f"rolling_{rolled.lower()}",
+            Reason("is not known with weights or center=True within a unit", "It looks at the last rows.",
+                   "Leave these options out."),
+        )  # fmt: skip
 
     def _filled(self, window: _Window, inputs: list[Tree]) -> Expression:
         """Return a shift with a constant for the rows that have no row to take a value from."""
@@ -277,13 +320,15 @@ class UnitExpressions:
         *,
         order: tuple[SortColumn, ...] = (),
         offset: int = 0,
+        parameter: float | None = None,
+        frame: Frame | None = None,
     ) -> Column:
         """Return the column of a function, which the step will compute."""
         if argument is not None and argument.dtype == pl.Categorical:
             argument = apply("cast", argument, to=pl.String())
         column = None if argument is None else self._column(argument)
         schema = pl.Schema({**self._given, **{name: one.dtype for name, one in self.arguments.items()}})
-        made = unit_value(function, column, schema, order=order, offset=offset)
+        made = unit_value(function, column, schema, order=order, offset=offset, parameter=parameter, frame=frame)
         values = self.values.setdefault(window.partition, {})
         for name, other in values.items():
             if other == made:

@@ -7,12 +7,16 @@ step, because they are a function of its rows before it. So a function may look 
   are broken by the values of the other columns, so only equal rows tie;
 - it must not depend on how an engine splits the work: floats are added up exactly, as integers;
 - it must have a value, perhaps null, for every group: integers that no longer fit into 64 bits become null.
+
+A variance is a function of exact sums: those of the values, of their differences from the mean, and of the squares of
+these. A frame of rows ("the last seven") is added up from its first row on, which is a fixed order of rows of one unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import polars as pl
 
@@ -20,6 +24,12 @@ from dp_polars._expressions.messages import Reason, Refused
 
 MOST_DIGITS = 28
 """Digits of decimals that can be added up: the sum of 10**10 of them still fits into 38 digits."""
+
+MOST_FRAME = 1_000
+"""Rows of a frame that ends on both sides, because each of its rows is one step of work for every row."""
+
+Frame = tuple[int | None, int | None]
+"""The first and the last row of a frame, counted from the current row (-6 is the sixth row before it). None: no end."""
 
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 
@@ -85,6 +95,10 @@ def _running(dtype: pl.DataType) -> pl.DataType | None:
     return dtype if known else None
 
 
+def _text(dtype: pl.DataType) -> pl.DataType | None:
+    return pl.String() if dtype == pl.String else None
+
+
 def _truth(dtype: pl.DataType) -> pl.DataType | None:
     return pl.Boolean() if dtype == pl.Boolean else None
 
@@ -97,6 +111,12 @@ UNIT_FUNCTIONS = {
     "sum": UnitFunction(_sum),
     "mean": UnitFunction(_number),
     "median": UnitFunction(_number),
+    "variance": UnitFunction(_number),
+    "variance_pop": UnitFunction(_number),
+    "quantile": UnitFunction(_number),
+    "quantile_value": UnitFunction(_same),
+    "mode": UnitFunction(_same),
+    "join": UnitFunction(_text, ordered=True),
     "min": UnitFunction(_same),
     "max": UnitFunction(_same),
     "any": UnitFunction(_truth),
@@ -111,8 +131,19 @@ UNIT_FUNCTIONS = {
     "cum_count": UnitFunction(_whole, ordered=True, window=True),
     "cum_min": UnitFunction(_running, ordered=True, window=True),
     "cum_max": UnitFunction(_running, ordered=True, window=True),
+    "frame_sum": UnitFunction(_sum, ordered=True, window=True),
+    "frame_count": UnitFunction(_whole, ordered=True, window=True),
+    "frame_min": UnitFunction(_same, ordered=True, window=True),
+    "frame_max": UnitFunction(_same, ordered=True, window=True),
+    "frame_first": UnitFunction(_same, ordered=True, window=True),
+    "frame_last": UnitFunction(_same, ordered=True, window=True),
 }
-"""All functions by name. `n_values` counts distinct values without null, `n_unique` counts null as one of them."""
+"""All functions by name. `n_values` counts distinct values without null, `n_unique` counts null as one of them.
+
+`variance` divides by the number of values less one, `variance_pop` by their number. `quantile` lies between two values,
+`quantile_value` is one of them: the smallest one that at least this share of the values does not exceed. `mode` is the
+smallest of the most frequent values. `join` puts texts behind each other. `variance` is NaN if a value is.
+"""
 
 
 @dataclass(frozen=True)
@@ -140,6 +171,10 @@ class UnitValue:
         How many rows a value is shifted by.
     dtype
         The type of the result.
+    parameter
+        The share of a quantile, or the text between the texts of `join`.
+    frame
+        The rows that a function of a frame looks at.
     """
 
     function: str
@@ -147,10 +182,24 @@ class UnitValue:
     order: tuple[SortColumn, ...]
     offset: int
     dtype: pl.DataType
+    parameter: float | str | None = None
+    frame: Frame | None = None
+
+
+def share_of(level: float) -> Fraction:
+    """Return the share of a quantile as it was written, because 0.7 as a float is a little less than 7/10."""
+    return Fraction(repr(level))
 
 
 def unit_value(
-    function: str, column: str | None, schema: pl.Schema, *, order: tuple[SortColumn, ...] = (), offset: int = 0
+    function: str,
+    column: str | None,
+    schema: pl.Schema,
+    *,
+    order: tuple[SortColumn, ...] = (),
+    offset: int = 0,
+    parameter: float | str | None = None,
+    frame: Frame | None = None,
 ) -> UnitValue:
     """Return a function of a column, or refuse it because of its types or because it lacks an order."""
     known = UNIT_FUNCTIONS[function]
@@ -184,4 +233,19 @@ def unit_value(
                 "Cast the column to such a type first.",
             ),
         )
-    return UnitValue(function, column, order, offset, result)
+    if isinstance(parameter, float) and not (0 <= parameter <= 1 and share_of(parameter).denominator <= 10**9):
+        raise Refused(
+            function,
+            Reason("needs a share from 0 to 1", "It may have up to nine digits.", "Write 0.9 for the 90th percentile."),
+        )
+    start, end = frame or (None, None)
+    if start is not None and end is not None and end - start >= MOST_FRAME:
+        raise Refused(
+            function,
+            Reason(
+                f"looks at more than {MOST_FRAME:,} rows around each row",
+                "Each of them is one step of work for every row.",
+                "Use a smaller frame, or one without a start or an end.",
+            ),
+        )
+    return UnitValue(function, column, order, offset, result, parameter, frame)

@@ -240,7 +240,7 @@ def keys_of(
             raise InvalidParameterError(
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
-        constant = of_unit or (item.columns <= set(view.defaults.per_unit) and bool(item.columns))
+        constant = of_unit or (item.columns <= {*view.defaults.per_unit, *view.unit_functions} and bool(item.columns))
         nullable = not is_never_null(item.tree, view.rows)
         keys.append(
             Key(

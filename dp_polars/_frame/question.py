@@ -57,6 +57,8 @@ class View:
     """Returns the identities of the tables behind the rows, by which adopted suggestions are found."""
     if_rows: int | None = None
     """The size of a group for which a dashboard shows expected errors, if the call names none itself."""
+    unit_functions: tuple[str, ...] = ()
+    """Columns of the rows that are functions of the unit alone, so that they are the same in all rows of a unit."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question

@@ -23,7 +23,7 @@ from dp_polars._sql.expressions import Reader, is_whole
 from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
-from dp_polars._sql.private_joins import conjuncts, join_on_unit, stacked
+from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -91,6 +91,8 @@ class SqlQuery:
     """The ends of intervals that are shown: the column of the answer, which end ("low"), and the column of the end."""
     confidence: Any = None
     """The confidence of these intervals."""
+    unit_keys: tuple[str, ...] = ()
+    """The keys that are functions of the unit alone."""
     reads_clock: bool = False
     """Whether the statement asks for the time, so that it is another question later."""
 
@@ -136,6 +138,8 @@ class _GroupingKey:
     name: str
     node: Node
     tree: Expression
+    of_unit: bool
+    """Whether it is a function of the unit alone, so that all rows of a unit are in one group."""
 
 
 def analyse(node: Node, context: Context, intervals: WantedIntervals | None = None) -> Analysis:
@@ -205,18 +209,24 @@ class _Analyser:
         children = node.get("children", [])
         listed = [self.query(_with_names(child) if place else child, ctes) for place, child in enumerate(children)]
         private = [part for part in (*parts.values(), *listed) if isinstance(part, PrivateRelation)]
-        if private and len(private) == len(parts) + len(listed) and node["setop_type"] == "UNION":
+        kind = node["setop_type"]
+        if private and len(private) == len(parts) + len(listed) and kind in ("UNION", "INTERSECT", "EXCEPT"):
             if node.get("modifiers"):
                 raise self._refuse(
-                    node, "ORDER BY and LIMIT behind a UNION of private rows make rows depend on others."
+                    node,
+                    f"ORDER BY and LIMIT behind {kind} of private rows make rows depend on others; leave them out.",
                 )
+            if kind != "UNION":
+                if node.get("setop_all"):
+                    raise self._refuse(node, f"{kind} ALL of private rows is not supported; write {kind}.")
+                return compared(node, self._context, private, kind)
             return stacked(node, self._context, private, distinct=not node.get("setop_all"))
         every = [part for part in (*parts.values(), *listed) if isinstance(part, PublicRelation)]
         if len(every) < len(parts) + len(listed):
             raise self._refuse(
                 node,
-                "UNION, INTERSECT and EXCEPT compare private rows with others. UNION ALL of private tables is "
-                "possible, and IN or NOT IN on the unit in place of INTERSECT and EXCEPT.",
+                "UNION, INTERSECT and EXCEPT take private rows on both sides, or public rows and answers on both. To "
+                "compare private rows with public ones, write x IN (SELECT ...) or NOT IN.",
             )
         changed = {**node, **{name: getattr(part, "node", {}) for name, part in parts.items()}, "cte_map": {"map": []}}
         if listed:
@@ -490,16 +500,19 @@ class _Analyser:
             tree = self._binned(item, reader.checked(item))
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
             name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
-            if tree.columns & {*relation.unit, *relation.copies}:
+            of_unit = _is_of_unit(tree, relation)
+            if tree.columns & {*relation.unit, *relation.copies} and not of_unit:
                 raise self._refuse(
                     item,
                     f"Grouping by {name} reads the unit column: every group would be one person. Group by "
-                    "something that many people share.",
+                    "something that many people share. A function of the unit alone, such as an experiment arm, may be "
+                    "a key: md5_number_lower(id) % 2, with keys := [0, 1].",
                 )
             taken = [key.name for key in keys]
             if fold(name) in map(fold, taken):
                 name = f"{name}_{len(keys)}"
-            keys.append(_GroupingKey(unused_name(name, [*relation.table_unit.columns, *taken]), item, tree))
+            own = unused_name(name, [*relation.table_unit.columns, *taken])
+            keys.append(_GroupingKey(own, item, tree, of_unit))
         return keys
 
     def _binned(self, item: Node, tree: Expression) -> Expression:
@@ -674,6 +687,16 @@ class _Analyser:
         return changed
 
 
+def _is_of_unit(tree: Expression, relation: PrivateRelation) -> bool:
+    """Return whether a key is a function of the unit alone, and not the whole unit.
+
+    What one unit can change: the one group that its key names, whichever other units there are. That it has one group
+    only is enforced like every cap, and the keys must be public, so that no group tells who is there.
+    """
+    whole = isinstance(tree, Column) and len(relation.unit) == 1
+    return bool(tree.columns) and tree.columns <= set(relation.unit) and not whole
+
+
 def _without_nulls(relation: PrivateRelation, trees: list[Expression]) -> PrivateRelation:
     """Return the rows in which no expression is null: whether a null is in a list is unknown."""
     rows = relation.rows
@@ -778,6 +801,7 @@ def _query(
         unit=relation.table_unit.columns,
         table_unit=relation.table_unit,
         keys=tuple(key.name for key in keys),
+        unit_keys=tuple(key.name for key in keys if key.of_unit),
         sources=relation.sources,
         declared=relation.declared,
     )

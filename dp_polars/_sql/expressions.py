@@ -23,6 +23,7 @@ from dp_polars._expressions import Apply, Column, Constant, Expression, apply, c
 from dp_polars._expressions.check import problem_on_hostile_values
 from dp_polars._expressions.constants import from_series
 from dp_polars._expressions.messages import Reason, Refused
+from dp_polars._expressions.operations.texts import json_path
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
 from dp_polars._sql.allowed_functions import PRIVATE
 from dp_polars._sql.scope import Scope, closest, unknown_column
@@ -406,7 +407,6 @@ _REFUSED = {
     "WINDOW": "A window function reads other rows. Compute it in the list of a SELECT, with PARTITION BY the unit.",
     "STAR": "* and COLUMNS stand for several columns; name a single column.",
     "COLLATE": "collate expressions are not supported; compare lower(x) instead.",
-    "LAMBDA": "lambda expressions are not supported over private rows.",
 }
 _COMPARISONS = {
     "COMPARE_EQUAL": "eq",
@@ -710,6 +710,13 @@ def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("%", "mod", least=2)
 def _remainder(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     """Return a remainder with the sign of the dividend, as in SQL."""
+    first = given[0]
+    if first.get("class") == "FUNCTION" and fold(first["function_name"]) == "md5_number_lower":  # beyond 64 bits
+        parts = reader.whole(given[1], "The number of parts", low=1, high=1 << 31)
+        hashed = [child for _, child in arguments(first)]
+        if len(hashed) != 1:
+            raise reader.refuse(first, f"md5_number_lower takes 1 argument, not {len(hashed)}.")
+        return apply("md5_share", reader.value(hashed[0]), parts=parts)
     a, b = reader.values(given)
     rest = apply("mod", a, b)
     zero = Constant(0, _INT)
@@ -913,6 +920,112 @@ def _pattern(reader: Reader, given: Sequence[Node], options: int = 2) -> str:
         raise reader.refuse(given[options], "The options of a pattern are c, i, s and m, and g to replace all matches.")
     flags = "".join(sign for sign in said if sign in "is") + ("m" if "m" in said else "")
     return f"(?{flags}){pattern}" if flags else pattern
+
+
+@_function("->>", "json_extract_string", least=2)
+def _json_text(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return _json_value(reader, node)
+
+
+@_function("json_extract", least=2)
+def _json_extract(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    raise reader.refuse(node, _NO_JSON)
+
+
+_NO_JSON = (
+    "-> and json_extract give JSON, in which a text is quoted. Write ->> at the end of the path, which gives the value "
+    "as text, and cast it if it is a number: (x -> 'a' ->> 'b')::BIGINT."
+)
+
+
+def _read_arrow(reader: Reader, node: Node) -> Read:
+    """Read x -> 'a' ->> 'b', whose first arrow DuckDB parses as that of a lambda function."""
+    last = node["expr"]
+    if last.get("class") == "FUNCTION" and fold(last["function_name"]) == "->>":
+        return _json_value(reader, node)
+    if last.get("class") == "CONSTANT":
+        raise reader.refuse(node, _NO_JSON)
+    raise reader.refuse(node, "Lambda functions are not supported over private rows; write out the expression.")
+
+
+def _json_value(reader: Reader, node: Node) -> Expression:
+    """Return a value inside a JSON text, as text."""
+    source, steps = _json_steps(node)
+    path: list[str | int] = []
+    for step in steps:
+        own = reader.literal(step, "A step of a path into JSON")
+        if isinstance(own, str) and own.startswith("$"):
+            path += json_path(own, "->>")
+        elif (isinstance(own, str) and not own.startswith("/")) or (type(own) is int and own >= 0):
+            path.append(own)
+        else:
+            raise reader.refuse(step, "A step into JSON is the name of a field, a place from 0, or a path: '$.a.b[0]'.")
+    return apply("json_text", reader.value(source), path=tuple(path))
+
+
+def _json_steps(node: Node) -> tuple[Node, list[Node]]:
+    """Return what a chain of arrows starts with, and its steps. The right side of -> may be a chain of its own."""
+    if node.get("class") == "LAMBDA":
+        source, steps = _json_steps(node["lhs"])
+        first, more = _json_steps(node["expr"])
+        return source, [*steps, first, *more]
+    if node.get("class") == "FUNCTION" and fold(node["function_name"]) in (
+        "->>",
+        "json_extract_string",
+        "json_extract",
+    ):
+        before, last = [child for _, child in arguments(node)]
+        source, steps = _json_steps(before)
+        return source, [*steps, last]
+    return node, []
+
+
+_CLASSES["LAMBDA"] = _read_arrow
+
+
+@_function("md5")
+def _md5(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    return apply("md5", reader.value(given[0]))
+
+
+@_function("md5_number_lower", "md5_number", "md5_number_upper", "hash", "sha1", "sha256", most=20)
+def _other_hash(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    raise reader.refuse(
+        node,
+        f"{fold(node['function_name'])} is not available by itself over private rows. Write md5(x), or "
+        "md5_number_lower(x) % 10 for ten parts.",
+    )
+
+
+@_function("format", "printf", least=1, most=50)
+def _format(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Put values into a text: {} in format, %s and %d in printf. As in DuckDB, the result is null if a value is."""
+    name, text = fold(node["function_name"]), reader.text(given[0], "A format")
+    pattern = r"\{\{|\}\}|\{(\d*)\}|[{}]" if name == "format" else r"%%|%([sd])|%"
+    parts: list[Expression] = []
+    end = used = 0
+    for found in re.finditer(pattern, text):
+        parts += [Constant(text[end : found.start()], _TEXT)] if found.start() > end else []
+        end = found.end()
+        if found[0] in ("{{", "}}", "%%"):
+            parts.append(Constant(found[0][0], _TEXT))
+            continue
+        place = int(found[1]) if name == "format" and found[1] else used
+        used += 1
+        if found[1] is None or place >= len(given) - 1:
+            known = "{} and {0}" if name == "format" else "%s and %d"
+            raise reader.refuse(
+                given[0], f"{name} knows {known} over private rows, with a value for each. Write round(x, 2) or "
+                "lpad(x, 5, '0') for other forms."
+            )  # fmt: skip
+        value = reader.value(given[place + 1])
+        if kind_of(value.dtype) not in (*_TEXT_KINDS, "integer", "date") or (
+            found[1] == "d" and kind_of(value.dtype) != "integer"
+        ):
+            raise reader.refuse(given[place + 1], f"{name} takes texts and integers here; cast the value first.")
+        parts.append(value)
+    parts += [Constant(text[end:], _TEXT)] if end < len(text) else []
+    return apply("concat", *(parts or [Constant("", _TEXT)]), separator="", ignore_nulls=False)
 
 
 @_function("regexp_extract", least=2, most=3)
@@ -1128,6 +1241,19 @@ def _named(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 @_function("strftime", least=2)
 def _strftime(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     return apply("format_time", reader.value(given[0]), format=reader.text(given[1], "A format"))
+
+
+@_function("timezone", least=2)
+def _timezone(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
+    """Return local time for an instant, or the instant of a local time. DuckDB writes AT TIME ZONE as this function."""
+    zone, moment = reader.text(given[0], "A time zone"), reader.value(given[1])
+    if kind_of(moment.dtype) == "date":
+        moment = apply("cast", moment, to=pl.Datetime("us"))
+    if not isinstance(moment.dtype, pl.Datetime):
+        raise reader.refuse(node, "AT TIME ZONE takes a timestamp or a date; cast the value first.")
+    if moment.dtype.time_zone is None:
+        return apply("convert_zone", apply("replace_zone", moment, zone=zone, ambiguous="latest"), zone="UTC")
+    return apply("replace_zone", apply("convert_zone", moment, zone=zone), zone=None)
 
 
 @_function("strptime", "try_strptime", least=2)

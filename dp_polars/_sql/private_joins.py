@@ -1,4 +1,4 @@
-"""Joins of private rows with private rows: JOIN, IN, EXISTS and UNION ALL, always on the unit.
+"""Joins of private rows with private rows: JOIN, IN, EXISTS, UNION, INTERSECT and EXCEPT, always on the unit.
 
 Rows are joined only if they have the same unit, so a joined row belongs to one unit and is computed from its rows: see
 `_engines.unit_steps`. `NOT IN` differs from SQL in one way: a null in the list is left out. In SQL, a single null would
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import polars as pl
 
-from dp_polars._engines.unit_steps import JoinHow, JoinRows, KeepFirst, StackRows
-from dp_polars._expressions import Column, Expression, apply
+from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import GroupRows, JoinHow, JoinRows, KeepFirst, StackRows
+from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._expressions.types import kind_of
+from dp_polars._expressions.unit_functions import unit_value
 from dp_polars._sql.relations import Context, PrivateRelation, unit_step
 from dp_polars._sql.scope import Meaning, ScopeTable, unused_name
 from dp_polars._sql.syntax_tree import Node, column, fold, walk
@@ -35,9 +37,11 @@ def private_join(node: Node, left: PrivateRelation, right: PrivateRelation, cont
             f"{_example(left, right)}, not a comma with WHERE.",
             code="private-join",
         )
+    if kind == "FULL":
+        return _full_join(node, left, right, context)
     if kind not in kinds:
         raise context.refuse(
-            node, f"A {fold(kind)} join of private tables is not supported; use LEFT JOIN, or UNION ALL of two queries."
+            node, f"A {fold(kind)} join of private tables is not supported; use JOIN, LEFT JOIN or FULL JOIN."
         )
     kept, other = (right, left) if kind == "RIGHT" else (left, right)
     how = kinds[kind]
@@ -135,18 +139,118 @@ def join_on_unit(
     )  # fmt: skip
 
 
+def _full_join(node: Node, left: PrivateRelation, right: PrivateRelation, context: Context) -> PrivateRelation:
+    """Return the rows of a FULL JOIN: those of a LEFT JOIN, and below them the second table's rows without a match.
+
+    What one unit can change: its own rows. Both parts are joined on the unit, and a row below has the unit of the
+    second table, although the columns of the first table are null there.
+    """
+    equal, others = _conditions(node, left, right, context)
+    if others:
+        raise context.refuse(
+            others[0],
+            "A full join of private tables compares columns for equality. Put other conditions into subqueries, or "
+            "into WHERE.",
+        )
+    mine, theirs = context.reader(*left.tables), context.reader(*right.tables)
+    pairs = [(mine.checked(one), theirs.checked(two)) for one, two in equal]
+    both = join_on_unit(node, context, left, right, pairs, "left")
+    alone = join_on_unit(node, context, right, left, [(two, one) for one, two in pairs], "anti")
+    schema = both.rows.schema
+    matched: dict[str, Expression] = {name: Column(name, schema[name]) for name in left.unit}
+    alone_made: dict[str, Expression] = {
+        name: Column(own, schema[name]) for name, own in zip(left.unit, right.unit, strict=True)
+    }
+    copies = both.copies
+
+    def shown(meaning: Meaning, source: Meaning | None) -> Meaning:
+        """Return a column of the joined rows. `source` is where rows without a match take it from, if anywhere."""
+        nonlocal copies
+        if not isinstance(meaning, Column):
+            return meaning
+        name = meaning.name
+        if name in left.unit:
+            name = unused_name(f"{name}_seen", [*schema, *matched])
+            copies |= {name}
+        matched[name] = meaning
+        alone_made[name] = source if isinstance(source, Column) else Constant(None, meaning.dtype)
+        return Column(name, meaning.dtype)
+
+    tables = [
+        ScopeTable(one.alias, {name: shown(own, None) for name, own in one.columns.items()}) for one in left.tables
+    ]
+    for one, before in zip(both.tables[len(left.tables) :], right.tables, strict=True):
+        columns = {name: shown(own, before.columns[name]) for name, own in one.columns.items()}
+        tables.append(ScopeTable(one.alias, columns))
+    merged: dict[str, Meaning] = {}
+    for (used, own), (first, second) in zip(equal, pairs, strict=True):
+        if used is not own:  # ON, which keeps both columns
+            continue
+        shown_name = str(used["column_names"][-1])
+        if isinstance(first, Column) and first.name in left.unit:
+            merged[shown_name] = first
+            continue
+        name = unused_name(shown_name, [*schema, *matched])
+        matched[name] = first
+        alone_made[name] = second if second.dtype == first.dtype else apply("cast", second, to=first.dtype)
+        merged[shown_name] = Column(name, first.dtype)
+    inputs = [both.rows.make(matched, keep=False), alone.rows.make(alone_made, keep=False)]
+    rows = unit_step(node, context, StackRows(), replace(both, rows=inputs[0]), inputs[1])
+    scope = ((ScopeTable("", merged),) if merged else ()) + tuple(tables)
+    return replace(both, rows=rows, tables=scope, copies=copies, labels={})
+
+
 def stacked(node: Node, context: Context, parts: Sequence[PrivateRelation], *, distinct: bool) -> PrivateRelation:
     """Put the rows of private relations below each other, by the positions of their columns."""
+    inputs, found = _aligned(node, context, parts)
+    rows = unit_step(node, context, StackRows(), replace(found, rows=inputs[0]), *inputs[1:])
+    found = replace(found, rows=rows)
+    if not distinct:
+        return found
+    _check_unit_is_shown(node, context, found, "UNION without ALL", "UNION ALL")
+    return replace(found, rows=unit_step(node, context, KeepFirst(tuple(rows.schema), (), 1), found))
+
+
+def compared(
+    node: Node, context: Context, parts: Sequence[PrivateRelation], kind: Literal["INTERSECT", "EXCEPT"]
+) -> PrivateRelation:
+    """Return the rows of the first relation that all others have too, or that no other has.
+
+    What one unit can change: its own rows, because rows are equal only if their units are, so nobody else's row meets
+    them. As in SQL, equal rows count once, and a null equals a null.
+    """
     first, *others = parts
+    for other in others:
+        inputs, found = _aligned(node, context, [first, other])
+        _check_unit_is_shown(node, context, found, kind, "IN or NOT IN on the unit")
+        columns = tuple(inputs[0].schema)
+        mark, some, every = "from_first", "some_from_first", "all_from_first"
+        mark, some, every = (unused_name(name, columns) for name in (mark, some, every))
+        marked = [one.make({mark: Constant(not place, pl.Boolean())}) for place, one in enumerate(inputs)]
+        rows = unit_step(node, context, StackRows(), replace(found, rows=marked[0]), *marked[1:])
+        values = tuple((name, unit_value(how, mark, rows.schema)) for name, how in ((some, "any"), (every, "all")))
+        rows = unit_step(node, context, GroupRows(columns, values), replace(found, rows=rows))
+        in_first, only_there = Column(some, pl.Boolean()), Column(every, pl.Boolean())
+        kept = only_there if kind == "EXCEPT" else apply("and", in_first, apply("not", only_there))
+        first = replace(found, rows=rows.filter(kept).keep(columns))
+    return first
+
+
+def _aligned(
+    node: Node, context: Context, parts: Sequence[PrivateRelation]
+) -> tuple[list[PrivateRows], PrivateRelation]:
+    """Return the rows of relations with the same columns, and a relation that names these after the first of them."""
+    first, *others = parts
+    kind = node["setop_type"]
     (table,) = first.tables
     names = list(table.columns)
     shown = [list(part.tables[0].columns.values()) for part in parts]
     for part, columns in zip(others, shown[1:], strict=True):
         _check_units(node, context, first, part)
         if len(columns) != len(names):
-            raise context.refuse(node, "The parts of a UNION must have the same number of columns.")
+            raise context.refuse(node, f"The parts of {kind} must have the same number of columns.")
     if any(isinstance(one, str) for columns in shown for one in columns):
-        raise context.refuse(node, "A column of a UNION has a type that can't be used over private rows; leave it out.")
+        raise context.refuse(node, f"A column of {kind} has a type that can't be used over private rows; leave it out.")
     meanings = [[one for one in columns if isinstance(one, Column)] for columns in shown]
     places = [[(part.unit.index(one.name) if one.name in part.unit else None) for one in columns]
               for part, columns in zip(parts, meanings, strict=True)]  # fmt: skip
@@ -156,7 +260,7 @@ def stacked(node: Node, context: Context, parts: Sequence[PrivateRelation], *, d
         same = {place[number] for place in places}
         unit = places[0][number] if len(same) == 1 else None
         if unit is None and fold(name) in map(fold, first.table_unit.columns):
-            raise context.refuse(node, f"{name} is the unit in some parts of the UNION and another column in others.")
+            raise context.refuse(node, f"{name} is the unit in some parts of {kind} and another column in others.")
         own.append(first.unit[unit] if unit is not None else unused_name(name, [*held, *own]))
     types = [_common(node, context, [columns[number] for columns in meanings]) for number in range(len(names))]
     inputs = []
@@ -169,22 +273,23 @@ def stacked(node: Node, context: Context, parts: Sequence[PrivateRelation], *, d
             if name not in first.unit:
                 made[name] = one if one.dtype == dtype else apply("cast", one, to=dtype)
         inputs.append(part.rows.make(made, keep=False))
-    rows = unit_step(node, context, StackRows(), replace(first, rows=inputs[0]), *inputs[1:])
-    seen = {name: Column(mine, rows.schema[mine]) for name, mine in zip(names, own, strict=True)}
+    seen = {name: Column(mine, inputs[0].schema[mine]) for name, mine in zip(names, own, strict=True)}
     found = replace(
-        first, rows=rows, tables=(ScopeTable("", seen),), declared=any(part.declared for part in parts),
+        first, rows=inputs[0], tables=(ScopeTable("", seen),), declared=any(part.declared for part in parts),
         sources=frozenset().union(*(part.sources for part in parts)), copies=frozenset(), labels={},
     )  # fmt: skip
-    if not distinct:
-        return found
-    if not set(first.unit) <= set(own):
+    return inputs, found
+
+
+def _check_unit_is_shown(node: Node, context: Context, found: PrivateRelation, what: str, instead: str) -> None:
+    (table,) = found.tables
+    if not set(found.unit) <= {one.name for one in table.columns.values() if isinstance(one, Column)}:
         raise context.refuse(
             node,
-            f"UNION without ALL compares rows of several people. Write UNION ALL, or select "
-            f"{', '.join(first.table_unit.columns)} in each part.",
+            f"{what} compares rows of several people. Select {', '.join(found.table_unit.columns)} in each part, or "
+            f"write {instead}.",
             code="unit-step-without-unit",
         )
-    return replace(found, rows=unit_step(node, context, KeepFirst(tuple(rows.schema), (), 1), found))
 
 
 # ---------------------------------------------------------------------- checks

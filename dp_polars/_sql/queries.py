@@ -270,6 +270,11 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     query_options = {name: value for name, value in options.items() if name not in OWN}
     if "keys" in query_options:
         query_options["keys"] = _public_keys(query_options["keys"], query)
+    elif query.unit_keys:
+        raise InvalidParameterError(
+            f"{', '.join(query.unit_keys)} is a function of the unit, such as an experiment arm. Its groups are not "
+            "discovered, because each could be one person: list them with keys := [...]."
+        )
     if query.ends:
         query_options["confidence"] = query.confidence
     source = catalog.state(query.sources)
@@ -349,7 +354,10 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
     known = None if has_unit_steps(query.rows) else catalog
     sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
     steps = (query.step(kind), *query.notes())
-    return View(query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources)
+    return View(
+        query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources,
+        unit_functions=query.unit_keys,
+    )  # fmt: skip
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:

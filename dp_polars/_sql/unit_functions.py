@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import polars as pl
 
 from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._expressions.messages import Refused
 from dp_polars._expressions.types import kind_of
-from dp_polars._expressions.unit_functions import SortColumn, UnitValue, unit_value
+from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, unit_value
 from dp_polars._sql.expressions import Reader
 from dp_polars._sql.scope import unused_name
 from dp_polars._sql.syntax_tree import Node, arguments, fold
@@ -24,12 +25,14 @@ from dp_polars._sql.syntax_tree import Node, arguments, fold
 _INT, _FLOAT, _TRUTH = pl.Int64(), pl.Float64(), pl.Boolean()
 _ORDERS = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
 _NULLS = {"ORDER_DEFAULT": True, "NULLS LAST": True, "NULLS FIRST": False}  # DuckDB's default is last, either way
-_WHOLE, _RUNNING, _RUNNING_ROWS = "whole", "running", "running by rows"
+_WHOLE, _RUNNING, _ROWS = "whole", "running", "rows"
 _FRAMES = {
     ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"): _WHOLE,
     ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"): _RUNNING,
-    ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS"): _RUNNING_ROWS,
 }
+_ENDS_OF_ROWS = ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING", "CURRENT_ROW_ROWS", "EXPR_PRECEDING_ROWS",
+                 "EXPR_FOLLOWING_ROWS")  # fmt: skip
+_MOST_OFFSET = 1_000_000
 _CALL_PARTS = frozenset(
     {
         "class", "type", "alias", "function_name", "schema", "filter", "order_bys", "distinct", "is_operator",
@@ -40,11 +43,14 @@ _WINDOW_PARTS = frozenset(
     {
         "class", "type", "alias", "function_name", "schema", "filter_expr", "distinct", "arguments", "qualified_name",
         "query_location", "query_location_length", "partitions", "orders", "start", "end", "exclude_clause",
+        "start_expr", "end_expr",
     }
 )  # fmt: skip
 
 RANKS = ("row_number", "rank", "dense_rank")
 SHIFTS = ("lag", "lead")
+_ENDS = ("first_value", "first", "last_value", "last")
+_SHARES = ("percent_rank", "cume_dist", "ntile")
 
 
 @dataclass
@@ -80,12 +86,19 @@ class UnitCalls:
         return name
 
     def value(
-        self, function: str, tree: Expression | None, order: tuple[SortColumn, ...] = (), offset: int = 0
+        self,
+        function: str,
+        tree: Expression | None,
+        order: tuple[SortColumn, ...] = (),
+        offset: int = 0,
+        *,
+        parameter: float | str | None = None,
+        frame: Frame | None = None,
     ) -> Column:
         """Return the column of a function, which the step will compute."""
         own = None if tree is None else self.column(tree)
         schema = pl.Schema({**self.given, **{name: one.dtype for name, one in self.arguments.items()}})
-        made = unit_value(function, own, schema, order=order, offset=offset)
+        made = unit_value(function, own, schema, order=order, offset=offset, parameter=parameter, frame=frame)
         for name, other in self.values.items():
             if other == made:
                 return Column(name, made.dtype)
@@ -110,7 +123,7 @@ class UnitCalls:
         name = fold(node["function_name"])
         self._check_parts(node, _CALL_PARTS)
         orders = (node.get("order_bys") or {}).get("orders") or []
-        if orders and name not in ("first", "last", "any_value", "arg_min", "arg_max"):
+        if orders and name not in _ORDERED:
             orders = []  # the order makes no difference
         try:
             return AGGREGATES[name](self, node, node.get("filter"), self.order(orders))
@@ -156,13 +169,7 @@ class UnitCalls:
         the rows that tie in the order counts.
         """
         name = fold(node["function_name"])
-        frame = _FRAMES.get((node["start"], node["end"]))
-        if node.get("exclude_clause") != "NO_OTHER" or frame is None:
-            raise self.reader.refuse(
-                node,
-                "This frame is not supported. Use the whole partition, ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED "
-                "FOLLOWING, or all rows up to the current one.",
-            )
+        frame, ends = self._frame(node)
         self._check_parts(node, _WINDOW_PARTS)
         order = self.order(node["orders"])
         try:
@@ -171,21 +178,74 @@ class UnitCalls:
                 return self.value(name, None, order), None
             if name in SHIFTS:
                 return self._shifted(node, name, order), None
-            if name in ("first_value", "first", "last_value", "last"):
-                return self._end(node, name, frame, order), None
-            if name in AGGREGATES and (frame == _WHOLE or not order):
+            if name in _SHARES:
+                own = self._share(node, name, order)
+                return own, own if name == "cume_dist" else None
+            if name in _ENDS:
+                return self._end(node, name, frame, ends, order), None
+            if name in AGGREGATES and frame != _ROWS and (frame == _WHOLE or not order):
                 if name in ("arg_min", "arg_max", "min_by", "max_by", "any_value"):
                     raise self.reader.refuse(node, f"{name} is not supported as a window; use first_value.")
                 return AGGREGATES[name](self, node, node.get("filter_expr"), ()), None
-            if name in _RUNNING_TOTALS:
-                own = self._running(node, name, order)
+            if name in _IN_FRAMES:
+                own = self._in_frame(node, name, ends, order)
                 return own, own if frame == _RUNNING else None
         except Refused as error:
             raise self._refused(node, error) from None
-        known = ", ".join([*RANKS, *SHIFTS, "first_value", "last_value", *_RUNNING_TOTALS])
+        known = ", ".join([*RANKS, *SHIFTS, *_SHARES, "first_value", "last_value", *_IN_FRAMES])
         raise self.reader.refuse(
-            node, f"{name} is not known as a window in this form. There are {known}; without ORDER BY, min and max too."
+            node,
+            f"{name} is not known as a window in this form. There are {known}; without ORDER BY, all aggregates that "
+            "GROUP BY has.",
         )
+
+    def _frame(self, node: Node) -> tuple[str, Frame]:
+        """Return which kind of frame a window has, and the rows that it begins and ends with."""
+        start, end = node["start"], node["end"]
+        if node.get("exclude_clause") != "NO_OTHER":
+            raise self.reader.refuse(
+                node,
+                "EXCLUDE is not supported in a frame. Subtract the value of the row itself from that of the frame.",
+            )
+        if (start, end) in _FRAMES:
+            return _FRAMES[start, end], (None, 0)
+        if start not in _ENDS_OF_ROWS or end not in _ENDS_OF_ROWS:
+            raise self.reader.refuse(
+                node,
+                "Frames by RANGE or GROUPS are not supported, but for all rows up to the current one. Count rows with "
+                "ROWS BETWEEN 6 PRECEDING AND CURRENT ROW, or join the table with itself on the unit and on b.day "
+                "BETWEEN a.day - 6 AND a.day, and group by the unit and the row's own key.",
+            )
+        return _ROWS, (self._edge(start, node.get("start_expr")), self._edge(end, node.get("end_expr")))
+
+    def _edge(self, kind: str, distance: Node | None) -> int | None:
+        """Return the place of a frame's first or last row, counted from the current row."""
+        if distance is None:
+            return None if kind.startswith("UNBOUNDED") else 0
+        rows = self.reader.whole(distance, "The number of rows of a frame", low=0, high=_MOST_OFFSET)
+        return -rows if kind == "EXPR_PRECEDING_ROWS" else rows
+
+    def _share(self, node: Node, name: str, order: tuple[SortColumn, ...]) -> Expression:
+        """Return a rank as a share of the rows of the partition, or the number of the part that a row falls into."""
+        size, one = self.value("len", None), Constant(1, _INT)
+        if name == "percent_rank":
+            self.given_to(node, 0)
+            before = apply("sub", self.value("rank", None, order), one)
+            share = apply("div", before, apply("sub", size, one))
+            return apply("case", apply("gt", size, one), share, Constant(0.0, _FLOAT))
+        number = self.value("row_number", None, order)
+        if name == "cume_dist":
+            self.given_to(node, 0)
+            return apply("div", number, size)
+        nodes = [child for _, child in arguments(node)]
+        self.given_to(node, 1)
+        parts = Constant(self.reader.whole(nodes[0], "The number of parts", low=1, high=_MOST_OFFSET), _INT)
+        least, more = apply("floordiv", size, parts), apply("mod", size, parts)
+        longer = apply("mul", more, apply("add", least, one))  # the first parts have one row more
+        place = apply("sub", number, one)
+        among_first = apply("floordiv", place, apply("add", least, one))
+        among_rest = apply("add", more, apply("floordiv", apply("sub", place, longer), least))
+        return apply("add", apply("case", apply("lt", place, longer), among_first, among_rest), one)
 
     def _shifted(self, node: Node, name: str, order: tuple[SortColumn, ...]) -> Expression:
         nodes = [child for _, child in arguments(node)]
@@ -202,10 +262,12 @@ class UnitCalls:
             inside = apply("le", number, apply("add", self.value("len", None), Constant(offset, _INT)))
         return apply("case", inside, shifted, *self.reader.values(nodes[2:]))
 
-    def _end(self, node: Node, name: str, frame: str, order: tuple[SortColumn, ...]) -> Expression:
+    def _end(self, node: Node, name: str, frame: str, ends: Frame, order: tuple[SortColumn, ...]) -> Expression:
         (own,) = self.given_to(node, 1)
         if node.get("filter_expr"):
             raise self.reader.refuse(node, f"{name} with FILTER is not supported; filter in a subquery.")
+        if frame == _ROWS:
+            return self.value("frame_first" if name.startswith("first") else "frame_last", own, order, frame=ends)
         if name in ("last_value", "last") and frame != _WHOLE:
             raise self.reader.refuse(
                 node,
@@ -214,26 +276,24 @@ class UnitCalls:
             )
         return self.value("first" if name.startswith("first") else "last", own, order)
 
-    def _running(self, node: Node, name: str, order: tuple[SortColumn, ...]) -> Expression:
-        if node.get("distinct"):
-            raise self.reader.refuse(node, f"{name}(DISTINCT ...) up to the current row is not supported.")
+    def _in_frame(self, node: Node, name: str, ends: Frame, order: tuple[SortColumn, ...]) -> Expression:
+        """Return an aggregate of the rows of a frame."""
+        if node.get("distinct") and name not in ("min", "max"):
+            raise self.reader.refuse(node, f"{name}(DISTINCT ...) of a frame is not supported.")
+        condition = node.get("filter_expr")
         if name in ("count", "count_star"):
-            return self.value("cum_count", _counted(self, node, node.get("filter_expr")), order)
+            return self.value("frame_count", _counted(self, node, condition), order, frame=ends)
         (own,) = self.given_to(node, 1)
-        own = self.kept(own if name == "sum" else _as_number(own), node.get("filter_expr"))
-        count = self.value("cum_count", own, order)
-        total = self.value("cum_sum", apply("coalesce", own, _zero(own)), order)
+        if name in ("min", "max"):
+            return self.value(f"frame_{name}", self.kept(own, condition), order, frame=ends)
+        own = self.kept(own if name == "sum" else _as_number(own), condition)
+        count = self.value("frame_count", own, order, frame=ends)
+        total = self.value("frame_sum", own, order, frame=ends)
         total_or_null = apply("case", apply("gt", count, Constant(0, _INT)), total, Constant(None, total.dtype))
         return total_or_null if name == "sum" else apply("div", total_or_null, count)
 
 
-_RUNNING_TOTALS = ("count", "count_star", "sum", "avg", "mean")
-
-
-def _zero(own: Expression) -> Expression:
-    """Return a zero of the type of a number."""
-    zero = Constant(0, _INT)
-    return zero if kind_of(own.dtype) == "integer" else apply("cast", zero, to=own.dtype)
+_IN_FRAMES = ("count", "count_star", "sum", "avg", "mean", "min", "max")
 
 
 def _as_number(own: Expression) -> Expression:
@@ -299,6 +359,56 @@ def _median(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[S
     return calls.value("median", calls.kept(_as_number(_not_distinct(calls, node)), condition))
 
 
+def _variance(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    """Return a variance, or its root, of a sample or of all values."""
+    name = fold(node["function_name"])
+    own = calls.kept(_as_number(_not_distinct(calls, node)), condition)
+    variance = calls.value("variance_pop" if name.endswith("_pop") or name == "sem" else "variance", own)
+    if name.startswith("var"):
+        return variance
+    root = apply("sqrt", variance)
+    return apply("div", root, apply("sqrt", calls.value("count", own))) if name == "sem" else root
+
+
+def _quantile(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    """Return a quantile: a value of a row, or one between the values of two rows."""
+    name = fold(node["function_name"])
+    nodes = [child for _, child in arguments(node)]
+    own, _ = calls.given_to(node, 2)
+    level = calls.reader.literal(nodes[1], "The share of a quantile")
+    if node.get("distinct") or isinstance(level, bool) or not isinstance(level, int | float | Decimal):
+        raise calls.reader.refuse(node, f"{name} takes a column and one share, such as {name}(x, 0.9).")
+    if name == "quantile_cont":
+        return calls.value("quantile", calls.kept(_as_number(own), condition), parameter=float(level))
+    return calls.value("quantile_value", calls.kept(own, condition), parameter=float(level))
+
+
+def _mode(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    return calls.value("mode", calls.kept(_not_distinct(calls, node), condition))
+
+
+def _geometric_mean(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    logs = apply("log", apply("cast", _not_distinct(calls, node), to=_FLOAT))
+    return apply("exp", calls.value("mean", calls.kept(logs, condition)))
+
+
+def _joined_texts(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
+    """Return the texts of a group behind each other, in an order."""
+    name = fold(node["function_name"])
+    nodes = [child for _, child in arguments(node)]
+    if node.get("distinct"):
+        raise calls.reader.refuse(node, f"{name}(DISTINCT ...) is not supported here; select DISTINCT rows first.")
+    if not order:
+        raise calls.reader.refuse(
+            node,
+            f"{name} depends on the order of the rows, and the order in which they are stored may depend on other "
+            f"people's rows. Say what to sort by: {name}(x, ',' ORDER BY day).",
+        )
+    own = calls.kept(apply("cast", calls.given_to(node, 1, 2)[0], to=pl.String()), condition)
+    separator = calls.reader.text(nodes[1], "The separator") if len(nodes) > 1 else ","
+    return _or_null(calls, own, calls.value("join", own, order, parameter=separator))
+
+
 def _least(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
     (own,) = calls.given_to(node, 1)  # DISTINCT makes no difference
     return calls.value(fold(node["function_name"]), calls.kept(own, condition))
@@ -346,10 +456,18 @@ def _any_value(calls: UnitCalls, node: Node, condition: Node | None, order: tupl
     return calls.value("first", own, (missing, *order))
 
 
+_VARIANCES = ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop", "sem")
+_TEXT_JOINS = ("string_agg", "group_concat", "listagg")
+_ORDERED = ("first", "last", "any_value", "arg_min", "arg_max", *_TEXT_JOINS)
+"""Aggregates whose value depends on an ORDER BY inside the call."""
+
 AGGREGATES: dict[str, _UnitCall] = {
     "count": _count, "count_star": _count, "count_if": _count_if, "countif": _count_if, "sum": _sum, "avg": _mean,
     "mean": _mean, "median": _median, "min": _least, "max": _least, "bool_or": _truth, "bool_and": _truth,
     "arg_min": _end_by, "arg_max": _end_by, "min_by": _end_by, "max_by": _end_by, "first": _first, "last": _first,
-    "any_value": _any_value,
+    "any_value": _any_value, **dict.fromkeys(_VARIANCES, _variance), "quantile_cont": _quantile,
+    "quantile_disc": _quantile, "quantile": _quantile, "mode": _mode, "geomean": _geometric_mean,
+    "geometric_mean": _geometric_mean, **dict.fromkeys(("fsum", "sumkahan", "kahan_sum"), _sum), "favg": _mean,
+    **dict.fromkeys(_TEXT_JOINS, _joined_texts),
 }  # fmt: skip
 """The aggregates that may combine the rows of one unit, by their names in SQL."""

@@ -103,7 +103,8 @@ LIKE_POLARS = {
     "texts": [
         *(getattr(s.str, n)() for n in words("to_lowercase to_uppercase to_titlecase len_chars len_bytes reverse")),
         *(s.str.contains("B|7$"), s.str.contains("(", literal=True), s.str.contains_any(["é", "a"]), s.str.find("-")),
-        *(s.str.count_matches("[0-9]"), s.str.extract(r"(\d+)-(\d+)", 2), s.str.head(3), s.str.tail(2)),
+        *(s.str.count_matches("[0-9]"), s.str.extract(r"(\d+)-(\d+)", 2), s.str.json_path_match("$.a[0]")),
+        *(s.str.head(3), s.str.tail(2)),
         *(s.str.slice(1, 3), s.str.slice(-3), s.str.pad_start(9, "é"), s.str.pad_end(9), s.str.zfill(12)),
         *(s.str.replace("([a-z])", "<$1>"), s.str.replace_all("[0-9]", "#"), s.str.strip_chars()),
         *(s.str.strip_chars_start(), s.str.strip_chars_end("7"), s.str.strip_prefix("2"), s.str.strip_suffix("9")),
@@ -400,6 +401,8 @@ REFUSED = [
     (pl.fold(pl.lit(0), lambda a, b: a + b, [v, age]), "object", "Python"),
     (pl.lit(object(), allow_object=True), "object", "Python"),
     (v.hash(), "hash", "stored"),
+    (region.str.json_path_match("$.*"), "json_path_match", "single value"),
+    (region.str.json_path_match(region), "json_path_match", "constant"),
     (group.to_physical(), "to_physical", "stored"),
     (group.cast(pl.UInt32), "cast from Categorical", "codes"),
     (group.cast(pl.Float64), "cast from Categorical", "codes"),

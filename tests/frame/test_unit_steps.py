@@ -4,6 +4,7 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import dp_polars as dp
 from dp_polars._engines.registry import engine_for
@@ -63,6 +64,7 @@ GROUPS = {
     "how_many_large": pl.col("n").filter(pl.col("paid") > 1).len(),
     "doubled": (pl.col("n") * 2).sum() + 1,
     "constant": pl.lit(7),
+    "upper": pl.col("n").quantile(0.75, "linear"),
 }
 
 
@@ -78,6 +80,14 @@ def test_groups_of_a_unit_are_those_of_polars(session):
     assert same(
         rows_of(private.group_by("user", month=month).agg(n=pl.len())),
         ORDERS.group_by("user", month=month).agg(n=pl.len()),
+    )
+
+
+def test_variances_within_a_unit_are_those_of_polars(session):
+    made = {"a": pl.col("n").std(), "b": pl.col("paid").var(ddof=0), "c": pl.col("n").filter(pl.col("paid") > 1).std()}
+    found = rows_of(dp.private(ORDERS, session).group_by("user").agg(**made))
+    assert_frame_equal(
+        found, ORDERS.drop_nulls("user").group_by("user").agg(**made), check_row_order=False, rel_tol=1e-12
     )
 
 
@@ -131,6 +141,9 @@ WINDOWS = {
     "first": pl.col("item").first().over("user", order_by="n"),
     "by_item": pl.col("n").max().over("user", "item"),
     "share": (pl.col("n") / pl.col("n").sum()).over("user"),
+    "last_three": pl.col("n").rolling_sum(3).over("user", order_by="n"),
+    "mean_of_three": pl.col("n").rolling_mean(3, min_samples=1).over("user", order_by="n"),
+    "most_of_two": pl.col("n").rolling_max(2).over("user", order_by="n"),
     "backwards": pl.col("n").cum_sum().over("user", order_by=["flag", "n"], descending=True),
 }
 
@@ -241,7 +254,10 @@ def test_a_stored_release_is_found_again_and_another_step_is_another_question(se
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").first()), "depends on the order of the rows"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum(), user=pl.len()), "two columns the same name"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").implode()), "implode"),
-        (lambda f, o: f.group_by("user").agg(n=pl.col("n").std()), "std"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").std(ddof=2)), "ddof=0 or ddof=1"),
+        (lambda f, o: f.group_by("user").agg(n=pl.col("n").quantile(0.5)), "interpolation='linear'"),
+        (lambda f, o: f.with_columns(n=pl.col("n").rolling_sum(2).over("user")), "depends on the order of the rows"),
+        (lambda f, o: f.with_columns(n=pl.col("n").rolling_sum(2, center=True).over("user", order_by="n")), "center"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("n").sum().sum()), "looks at other rows"),
         (lambda f, o: f.group_by("user").agg(n=pl.col("item").filter(pl.col("n") > 1).n_unique()), "drop_nulls"),
         (lambda f, o: f.with_columns(n=pl.col("n").drop_nulls().first().over("user", order_by="day")), "drop_nulls"),

@@ -52,6 +52,14 @@ GROUPS = [
     "WITH a AS (SELECT who, day, sum(qty) AS q FROM orders GROUP BY who, day), b AS (SELECT who, avg(q) AS m FROM a "
     "WHERE q > 0 GROUP BY who) SELECT who, m FROM b WHERE m > 2",
     "SELECT who, sum(nullif(qty, 3)) AS s, coalesce(max(qty), -1) AS m FROM orders GROUP BY who",
+    "SELECT who, kind, stddev(qty) AS a, var_pop(qty) AS b, var_samp(paid) AS c, stddev_pop(price) AS d, sem(qty) AS "
+    "e, variance(qty) FILTER (WHERE good) AS f, geomean(paid) AS g, fsum(paid) AS h FROM orders GROUP BY who, kind",
+    "SELECT who, quantile_cont(qty, 0.9) AS a, quantile_disc(qty, 0.7) AS b, quantile_disc(kind, 0.25) AS c, "
+    "quantile_disc(day, 0) AS d, quantile_cont(paid, 1) AS e, quantile(id, 0.1) FILTER (WHERE good) AS f FROM orders "
+    "GROUP BY who",
+    "SELECT who, string_agg(kind, '>' ORDER BY day, id) AS path, string_agg(id::VARCHAR ORDER BY id DESC) AS ids FROM "
+    "orders GROUP BY who",
+    "SELECT who, day, mode(good) AS a FROM orders WHERE good GROUP BY who, day",
 ]
 WINDOWS = [
     "SELECT DISTINCT who, kind FROM orders",
@@ -77,6 +85,23 @@ WINDOWS = [
     "QUALIFY row_number() OVER (PARTITION BY who ORDER BY sum(qty) DESC, kind) = 1",
     "SELECT DISTINCT ON (who) id, who, day FROM orders ORDER BY day DESC, id",
     "SELECT *, row_number() OVER (PARTITION BY who ORDER BY id) AS r FROM orders",
+    "SELECT id, who, sum(qty) OVER w AS a, avg(qty) OVER w AS b, count(*) OVER w AS c, min(kind) OVER w AS d, max(day) "
+    "OVER w AS e, sum(price) OVER w AS f, first_value(qty) OVER w AS g, last_value(kind) OVER w AS h FROM orders "
+    "WINDOW w AS (PARTITION BY who ORDER BY day, id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+    "SELECT id, who, sum(qty) OVER w AS a, count(qty) OVER w AS b, min(qty) OVER w AS c, max(price) OVER w AS d, "
+    "first_value(kind) OVER w AS e, last_value(id) OVER w AS f FROM orders "
+    "WINDOW w AS (PARTITION BY who ORDER BY id ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING)",
+    "SELECT id, who, sum(qty) OVER w AS a, count(qty) OVER w AS b, min(qty) OVER w AS c, max(price) OVER w AS d, "
+    "sum(paid) OVER w AS e, last_value(id) OVER w AS f FROM orders "
+    "WINDOW w AS (PARTITION BY who ORDER BY id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)",
+    "SELECT id, who, sum(qty) OVER w AS a, avg(paid) OVER w AS b, min(qty) OVER w AS c, max(kind) OVER w AS d, "
+    "count(*) FILTER (WHERE good) OVER w AS e FROM orders "
+    "WINDOW w AS (PARTITION BY who ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)",
+    "SELECT id, who, min(qty) OVER (PARTITION BY who ORDER BY day) AS a, max(paid) OVER (PARTITION BY who ORDER BY day "
+    "DESC) AS b, sum(round(paid)) OVER (PARTITION BY who ORDER BY id ROWS 3 PRECEDING) AS c FROM orders",
+    "SELECT id, who, ntile(4) OVER (PARTITION BY who ORDER BY day, id) AS a, percent_rank() OVER (PARTITION BY who "
+    "ORDER BY day) AS b, cume_dist() OVER (PARTITION BY who ORDER BY day) AS c, stddev(qty) OVER (PARTITION BY who) "
+    "AS d, quantile_cont(qty, 0.3) OVER (PARTITION BY who, kind) AS e FROM orders",
 ]
 JOINS = [
     "SELECT o.id, p.person AS who, land, qty FROM orders o JOIN people p ON o.who = p.person",
@@ -95,6 +120,16 @@ JOINS = [
     "SELECT id, who FROM orders WHERE (who, kind) IN (SELECT who, max(kind) AS k FROM orders GROUP BY who)",
     "SELECT who, qty FROM orders UNION ALL SELECT person, length(land) FROM people",
     "SELECT who, kind FROM orders WHERE qty > 3 UNION SELECT person, land FROM people",
+    "SELECT who, kind FROM orders WHERE qty > 3 INTERSECT SELECT who, kind FROM orders WHERE good",
+    "SELECT who, kind FROM orders EXCEPT SELECT who, kind FROM orders WHERE qty > 3 EXCEPT SELECT person, land FROM "
+    "people",
+    "SELECT who FROM orders WHERE kind = 'a' INTERSECT SELECT person FROM people",
+    "SELECT coalesce(o.who, p.person) AS person, o.id, p.land, p.person AS member, o.who AS buyer FROM orders o FULL "
+    "JOIN people p ON o.who = p.person",
+    "SELECT who, a.n, b.kind, b.qty FROM (SELECT who, count(*) AS n FROM orders WHERE qty > 6 GROUP BY who) a FULL "
+    "JOIN (SELECT who, kind, qty FROM orders WHERE good) b USING (who)",
+    "SELECT * FROM (SELECT who, kind, qty FROM orders WHERE good) FULL JOIN (SELECT who, kind, day FROM orders WHERE "
+    "qty > 4) USING (who, kind)",
     "SELECT who, count(*) AS n, max(land) AS land FROM orders JOIN people ON who = person GROUP BY who",
     "WITH firsts AS (SELECT who, min(day) AS first FROM orders GROUP BY who) SELECT o.id, o.who, "
     "o.day - f.first AS age FROM orders o JOIN firsts f USING (who)",
@@ -184,7 +219,11 @@ REFUSED = [
     ("SELECT who, kind, count(*) AS n FROM orders GROUP BY who", "kind is neither a key of GROUP BY"),
     ("SELECT who, count(*) AS n FROM orders GROUP BY ROLLUP (who)", "ROLLUP and CUBE are not supported within a unit"),
     ("SELECT who, first(qty) AS q FROM orders GROUP BY who", "Say what to sort by"),
-    ("SELECT who, string_agg(kind) AS q FROM orders GROUP BY who", "string_agg is not among"),
+    ("SELECT who, string_agg(kind) AS q FROM orders GROUP BY who", r"string_agg\(x, ',' ORDER BY day\)"),
+    ("SELECT who, list(kind) AS q FROM orders GROUP BY who", "list is not among"),
+    ("SELECT who, quantile_cont(qty, 1.5) AS q FROM orders GROUP BY who", "needs a share from 0 to 1"),
+    ("SELECT who, quantile_cont(qty, [0.5]) AS q FROM orders GROUP BY who", "must be a constant"),
+    ("SELECT who, stddev(kind) AS q FROM orders GROUP BY who", "does not take values of type String"),
     ("SELECT who, sum(DISTINCT qty) AS q FROM orders GROUP BY who", "DISTINCT"),
     ("SELECT who, sum(kind) AS q FROM orders GROUP BY who", "does not take values of type String"),
     ("SELECT who, sum(sum(qty)) AS q FROM orders GROUP BY who", "sum is not among"),
@@ -192,10 +231,21 @@ REFUSED = [
     ("SELECT row_number() OVER (PARTITION BY kind ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
     ("SELECT row_number() OVER (PARTITION BY who % 7 ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
     ("SELECT row_number() OVER (PARTITION BY who) AS r FROM orders", "depends on the order of the rows"),
-    ("SELECT ntile(4) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ntile is not known as a window"),
+    ("SELECT ntile(0) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "must be a constant whole number from 1"),
+    ("SELECT nth_value(qty, 2) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "not known as a window"),
     (
-        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day ROWS 3 PRECEDING) AS r FROM orders",
-        "frame is not supported",
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day RANGE BETWEEN INTERVAL 3 DAY PRECEDING AND CURRENT ROW) "
+        "AS r FROM orders",
+        "join the table with itself on the unit",
+    ),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day ROWS BETWEEN 900 PRECEDING AND 100 FOLLOWING) AS r "
+        "FROM orders",
+        "more than 1,000 rows",
+    ),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY kind ORDER BY day ROWS 3 PRECEDING) AS r FROM orders",
+        "PARTITION BY without who",
     ),
     ("SELECT last_value(qty) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "value of the row itself"),
     ("SELECT lag(qty IGNORE NULLS) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "ignore nulls"),
@@ -207,7 +257,8 @@ REFUSED = [
     ("SELECT o.id FROM orders o JOIN people p ON o.id = p.person", r"o\.who = p\.person"),
     ("SELECT o.id FROM orders o JOIN people p ON o.who + 0 = p.person", r"o\.who = p\.person"),
     ("SELECT o.id FROM orders o, people p WHERE o.who = p.person", "without ON"),
-    ("SELECT o.id FROM orders o FULL JOIN people p ON o.who = p.person", "full join|outer join"),
+    ("SELECT o.id FROM orders o FULL JOIN people p ON o.who = p.person AND o.qty > 3", "Put other conditions into"),
+    ("SELECT o.id FROM orders o FULL JOIN people p ON o.kind = p.land", "combined on the unit"),
     ("SELECT o.id FROM orders o LEFT JOIN people p ON o.who = p.person AND o.id > p.person", "inner JOIN"),
     ("SELECT id FROM orders WHERE id IN (SELECT person FROM people)", "combined on the unit"),
     ("SELECT id FROM orders WHERE who IN (SELECT qty FROM orders)", "combined on the unit"),
@@ -215,7 +266,9 @@ REFUSED = [
     ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people)", "combined on the unit"),
     ("SELECT id FROM orders o WHERE EXISTS (SELECT count(*) FROM people p WHERE p.person = o.who)", "plain query"),
     ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.person > o.who)", "for equality"),
-    ("SELECT who FROM orders EXCEPT SELECT person FROM people", "IN or NOT IN on the unit"),
+    ("SELECT kind FROM orders EXCEPT SELECT land FROM people", "IN or NOT IN on the unit"),
+    ("SELECT who FROM orders EXCEPT ALL SELECT person FROM people", "EXCEPT ALL of private rows is not supported"),
+    ("SELECT who FROM orders INTERSECT SELECT person FROM people LIMIT 3", "make rows depend on others"),
     ("SELECT kind FROM orders UNION SELECT land FROM people", "UNION without ALL"),
     ("SELECT who, qty FROM orders UNION ALL SELECT person, land FROM people", "types Int64 and String"),
     ("SELECT p.person, count(*) AS n FROM orders o LEFT JOIN people p ON o.who = p.person GROUP BY 1", "without who"),
@@ -472,3 +525,36 @@ def test_columns_may_be_written_with_their_schema(raw):
         "GROUP BY memory.main.orders.kind", epsilon=0.1,
     )  # fmt: skip
     assert short.fingerprint() == long.fingerprint()
+
+
+def test_a_key_that_is_a_function_of_the_unit_gives_one_group(raw):
+    """A unit changes the one arm that its own name decides, so the cap is 1, whatever the session says."""
+    con = guarded(raw)
+    arm = "SELECT md5_number_lower(who::VARCHAR) % 2 AS arm, dp_count_units({keys}) AS n FROM orders GROUP BY arm"
+    plan = con.preview(arm.format(keys="keys := [0, 1]"), epsilon=0.5)
+    assert "functions of the unit" in str(plan)
+    half = "SELECT dp_count(*, keys := [('0', 'a')]) AS n FROM orders GROUP BY substr(md5(who::VARCHAR), 1, 1), kind"
+    assert "functions of the unit" not in str(con.preview(half, epsilon=0.5))  # a unit may have several kinds
+    for statement, message in (
+        (arm.format(keys=""), r"list them with keys := \[...\]"),
+        ("SELECT who, dp_count(*, keys := [1]) AS n FROM orders GROUP BY who", "every group would be one person"),
+        ("SELECT dp_count(*, keys := [1]) AS n FROM orders GROUP BY who + qty", "every group would be one person"),
+        (
+            "SELECT dp_count(*, keys := [1]) AS n FROM people LEFT JOIN orders ON who = person GROUP BY who % 2",
+            "every group would be one person",
+        ),
+    ):
+        with pytest.raises(dp.DPError, match=message):
+            con.preview(statement, epsilon=0.5)
+
+
+@pytest.mark.slow
+def test_units_of_arms_add_up():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE visits AS SELECT range % 2000 AS who FROM range(6000)")
+    con = dp.connect(raw, dp.Session(epsilon=9, delta=1e-6, unit="who"))
+    asked = "SELECT md5_number_lower(who::VARCHAR) % 4 AS arm, {} AS n FROM visits GROUP BY arm ORDER BY arm"
+    found = con.sql(asked.format("dp_count_units(keys := [0, 1, 2, 3])"), epsilon=8).fetchall()
+    wanted = raw.sql(asked.format("count(DISTINCT who)")).fetchall()
+    assert [arm for arm, _ in found] == [0, 1, 2, 3]
+    assert all(abs(n - count) < 4 for (_, n), (_, count) in zip(found, wanted, strict=True))  # else 1e-12

@@ -11,6 +11,7 @@ operations that make texts longer read and return texts of limited length.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -439,6 +440,30 @@ def _matching(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 @_lowering("extract")
 def _extract(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     return given[0].str.extract(node.parameter("pattern"), node.parameter("group"))
+
+
+@_lowering("json_text")
+def _json_text(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
+    steps = (f"[{one}]" if isinstance(one, int) else f"['{one}']" for one in node.parameter("path"))
+    return given[0].str.json_path_match("$" + "".join(steps))
+
+
+@_lowering("md5", "md5_share")
+def _md5(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
+    parts = node.parameter("parts") if node.operation == "md5_share" else None
+
+    def hashed(values: pl.Series) -> pl.Series:
+        known = values.drop_nulls().unique()  # Python computes each hash once
+        made = [_digest(one, parts) for one in known]
+        return values.replace_strict(known, pl.Series(made, dtype=node.dtype), default=None, return_dtype=node.dtype)
+
+    return given[0].map_batches(hashed, return_dtype=node.dtype, is_elementwise=True)
+
+
+def _digest(text: str, parts: int | None) -> str | int:
+    """Return the hash of a text, or the remainder of its last eight bytes, which SQL calls md5_number_lower."""
+    found = hashlib.md5(text.encode(), usedforsecurity=False)
+    return found.hexdigest() if parts is None else int.from_bytes(found.digest()[8:], "little") % parts
 
 
 @_lowering("replace")

@@ -36,13 +36,16 @@ from dp_polars._engines.unit_steps import (
     StackRows,
     UnitRows,
 )
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _LONG = 256  # rows of a group from which it is added up by itself
-_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT = (
-    f"{OWN_IN_STEPS}{name}" for name in ("group", "first", "place", "size", "pairs", "hash", "power", "digit")
+_NAMES = ("group", "first", "place", "size", "pairs", "hash", "power", "digit", "mean", "square", "count")
+_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT, _MEAN, _SQUARE, _COUNT = (
+    f"{OWN_IN_STEPS}{name}" for name in _NAMES
 )
+_VARIANCES = {"variance": 1, "variance_pop": 0}
+"""How many values less than there are a variance is divided by."""
 
 
 def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
@@ -147,7 +150,8 @@ def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[st
     schema = frame.schema
     floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
     sums = {name: ExactSums(name, place) for place, name in enumerate(floats)}
-    parts = [_aggregate(one, schema).alias(name) for name, one in values if _added_floats(one, schema) is None]
+    plain = [one for one in values if one[1].function not in _VARIANCES]
+    parts = [_aggregate(one, schema).alias(name) for name, one in plain if _added_floats(one, schema) is None]
     pieces = [part for one in sums.values() for part in one.parts()]
     groups = collect(frame.lazy().group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
     if int(groups[_SIZE].sum()) != frame.height:
@@ -155,12 +159,44 @@ def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[st
     done = []
     for name, value in values:
         own = _added_floats(value, schema)
-        if own is None:
+        if value.function in _VARIANCES:
+            made = _variances(frame, groups, keys, value).alias(name)
+        elif own is None:
             made = groups[name]
         else:
             made = sums[own].finish(frame, groups, keys, mean=value.function == "mean").alias(name)
         done.append(_narrowed(made, value.dtype) if value.function == "sum" else made.cast(value.dtype))
     return groups.select(keys).with_columns(done)
+
+
+def _variances(frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str], value: UnitValue) -> pl.Series:
+    """Return the variance of each group, which is null if there are too few values.
+
+    What one unit can change: its own groups. Differences from a group's mean look at that group alone, and their sums
+    and those of their squares are exact, in whichever order rows come.
+    """
+    column, dtype = value.column or "", pl.Float64()
+    number = frame.lazy().select(*keys, pl.col(column).cast(dtype).alias(_DIGIT))
+    numbers = collect(number)
+    means = _grouped(numbers, keys, [(_MEAN, UnitValue("mean", _DIGIT, (), 0, dtype))])
+    away = pl.col(_DIGIT) - pl.col(_MEAN)
+    apart = collect(
+        numbers.lazy()
+        .join(means.lazy(), on=keys, how="left", nulls_equal=True)
+        .select(*keys, away.alias(_MEAN), (away * away).alias(_SQUARE))
+    )
+    if apart.height != frame.height:
+        raise RowCountError
+    wanted = [(name, UnitValue("sum", name, (), 0, dtype)) for name in (_MEAN, _SQUARE)]
+    sums = _grouped(apart, keys, [*wanted, (_COUNT, UnitValue("count", _MEAN, (), 0, pl.Int64()))])
+    count = pl.col(_COUNT)
+    # The differences add up to zero, but for the mean's last digit.
+    made = (pl.col(_SQUARE) - pl.col(_MEAN) * pl.col(_MEAN) / count) / (count - _VARIANCES[value.function])
+    in_order = (
+        groups.lazy().select(keys).join(sums.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    )
+    enough = count > _VARIANCES[value.function]
+    return collect(in_order.select(pl.when(enough & (made < 0)).then(0.0).when(enough).then(made))).to_series()
 
 
 def _added_floats(value: UnitValue, schema: pl.Schema) -> str | None:
@@ -188,6 +224,12 @@ def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
             return _whole(column, dtype).sum().cast(pl.Float64) / pl.when(column.count() > 0).then(column.count())
         case "median":
             return _without_nan(column, dtype).cast(pl.Float64).median()
+        case "quantile" if isinstance(value.parameter, float):
+            return _without_nan(column, dtype).cast(pl.Float64).quantile(value.parameter, "linear")
+        case "quantile_value" if isinstance(value.parameter, float):
+            return _nth_value(_without_nan(column, dtype).drop_nulls(), value.parameter)
+        case "mode":
+            return _without_nan(column, dtype).drop_nulls().mode().min()
         case "min":
             return _without_nan(column, dtype).min()
         case "max":
@@ -201,7 +243,17 @@ def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
         descending=[*(one.descending for one in value.order), False],
         nulls_last=[*(one.nulls_last for one in value.order), False],
     )
+    if value.function == "join":
+        return ordered.str.join(str(value.parameter or ""), ignore_nulls=True)
     return ordered.first() if value.function == "first" else ordered.last()
+
+
+def _nth_value(column: pl.Expr, level: float) -> pl.Expr:
+    """Return the smallest value that at least this share of the values does not exceed."""
+    share = share_of(level)
+    count = column.len().cast(pl.Int64)
+    place = (count * share.numerator + (share.denominator - 1)) // share.denominator - 1
+    return column.sort().get(pl.max_horizontal(place, pl.lit(0, pl.Int64)), null_on_oob=True)
 
 
 def _whole(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -392,7 +444,10 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
             total = column.is_not_null().cast(pl.Int64).cum_sum()
             made = total - pl.when(place == 0).then(total - column.is_not_null().cast(pl.Int64)).forward_fill()
         case "cum_sum" if dtype.is_float():
-            return _running_sums(frame, value).alias(name)
+            floats = frame[value.column or ""].cast(pl.Float64)
+            return _running_sums(frame, floats).set(floats.is_null(), None).alias(name)
+        case function if function.startswith("frame_"):
+            return _of_frame(frame, value).cast(value.dtype).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
         case _:
@@ -404,9 +459,8 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
     return _narrowed(found, value.dtype) if value.function == "cum_sum" else found.cast(value.dtype)
 
 
-def _running_sums(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
+def _running_sums(frame: pl.DataFrame, column: pl.Series) -> pl.Series:
     """Return running sums of floats. Each group is added up from its first row on, one value after the other."""
-    column = frame[value.column or ""].cast(pl.Float64)
     numbers, sizes = column.fill_null(0.0).to_numpy().copy(), frame[_SIZE].to_numpy()
     rows = np.flatnonzero(frame[_PLACE].to_numpy() == 0)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -419,7 +473,93 @@ def _running_sums(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
             if not len(rows):
                 break
             numbers[rows + step] += numbers[rows + step - 1]
-    return pl.Series(numbers + 0.0).set(column.is_null(), None)
+    return pl.Series(numbers + 0.0)
+
+
+# ---------------------------------------------------------------------- frames
+
+
+def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
+    """Return a function of some rows around each row, of rows that are sorted, with their groups and places.
+
+    What one unit can change: its own rows, because a frame ends where its group does. Prefix sums run over all rows,
+    but they are whole numbers, so what other groups add to them cancels out exactly.
+    """
+    start, end = value.frame or (None, None)
+    place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
+    begin = np.arange(frame.height) - place
+    first = begin + (np.zeros_like(place) if start is None else np.clip(place + start, 0, size))
+    last = begin + (size - 1 if end is None else np.clip(place + end, -1, size - 1))
+    last = np.maximum(last, first - 1)  # a frame without rows ends before it starts
+    column = frame[value.column or ""]
+    match value.function:
+        case "frame_count":
+            counts = np.concatenate([[0], np.cumsum(column.is_not_null().to_numpy(), dtype=np.int64)])
+            return pl.Series(counts[last + 1] - counts[first])
+        case "frame_sum" if column.dtype.is_float():
+            return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), (start, end), first, last)
+        case "frame_sum":
+            whole = frame.select(_whole(pl.col(column.name), column.dtype).fill_null(0).cum_sum()).to_series()
+            sums = pl.concat([pl.Series([0], dtype=pl.Int128).alias(column.name), whole])
+            return _narrowed(sums.gather(last + 1) - sums.gather(first), value.dtype)
+        case "frame_min" | "frame_max":
+            return _extremes(frame, value, first, last)
+    place = first if value.function == "frame_first" else last
+    found = column.gather(np.clip(place, 0, max(frame.height - 1, 0)))
+    return found.set(pl.Series(last < first), None)
+
+
+def _float_sums(
+    frame: pl.DataFrame, column: pl.Series, ends: Frame, first: NDArray[np.int64], last: NDArray[np.int64]
+) -> pl.Series:
+    """Return sums of floats over frames. Each is added up from the frame's open end, or from its first row on."""
+    start, end = ends
+    total = np.zeros(frame.height)
+    some = last >= first
+    with np.errstate(invalid="ignore", over="ignore"):
+        if start is None:
+            total[some] = _running_sums(frame, column).to_numpy()[last[some]]
+        elif end is None:
+            places = (pl.col(_SIZE) - 1 - pl.col(_PLACE)).alias(_PLACE)
+            sums = _running_sums(frame.select(_SIZE, places).reverse(), column.reverse()).to_numpy()[::-1]
+            total[some] = sums[first[some]]
+        else:
+            numbers, rows = column.to_numpy(), np.flatnonzero(some)
+            for step in range(end - start + 1):
+                rows = rows[first[rows] + step <= last[rows]]
+                if not len(rows):
+                    break
+                total[rows] += numbers[first[rows] + step]
+    return pl.Series(total + 0.0)
+
+
+def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
+    """Return the smallest or largest value of each frame. Values are compared by their places among all values."""
+    start, end = value.frame or (None, None)
+    name = value.column or ""
+    column = frame.select(_without_nan(pl.col(name), frame.schema[name])).to_series()
+    known = column.drop_nulls().unique().sort(descending=value.function == "frame_max")
+    none = known.len()  # the place of null, behind all others
+    places = pl.DataFrame({name: known, _PLACE: np.arange(none, dtype=np.int64)})
+    codes = (
+        column.to_frame().join(places, on=name, how="left", maintain_order="left")[_PLACE].fill_null(none).to_numpy()
+    )
+    found = np.full(frame.height, none, np.int64)
+    some = np.flatnonzero(last >= first)
+    if start is None or end is None:
+        groups = frame[_GROUP].to_numpy()
+        groups = groups if start is None else groups[-1:] - groups
+        # Groups that come later have smaller numbers, so that a minimum never reaches back beyond its group.
+        moved = codes - groups * (none + 1)
+        least = np.minimum.accumulate(moved) if start is None else np.minimum.accumulate(moved[::-1])[::-1]
+        found[some] = (least + groups * (none + 1))[(last if start is None else first)[some]]
+    else:
+        for step in range(end - start + 1):
+            some = some[first[some] + step <= last[some]]
+            if not len(some):
+                break
+            found[some] = np.minimum(found[some], codes[first[some] + step])
+    return known.extend_constant(None, 1).gather(found)
 
 
 # ---------------------------------------------------------------------- first rows

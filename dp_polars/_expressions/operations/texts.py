@@ -223,3 +223,66 @@ def _split(x: Expression, *, separator: str) -> Expression:
 def _to_integer(x: Expression, *, base: int = 10) -> Expression:
     check_integer(base, 2, 36, "str.to_integer", "a base")
     return make("to_integer", (as_text(x, "str.to_integer"),), INT, base=base)
+
+
+# ---------------------------------------------------------------------- fields of JSON texts
+
+JsonPath = tuple[str | int, ...]
+"""The names of fields and the places in lists, counted from 0, that lead to a value inside a JSON text."""
+
+_JSON_STEP = re.compile(r"""\.([A-Za-z_][A-Za-z0-9_]*)|\."([^"]*)"|\['([^']*)'\]|\[(\d{1,9})\]""")
+_JSON_FIX = "Write names of fields and places in lists: `$.address.city`, `$.items[0]`."
+
+
+def json_path(text: str, spoken: str) -> JsonPath:
+    """Return the steps of a path such as `$.items[0].price`, or refuse one that may have several values."""
+    found: list[str | int] = []
+    place = 1
+    while place < len(text):
+        step = _JSON_STEP.match(text, place)
+        if step is None:
+            break
+        name = next((one for one in step.groups()[:3] if one is not None), None)
+        found.append(int(step[4]) if name is None else name)
+        place = step.end()
+    if not text.startswith("$") or place < len(text) or not found:
+        raise bad(spoken, "needs a path to a single value", _JSON_FIX)
+    return tuple(found)
+
+
+@operation(
+    "json_text",
+    "A text that is not JSON, or that has nothing at the end of the public path, gives null.",
+    spoken="str.json_path_match",
+    samples=({"path": ("a",)}, {"path": ("a", 0, "b c")}, {"path": (1,)}),
+)
+def _json_text(x: Expression, *, path: JsonPath) -> Expression:
+    if not path or len(path) > 20:
+        raise bad("str.json_path_match", "needs a path of 1 to 20 steps", _JSON_FIX)
+    for step in path:
+        if isinstance(step, int):
+            check_integer(step, 0, 10**9, "str.json_path_match", "a place in a list")
+        elif set(check_text(step, "str.json_path_match", "the name of a field", 200)) & set("'\"\\"):
+            raise bad("str.json_path_match", "can't find names with quotes or backslashes", "Rename the field.")
+    return make("json_text", (as_text(x, "str.json_path_match"),), TEXT, path=path)
+
+
+# ---------------------------------------------------------------------- hashes
+
+
+@operation("md5", "Every text has a hash of 32 hexadecimal digits, which depends on its bytes alone.", spoken="md5")
+def _md5(x: Expression) -> Expression:
+    own = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5")
+    return make("md5", (own,), TEXT)
+
+
+@operation(
+    "md5_share",
+    "Every text has a hash, and its remainder by a public number is a whole number below that number.",
+    spoken="md5_number_lower",
+    samples=({"parts": 2}, {"parts": 1000}),
+)
+def _md5_share(x: Expression, *, parts: int) -> Expression:
+    check_integer(parts, 1, 1 << 31, "md5_number_lower", "a number of parts")
+    own = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5_number_lower")
+    return make("md5_share", (own,), INT, parts=parts)
