@@ -279,7 +279,7 @@ class Catalog:
         if table.key[0] == "frame":
             return False
         wanted = {fold(name) for name in columns}
-        rows = self._run(
+        (rows,) = self._run(
             "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
             "FROM system.main.duckdb_constraints() WHERE constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
         )
@@ -302,23 +302,32 @@ class Catalog:
         return found
 
     @cached_property
-    def _here(self) -> tuple[str, ...]:
+    def _listed(self) -> list[list[Any]]:
+        """The current schema, the databases, the tables and the views, as DuckDB lists them."""
         # System functions are called by their full names, because a macro of the user may have the short name.
-        row = self._run("SELECT system.main.current_database(), system.main.current_schema()")[0]
-        return tuple(str(part) for part in row)
+        kinds = (
+            f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name, "  # noqa: S608 - own words
+            f"coalesce(sql, 'generated') FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
+            for kind in ("table", "view")
+        )
+        return self._run(
+            "SELECT system.main.current_database(), system.main.current_schema()",
+            "SELECT database_oid::VARCHAR, database_name, path, type, internal FROM system.main.duckdb_databases()",
+            *kinds,
+        )
+
+    @cached_property
+    def _here(self) -> tuple[str, ...]:
+        return tuple(str(part) for part in self._listed[0][0])
 
     @cached_property
     def _names(self) -> dict[tuple[str, ...], tuple[TableKey, tuple[str, ...], bool]]:
         """The tables and views of the database by their full names, folded as DuckDB compares them."""
         found = {}
         # Only DuckDB's own storage: statistics of other formats, such as Parquet's, leave NaN out.
-        databases = self._run("SELECT database_oid::VARCHAR FROM system.main.duckdb_databases() WHERE type = 'duckdb'")
-        native = {number for (number,) in databases}
-        for kind in ("table", "view"):
-            rows = self._run(
-                f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name, "  # noqa: S608 - own words
-                f"coalesce(sql, 'generated') FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
-            )
+        _, databases, tables, views = self._listed
+        native = {number for number, _, _, kind, _ in databases if kind == "duckdb"}
+        for kind, rows in (("table", tables), ("view", views)):
             for number, *path, text in rows:
                 lower = tuple(fold(part) for part in path)
                 key = ("table", number, *lower[1:])
@@ -434,17 +443,16 @@ class Catalog:
 
     @cached_property
     def _database_paths(self) -> list[str]:
-        rows = self._run(
-            "SELECT path FROM system.main.duckdb_databases() "
-            "WHERE NOT internal AND NOT (database_name = 'dp' AND path IS NULL) ORDER BY path"
+        return sorted(
+            "" if path is None else str(path)
+            for _, name, path, _, internal in self._listed[1]
+            if not internal and not (name == "dp" and path is None)
         )
-        return ["" if row[0] is None else str(row[0]) for row in rows]
 
     @cached_property
     def _database_places(self) -> dict[str, str]:
         """The real path of each attached database by its number, or "" if it is in memory."""
-        rows = self._run("SELECT database_oid::VARCHAR, path FROM system.main.duckdb_databases()")
-        return {number: "" if path is None else os.path.realpath(path) for number, path in rows}
+        return {number: "" if path is None else os.path.realpath(path) for number, _, path, _, _ in self._listed[1]}
 
     @property
     def _database_files(self) -> list[str]:
@@ -511,11 +519,11 @@ class Catalog:
         finally:
             cursor.close()
 
-    def _run(self, sql: str) -> list[Any]:
+    def _run(self, *texts: str) -> list[list[Any]]:
+        """Return the rows of several queries, which share a cursor because opening one costs as much as a query."""
         cursor = self._database.cursor()
         try:
-            rows: list[Any] = cursor.execute(sql).fetchall()
-            return rows
+            return [cursor.execute(sql).fetchall() for sql in texts]
         finally:
             cursor.close()
 

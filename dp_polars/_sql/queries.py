@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -72,7 +73,8 @@ class PlannedQuery:
 
     def bounded_aggregates(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
         """Compute the exact bounded aggregates, in as many parts as the memory limit of the database requires."""
-        parts = parts_for(self.catalog.file_bytes(self.query.sources), self.catalog.memory_limit())
+        size = self.catalog.file_bytes(self.query.sources)
+        parts = parts_for(size, self.catalog.memory_limit() if size else math.inf)
         found = engine_for(rows).aggregate(rows, request, parts=parts)
         self.catalog.check_versions(self.query.sources, self.source)
         return found

@@ -7,6 +7,7 @@ It must be the whole statement, and it profiles every selected column except the
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,7 +91,8 @@ class SummaryStatement:
         return self.catalog.private_source(self.sources, rows) if within else self.catalog.source(self.sources)
 
     def _counts(self, rows: PrivateRows, request: BoundedRequest) -> Exact:
-        parts = parts_for(self.catalog.file_bytes(self.sources), self.catalog.memory_limit())
+        size = self.catalog.file_bytes(self.sources)
+        parts = parts_for(size, self.catalog.memory_limit() if size else math.inf)
         found = engine_for(rows).aggregate(rows, request, parts=parts)
         self.catalog.check_versions(self.sources, self.state)
         return found

@@ -46,7 +46,7 @@ class Parser:
         if "\0" in sql:  # Arrow would end the name of a column there
             raise StatementNotAllowed("A SQL statement can't have null characters. Rename columns that have one.")
         try:
-            answer = self._call("SELECT json_serialize_sql($1::VARCHAR)", sql)
+            answer = json.loads(_converted("SELECT json_serialize_sql($1::VARCHAR)", sql))
         except (RecursionError, UnicodeError, duckdb.Error):
             raise StatementNotAllowed(
                 "DuckDB can't parse this statement: it is nested too deeply, or it isn't valid Unicode text."
@@ -79,8 +79,7 @@ class Parser:
 
     def _written(self, node: Node) -> str:
         whole = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
-        row = shared_sandbox().execute("SELECT json_deserialize_sql($1::JSON)", [json.dumps(whole)]).fetchone()
-        return str(row[0]) if row else ""
+        return _converted("SELECT json_deserialize_sql($1::JSON)", json.dumps(whole))
 
     def expression(self, sql: str) -> Node:
         """Parse a text that consists of one expression and return its node."""
@@ -179,10 +178,24 @@ class Parser:
         rows = cursor.execute("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM frame").fetchall()
         return [dict(zip(frame.columns, row, strict=True)) for row in rows]
 
-    def _call(self, sql: str, argument: str) -> dict[str, Any]:
-        row = shared_sandbox().execute(sql, [argument]).fetchone()
-        answer: dict[str, Any] = json.loads(row[0]) if row else {}
-        return answer
+
+_SHORT = 4_000  # characters of a text whose conversion is remembered
+
+
+def _converted(sql: str, text: str) -> str:
+    """Convert SQL to a tree in JSON, or such a tree to SQL.
+
+    A statement is written and parsed again each time before the sandbox runs it, and dashboards repeat statements. The
+    conversion depends on the text alone, so the last short ones are remembered. Callers parse the JSON themselves, so
+    nobody can change the tree of somebody else.
+    """
+    return (_remembered if len(text) <= _SHORT else _remembered.__wrapped__)(sql, text)
+
+
+@lru_cache(maxsize=256)
+def _remembered(sql: str, text: str) -> str:
+    row = shared_sandbox().execute(sql, [text]).fetchone()
+    return str(row[0]) if row else ""
 
 
 def without_progress(connection: Any) -> None:

@@ -283,6 +283,10 @@ def least_threshold(tail: Callable[[int], float], miss: float, guess: float) -> 
     return boundary(lambda m: tail(m) <= miss, inside=high, outside=high // 2 if high > start else 0)
 
 
+_PARTS = 1 - 0.98 ** np.arange(1, 400)
+"""Where the Chernoff bound of `laplace_sum_threshold` is tried, as parts of 1 / scale."""
+
+
 def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
     """Return an m that a sum of `terms` independent discrete Laplace noises reaches with probability at most `miss`.
 
@@ -291,16 +295,10 @@ def laplace_sum_threshold(scale: Fraction, terms: int, miss: float) -> int:
     than the least such m.
     """
     width = float(scale)
-
-    def log_moment(part: float) -> float:  # ln M(h) at h = part / scale
-        powers = (math.log(-math.expm1(-(1 + sign * part) / width)) for sign in (-1, 1))
-        return 2 * math.log(-math.expm1(-1 / width)) - sum(powers)
-
-    found = (
-        (terms * log_moment(part) - math.log(miss)) * width / part
-        for part in (1 - 0.98**place for place in range(1, 400))
-    )
-    return math.ceil(min(found) * (1 + 1e-9)) + 1
+    powers = np.log(-np.expm1(-(1 - _PARTS) / width)) + np.log(-np.expm1(-(1 + _PARTS) / width))
+    log_moments = 2 * math.log(-math.expm1(-1 / width)) - powers  # ln M(h) at h = part / scale
+    found = (terms * log_moments - math.log(miss)) * width / _PARTS
+    return math.ceil(float(found.min()) * (1 + 1e-9)) + 1
 
 
 def _miss_each(confidence: Number, count: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -205,13 +206,26 @@ class SparkSource:
 
     @cached_property
     def _schema_of_functions(self) -> str:
-        """What stands before the name of a function: the schema of built-in functions, if the server knows it."""
-        try:
-            with _silent():
-                found = self._frame.sparkSession.sql("SELECT system.builtin.abs(-1L) AS one").collect()
-        except Exception:  # noqa: BLE001 - each server has errors of its own; nothing private was asked
-            return ""
-        return "system.builtin." if found[0][0] == 1 else ""
+        """What stands before the name of a function: the schema of built-in functions, if the server knows it.
+
+        Each session is asked once. If it gave no answer then, its own functions are looked at before every question.
+        """
+        session = self._frame.sparkSession
+        if session not in _SCHEMAS:
+            _SCHEMAS[session] = _schema_of_functions(session)
+        return _SCHEMAS[session]
+
+
+_SCHEMAS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def _schema_of_functions(session: Any) -> str:
+    try:
+        with _silent():
+            found = session.sql("SELECT system.builtin.abs(-1L) AS one").collect()
+    except Exception:  # noqa: BLE001 - each server has errors of its own; nothing private was asked
+        return ""
+    return "system.builtin." if found[0][0] == 1 else ""
 
 
 def _arrow(frame: pl.DataFrame) -> Any:
