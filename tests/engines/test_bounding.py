@@ -215,12 +215,12 @@ def ordered_before_sorting(patch):
 
 def in_parts(patch):
     ordered_before_sorting(patch)
-    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(*given[:3]))
 
 
 def wide(patch):
     ordered_before_sorting(patch)
-    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(*given))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(*given[:3]))
 
 
 def wide_in_parts(patch):
@@ -456,6 +456,25 @@ def test_sums_in_limbs_are_exact_or_saturate(values, groups):
     for g in range(groups):
         true = sum(v for v, own in zip(values, group.tolist(), strict=True) if own == g)
         assert found[g] == max(-(2**62), min(true, 2**62))
+
+
+@pytest.mark.parametrize("most", [2**31 - 1, 60, 1])
+def test_runs_and_the_first_sum_are_added_in_one_word_only_while_both_fit(most, monkeypatch):
+    """Without the limit on what is added, the halves of a word would run into each other."""
+    monkeypatch.setattr(sums, "_MOST_BOTH", most)
+    monkeypatch.setattr(sums, "_LIMB", 6 if most == 60 else 32)
+    monkeypatch.setattr(sums, "_LOW", 63 if most == 60 else 2**32 - 1)
+    rng = np.random.default_rng(3)
+    total = sums.Sums(3, [None, None])
+    group, first, second = (rng.integers(0, high, 300) for high in (3, 9, 5))
+    first[7] = 200  # alone too much for half a word, if it has 6 bits
+    for piece in np.array_split(np.arange(300), 60):
+        total.add(group[piece], [first[piece], second[piece]])
+    names, runs, found = total.finish()
+    assert names.tolist() == [0, 1, 2]
+    for g in range(3):
+        own = group == g
+        assert (runs[g], found[0][g], found[1][g]) == (own.sum(), first[own].sum(), second[own].sum())
 
 
 def test_every_row_a_unit():

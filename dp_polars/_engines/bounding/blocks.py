@@ -35,7 +35,7 @@ class Block:
     ----------
     unit, order, group, rows
         For each run: its unit, its place in the order in which the unit keeps groups, its group, and its number of
-        rows. The runs of a unit are adjacent and in that order.
+        rows. The runs of a unit are adjacent and in that order. Places are None unless rows are chosen by them.
     starts
         The first row of each run.
     codes
@@ -50,9 +50,9 @@ class Block:
     codes: Numbers | None
 
     def runs_at(self, places: Numbers) -> Block:
-        """Return some of the runs. The rows of all runs stay where they are."""
-        order = None if self.order is None else self.order[places]
-        return Block(self.unit[places], order, self.group[places], self.rows[places], self.starts[places], self.codes)
+        """Return some of the runs without their units and orders. The rows of all runs stay where they are."""
+        starts = self.starts[:0] if self.codes is None else self.starts[places]  # rows without values are only counted
+        return Block(self.unit[:0], None, self.group[places], self.rows[places], starts, self.codes)
 
 
 Orders = Callable[[AnyWords, Numbers], Words]
@@ -68,6 +68,14 @@ def starts_of(heads: AnyWords) -> Numbers:
     changes[:1] = True
     np.not_equal(heads[1:], heads[:-1], out=changes[1:])
     return np.flatnonzero(changes)
+
+
+def lengths_of(starts: Numbers, end: int) -> Numbers:
+    """Return how far each start is from the next one, and the last one from the end."""
+    lengths = np.empty(len(starts), np.int64)
+    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+    lengths[-1:] = end - starts[-1:]
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def kept_runs(block: Block, cap: GroupCap | None) -> NDArray[np.bool_] | None:
     changes[1:] = (block.unit[1:] != block.unit[:-1]) | (outer[1:] != outer[:-1])
     starts = np.flatnonzero(changes)
     kept = _first_of_unit(block.unit[starts], block.group[starts], cap)
-    return None if kept is None else np.repeat(kept, np.diff(starts, append=len(outer)))
+    return None if kept is None else np.repeat(kept, lengths_of(starts, len(outer)))
 
 
 def _first_of_unit(unit: AnyWords, group: Numbers, cap: GroupCap) -> NDArray[np.bool_] | None:
@@ -109,9 +117,9 @@ def _first_of_unit(unit: AnyWords, group: Numbers, cap: GroupCap) -> NDArray[np.
     if beyond * _FEW > len(unit):
         return _first_by_order(unit, group, cap.most, cap.order)
     # Only a few units have too many groups, and only their groups are ordered.
-    sizes = np.diff(starts_of(unit), append=len(unit))
-    among = np.repeat(sizes > cap.most, sizes)
-    kept = ~among
+    sizes = lengths_of(starts_of(unit), len(unit))
+    kept = np.repeat(sizes <= cap.most, sizes)
+    among = np.flatnonzero(~kept)
     kept[among] = _first_by_order(unit[among], group[among], cap.most, cap.order)
     return kept
 
@@ -122,15 +130,14 @@ def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) ->
     Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps.
     """
     starts = starts_of(unit)
-    sizes = np.diff(starts, append=len(unit))
+    sizes = lengths_of(starts, len(unit))
     if (int(unit[-1]) - int(unit[0])).bit_length() <= 64 - ORDER_BITS:
         number = unit - unit[0]
     else:
         number = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
     kind = np.uint32 if int(number[-1]).bit_length() <= 32 - ORDER_BITS else np.uint64
-    words = number.astype(kind)
-    words <<= kind(ORDER_BITS)
-    words |= order(unit, group).astype(kind)
+    words = number.astype(kind, copy=False) << kind(ORDER_BITS)
+    words |= order(unit, group).astype(kind, copy=False)
     ordered, lasts = np.sort(words), starts + (np.minimum(sizes, most) - 1)
     last = ordered[lasts]
     kept: NDArray[np.bool_] = words <= last.repeat(sizes)
@@ -208,12 +215,19 @@ def _block(words: AnyWords, layout: Layout) -> Block:
     heads = heads[starts]
     codes = None
     if layout.low is not None:
-        codes = (words & kind((1 << layout.value_bits) - 1)).astype(np.int64)
-    group = (heads & kind((1 << layout.group_bits) - 1)).astype(np.int64)
-    order = heads >> kind(layout.group_bits) & kind((1 << layout.order_bits) - 1) if layout.order_bits else None
+        codes = _signed(words & kind((1 << layout.value_bits) - 1))
+    group = _signed(heads & kind((1 << layout.group_bits) - 1))
+    order = None
+    if layout.order_bits and layout.rising:
+        order = heads >> kind(layout.group_bits) & kind((1 << layout.order_bits) - 1)
     below = layout.order_bits + layout.group_bits
     unit = heads >> kind(below) if layout.unit_bits else np.zeros_like(heads)
-    return Block(unit, order, group, np.diff(starts, append=len(words)), starts, codes)
+    return Block(unit, order, group, lengths_of(starts, len(words)), starts, codes)
+
+
+def _signed(words: AnyWords) -> Numbers:
+    """Return words below 2**63 as signed integers."""
+    return words.view(np.int64) if words.itemsize == 8 else words.astype(np.int64)
 
 
 # ---------------------------------------------------------------------- rows that need more bits
@@ -293,7 +307,7 @@ def _add_in_order(
     """Pass on rows that `place` sorts by unit, order and group."""
     rank, below = rank[place], below[place]
     starts = np.concatenate(([0], np.flatnonzero(_changes(rank) | _changes(below)) + 1))
-    rows = np.diff(starts, append=len(rank))
+    rows = lengths_of(starts, len(rank))
     codes = None
     if value is not None and layout.low is not None:
         # Values may be up to 2**63 apart. The difference is taken modulo 2**64 and is below 2**63 for any layout.

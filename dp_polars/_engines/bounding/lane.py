@@ -42,7 +42,8 @@ class LaneBounding:
     Several threads may add rows at the same time, and `workers` bound them.
 
     `order` gives the order in which units keep their groups, if it can be computed from the numbers of units and
-    groups. If the lane is then `ordered`, it takes the order with the rows all the same.
+    groups. If the lane is then `ordered`, it takes the order with the rows all the same. Memory for the rows that are
+    `expected` is taken at once.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LaneBounding:
         salt: int,
         workers: Workers,
         order: Orders | None = None,
+        expected: int = 0,
     ) -> None:
         self._workers, self._lane = workers, lane
         self._values = value_range(lane.columns, everyone=lane.everyone)
@@ -74,7 +76,7 @@ class LaneBounding:
             bits = (self._values[1] - first).bit_length()
             self._cells = CellCounts(lane.cells, groups, bits, cap, salt, order)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
-        self._sorter = sorter_for(self._shape, self._collect, workers)
+        self._sorter = sorter_for(self._shape, self._collect, workers, expected)
 
     def _collect(self, block: Block) -> None:
         self._sums.collect(block)

@@ -28,12 +28,15 @@ _PIECE = 1 << 20  # rows that are split into parts at once
 
 
 class Pages:
-    """A growing column. Its pages are joined one by one at the end, so it is never in memory twice."""
+    """A growing column. Its pages are joined one by one at the end, so it is never in memory twice.
 
-    def __init__(self, dtype: type[np.unsignedinteger[Any]]) -> None:
+    If so many words are `expected`, the first page has room for them from the beginning.
+    """
+
+    def __init__(self, dtype: type[np.unsignedinteger[Any]], expected: int = 0) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._page: NDArray[Any] = np.empty(min(_FIRST, _PAGE), dtype)
+        self._page: NDArray[Any] = np.empty(min(max(_FIRST, expected), _PAGE), dtype)
         self._used = 0
         self._lock = threading.Lock()
 

@@ -62,12 +62,15 @@ class RowShape:
 
 @dataclass(frozen=True)
 class CodedRows:
-    """Some rows: unit (in one or two words), order of the group (below 2**ORDER_BITS), group and value."""
+    """Some rows: unit (in one or two words), order of the group (below 2**ORDER_BITS), group and value.
+
+    Groups may be integers of any length.
+    """
 
     unit: Words
     more: Words | None
     order: Words | None
-    group: Numbers
+    group: NDArray[Any]
     value: Numbers | None
 
     keep: NDArray[np.bool_] | None = None
@@ -98,14 +101,14 @@ class Sorter(Protocol):
         ...
 
 
-def sorter_for(shape: RowShape, collect: Collect, workers: Workers) -> Sorter:
-    """Return the sorter for rows of this shape."""
-    return _sorter_for(shape.layout, collect, workers)
+def sorter_for(shape: RowShape, collect: Collect, workers: Workers, expected: int = 0) -> Sorter:
+    """Return the sorter for rows of this shape. How many are `expected` only decides when memory is taken."""
+    return _sorter_for(shape.layout, collect, workers, expected)
 
 
-def _sorter_for(layout: Layout, collect: Collect, workers: Workers) -> Sorter:
+def _sorter_for(layout: Layout, collect: Collect, workers: Workers, expected: int = 0) -> Sorter:
     if layout.fits:
-        return _Packed(layout, collect, workers)
+        return _Packed(layout, collect, workers, expected)
     if layout.unit_bits <= 64 and _without_part(layout).fits:
         return _PackedInParts(layout, collect, workers)
     if layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
@@ -116,14 +119,13 @@ def _sorter_for(layout: Layout, collect: Collect, workers: Workers) -> Sorter:
 class _Packed:
     """Store each row as one word."""
 
-    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
+    def __init__(self, layout: Layout, collect: Collect, workers: Workers, expected: int) -> None:
         self._layout, self._collect, self._workers = layout, collect, workers
-        self._dtype = np.uint32 if layout.bits < SHORT_BITS else np.uint64
-        self._pages = Pages(self._dtype)
+        self._dtype: type[np.unsignedinteger[Any]] = np.uint32 if layout.bits < SHORT_BITS else np.uint64
+        self._pages = Pages(self._dtype, expected)
 
     def add(self, rows: CodedRows) -> None:
-        words = _kept(_words(rows.unit, rows, self._layout), rows)
-        self._pages.add(words.astype(self._dtype, copy=False))
+        self._pages.add(_kept(_words(rows.unit, rows, self._layout, self._dtype), rows))
 
     def finish(self) -> None:
         add_words(self._pages.take(), self._layout, self._collect, self._workers)
@@ -227,13 +229,17 @@ def _without_part(layout: Layout) -> Layout:
     return replace(layout, unit_bits=layout.unit_bits - min(PART_BITS, layout.unit_bits))
 
 
-def _words(unit: Words, rows: CodedRows, layout: Layout) -> Words:
-    """Return each row as one word."""
-    words = unit << np.uint64(layout.order_bits + layout.group_bits) if layout.unit_bits else np.zeros_like(unit)
+def _words(
+    unit: Words, rows: CodedRows, layout: Layout, kind: type[np.unsignedinteger[Any]] = np.uint64
+) -> NDArray[Any]:
+    """Return each row as one word. Rows of fewer than 32 bits are computed in short words, in half the memory."""
+    words: NDArray[Any] = np.zeros(len(unit), kind)
+    if layout.unit_bits:
+        words = unit.astype(kind, copy=False) << kind(layout.order_bits + layout.group_bits)
     if rows.order is not None:
-        words |= rows.order << np.uint64(layout.group_bits)
-    words |= rows.group.view(np.uint64)
+        words |= (rows.order << np.uint64(layout.group_bits)).astype(kind, copy=False)
+    words |= rows.group.astype(kind, copy=False)
     if rows.value is not None and layout.low is not None:
-        words <<= np.uint64(layout.value_bits)
-        words |= (rows.value - layout.low).view(np.uint64)
+        words <<= kind(layout.value_bits)
+        words |= (rows.value - layout.low if layout.low else rows.value).astype(kind, copy=False)
     return words

@@ -22,6 +22,7 @@ _LIMB = 32
 _LOW = (1 << _LIMB) - 1
 _FEW_GROUPS = 1 << 22  # up to this many possible groups, each has a place; beyond, only those that occur
 _MERGE = 1 << 20
+_MOST_BOTH = (1 << 31) - 1
 
 
 class CappedSums:
@@ -276,12 +277,23 @@ class Sums:
         self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
         self._waiting_size = 0
         self._lock = threading.Lock()
+        # The number of runs and the first sum are added together if both fit into the halves of a word.
+        self._both = np.zeros(groups, np.int64) if self._names is None and self._long[:1] == (False,) else None
+        self._both_size = 0
 
-    def add(self, group: Numbers, terms: Sequence[Numbers | int]) -> None:
-        """Add runs. Each run is one unit in one group, with one number per sum."""
+    def add(self, group: Numbers, terms: Sequence[Numbers]) -> None:
+        """Add runs. Each run is one unit in one group, with one number per sum: none below 0 unless the sum is long."""
         if self._names is None:
+            size = 0 if self._both is None else len(group) + int(terms[0].sum())
             with self._lock:
-                self._add(self._sums, group, terms)
+                if self._both is None or size > _MOST_BOTH:
+                    self._add(self._sums, group, terms)
+                    return
+                if self._both_size + size > _MOST_BOTH:
+                    self._part_both()
+                self._both_size += size
+                np.add.at(self._both, group, terms[0] + (1 << _LIMB))
+                self._add_terms(self._sums, group, terms, first=1)
             return
         names, places = np.unique(group, return_inverse=True)
         sums = np.zeros((self._columns, len(names)), np.int64)
@@ -292,10 +304,21 @@ class Sums:
             if self._waiting_size > max(_MERGE, len(self._names)):
                 self._merge()
 
-    def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers | int]) -> None:
+    def _part_both(self) -> None:
+        """Add the two halves of the words in which runs and the first sum were added up."""
+        if self._both is not None:
+            self._sums[0] += self._both >> _LIMB
+            self._sums[1] += self._both & _LOW
+            self._both[:] = 0
+            self._both_size = 0
+
+    def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers]) -> None:
         np.add.at(sums[0], group, 1)
-        place = 1
-        for long, term in zip(self._long, terms, strict=True):
+        self._add_terms(sums, group, terms)
+
+    def _add_terms(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers], first: int = 0) -> None:
+        place = 1 + first  # the sums before the first one to be added are not long
+        for long, term in zip(self._long[first:], terms[first:], strict=True):
             if long:
                 np.add.at(sums[place], group, term >> _LIMB)
                 np.add.at(sums[place + 1], group, term & _LOW)
@@ -316,6 +339,7 @@ class Sums:
         """Return the group numbers, their numbers of runs and the sums. If there are few groups, all are included."""
         if self._names is not None:
             self._merge()
+        self._part_both()
         names = np.arange(self._sums.shape[1]) if self._names is None else self._names
         found, place = [], 1
         for bits in self._rounded:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -58,15 +59,12 @@ class ReadTransaction:
         finally:
             self._lock.release()
 
-    def rows(self, sql: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a query in batches."""
+    def rows(self, sql: str) -> Generator[Any, None, None]:
+        """Yield the rows of a query in Arrow batches."""
         with self._alone():
             reader = self._begun().sql(sql).to_arrow_reader(_BATCH)
             try:
-                for batch in reader:
-                    frame = pl.from_arrow(batch)
-                    if isinstance(frame, pl.DataFrame):
-                        yield frame
+                yield from reader
             finally:
                 reader.close()
 
@@ -108,16 +106,19 @@ def _table_source(
     table = f"{'.'.join(map(quoted, path))} WHERE {where}"
     schema = pl.Schema({name: column.dtype for name, column in columns.items()})
 
+    def batches(names: Sequence[str]) -> Generator[Callable[[], pl.DataFrame], None, None]:
+        # A frame without columns has no rows either, so one column is read to stand for them.
+        listed = ", ".join(f"{columns[name].read} AS {quoted(name)}" for name in names or list(schema)[:1])
+        with closing(transaction.rows(f"SELECT {listed} FROM {table}")) as read:  # noqa: S608 - names are quoted
+            for batch in read:
+                yield partial(_frame_of, batch, {name: schema[name] for name in names})
+
     def rows(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        names = list(schema) if with_columns is None else with_columns
-        # A frame without columns has no rows either, so one column is read to stand for them.
-        listed = ", ".join(f"{columns[name].read} AS {quoted(name)}" for name in names or list(schema)[:1])
         left = n_rows
-        for frame in transaction.rows(f"SELECT {listed} FROM {table}"):  # noqa: S608 - names are quoted
-            part = frame.select(_typed(frame, name, schema[name]) for name in names) if names else frame
-            part = part if predicate is None else part.filter(predicate)
+        for batch in batches(list(schema) if with_columns is None else with_columns):
+            part = batch() if predicate is None else batch().filter(predicate)
             if left is not None:
                 part = part.head(left)
                 left -= part.height
@@ -135,8 +136,17 @@ def _table_source(
         register_io_source(rows, schema=schema),
         height=lambda: transaction.count(table),
         narrowed=narrowed if narrow else None,
+        batches=batches,
     )
     return whole
+
+
+def _frame_of(batch: Any, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return an Arrow batch as a frame whose columns have the types that the table was announced with."""
+    frame = pl.from_arrow(batch)
+    if not isinstance(frame, pl.DataFrame):
+        raise TypeError("a batch of rows is a frame")
+    return frame.select(_typed(frame, name, dtype) for name, dtype in types.items()) if types else frame
 
 
 def table_identity(place: Sequence[Any], database_files: Sequence[str], token: str) -> bytes:

@@ -60,8 +60,8 @@ class Codes(Protocol):
         """Return the columns that a batch must have."""
         ...
 
-    def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row, or -1 if it has none."""
+    def numbers(self, batch: pl.DataFrame) -> NDArray[Any]:
+        """Return the code of each row, or -1 if it has none. If all rows have one, the codes may be unsigned."""
         ...
 
     def decode(self, numbers: Numbers) -> pl.Series:
@@ -376,17 +376,17 @@ def owned(values: pl.Series) -> pl.Series:
     return pl.Series(values.name, values.alias("").to_arrow())
 
 
-def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[Numbers, Any]:
-    """Combine the codes of several columns into one number per row.
+def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[NDArray[Any], Any]:
+    """Combine the codes of several columns into one number per row. The codes of a single column stay as they are.
 
     Also return a mask of the rows that have a code in every column, or None if all rows do.
     """
-    total = np.zeros(batch.height, np.int64)
+    total: NDArray[Any] = np.zeros(batch.height, np.int64)
     valid: Any = None
     for place, code in enumerate(codes):
         numbers = code.numbers(batch)
-        if numbers.min() < 0:
+        if numbers.dtype.kind != "u" and numbers.min() < 0:
             own = numbers >= 0
             valid = own if valid is None else valid & own
-        total = total * code.size + numbers if place else numbers
+        total = total.astype(np.int64, copy=False) * code.size + numbers if place else numbers
     return total, valid

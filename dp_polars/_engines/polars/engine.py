@@ -185,7 +185,9 @@ class _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
         keys, units = key_names(request), unit_names(request)
         numbers = [number_name(place) for place in range(len(_columns(request)))]
-        waiting = read_once(self.frame, self.scan, keys, [*units, *numbers], salts)
+        plain = _in_one_form(self.scan.frame) is self.scan.frame
+        computed = dict(zip(numbers, self.numbers, strict=True)) if plain else None
+        waiting = read_once(self.frame, self.scan, keys, [*units, *numbers], salts, computed)
         if waiting is None:
             return self
         scan = scan_rows(waiting.rows)
@@ -294,6 +296,7 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
             salt=salts.of("cells"),
             workers=workers(),
             order=order,
+            expected=scan.memory.height if scan.memory is not None and parts == 1 else 0,
         )
         for lane in request.lanes
     ]

@@ -61,10 +61,10 @@ class KnownCodes:
 
     def columns(self) -> dict[str, pl.Expr]:
         """Return the columns that a batch must have."""
-        return {f"{self._name}_code": pl.col(self._name).cast(pl.Int64)}
+        return {f"{self._name}_code": pl.col(self._name)}
 
-    def numbers(self, batch: pl.DataFrame) -> Numbers:
-        """Return the code of each row."""
+    def numbers(self, batch: pl.DataFrame) -> NDArray[Any]:
+        """Return the code of each row, in the fewest bytes that hold all codes."""
         return batch[f"{self._name}_code"].to_numpy()
 
     def decode(self, numbers: Numbers) -> pl.Series:
@@ -179,8 +179,16 @@ def range_of(frame: pl.DataFrame, name: str) -> Range:
     form = integer_form(pl.col(name), frame.schema[name])
     if form is None:
         raise ValueError("not an integer")
-    low, high = frame.select(form.min().alias("low"), form.max().alias("high")).row(0)
-    return Range(low or 0, high or 0)
+    ends: list[tuple[int, int]] = []
+
+    def look(start: int) -> None:
+        low, high = frame.slice(start, BATCH).select(form.min().alias("low"), form.max().alias("high")).row(0)
+        if low is not None:
+            ends.append((low, high))
+
+    frame = frame.select(name)
+    workers().each(range(0, frame.height, BATCH), look)  # each batch is read from memory once, not twice
+    return Range(min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0))
 
 
 def codes_of_column(held: HeldFrame, name: str) -> CodedColumn | None:

@@ -6,7 +6,7 @@ that out costs more than keeping the integers of its rows. Larger sources are re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dp_polars._engines.polars.codes import HashCollisionError, Salts
 from dp_polars._engines.polars.growing_codes import GrowingCodes, TooManyValuesError
 from dp_polars._engines.polars.known_columns import CodedColumn, KnownCodes, Ranges, range_of
-from dp_polars._engines.polars.scan import PolarsSource, Scan, pass_over, workers
+from dp_polars._engines.polars.scan import PolarsSource, Scan, pass_over, pass_over_batches, workers
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows
 
@@ -41,11 +41,17 @@ class WaitingRows:
 
 
 def read_once(
-    frame: pl.LazyFrame, scan: Scan, keys: Sequence[str], others: Sequence[str], salts: Salts
+    frame: pl.LazyFrame,
+    scan: Scan,
+    keys: Sequence[str],
+    others: Sequence[str],
+    salts: Salts,
+    computed: Mapping[str, pl.Expr] | None = None,
 ) -> WaitingRows | None:
     """Read rows once, with their keys and other columns, of which there is at least one.
 
-    Return None if they take too much memory, or if their texts have no codes.
+    If the scan has batches and the frame is the scan's own but for columns that are `computed` from it, rows are read
+    without running the plan. Return None if they take too much memory, or if their texts have no codes.
     """
     schema = frame.collect_schema()
     coded = {name: GrowingCodes(name, schema[name], salts) for name in keys if GrowingCodes.suit(schema[name])}
@@ -62,7 +68,11 @@ def read_once(
 
     scan.begin()
     try:
-        pass_over(frame.select(*kept, *(one for codes in coded.values() for one in codes.columns)), add)
+        texts = [one for codes in coded.values() for one in codes.columns]
+        if scan.batches is not None and computed is not None:
+            pass_over_batches(scan, [*(computed.get(name, pl.col(name)) for name in kept), *texts], add)
+        else:
+            pass_over(frame.select(*kept, *texts), add)
     except (HashCollisionError, TooManyValuesError):
         return None
     scan.check(sum(kept_columns.height for kept_columns, _ in pieces), height)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from queue import Queue
 
 import polars as pl
@@ -44,6 +44,9 @@ class PolarsSource:
     narrowed
         Returns the source without some of the rows for which plain conditions (`lowering.is_plain`) are not true, if
         the source can drop rows by itself.
+    batches
+        Yields all rows with some of the columns, if there is a cheaper way than to run the plan: functions that return
+        a few rows each, and that several threads may call.
     """
 
     frame: pl.LazyFrame
@@ -51,6 +54,7 @@ class PolarsSource:
     held: HeldFrame | None = None
     memory: pl.DataFrame | None = None
     narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
+    batches: Callable[[Sequence[str]], Generator[Callable[[], pl.DataFrame], None, None]] | None = None
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -95,6 +99,8 @@ class Scan:
     """Whether a row may become several rows: only if it may match several public rows."""
     memory: pl.DataFrame | None = None
     """The rows that the plan reads, if they are in memory and no step computes or drops anything."""
+    batches: Callable[[], Generator[Callable[[], pl.DataFrame], None, None]] | None = None
+    """Yields the same rows without the plan, if the source can do that and no step computes or drops anything."""
 
     def begin(self, among: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
         """Reset the counts before a pass that returns the rows picked by `among`. Passes must not overlap."""
@@ -154,10 +160,23 @@ def scan_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> Scan:
     else:  # nothing is computed, so a pass can leave out columns that it does not need
         frame = _watched(frame.select([pl.col(chosen[name]).alias(name) for name in names]), evaluation.passed)
     multiplies = any(isinstance(step, Lookup) and not step.unique for step in rows.steps)
-    memory = None
-    if source.memory is not None and chosen is not None and not (conditions or native):
-        memory = source.memory.select([pl.col(chosen[name]).alias(name) for name in names])
-    return Scan(frame, evaluation, height, multiplies, memory)
+    memory, batches = None, None
+    if chosen is not None and not (conditions or native):
+        renamed = [pl.col(chosen[name]).alias(name) for name in names]
+        memory = None if source.memory is None else source.memory.select(renamed)
+        batches = None if source.batches is None else partial(_renamed, source.batches, read, renamed)
+    return Scan(frame, evaluation, height, multiplies, memory, batches)
+
+
+def _renamed(
+    batches: Callable[[Sequence[str]], Generator[Callable[[], pl.DataFrame], None, None]],
+    read: Sequence[str],
+    renamed: Sequence[pl.Expr],
+) -> Generator[Callable[[], pl.DataFrame], None, None]:
+    """Yield batches of a source with other names."""
+    with closing(batches(read)) as found:
+        for batch in found:
+            yield lambda batch=batch: batch().select(renamed)  # type: ignore[misc]
 
 
 def lazy_rows(rows: PrivateRows, columns: Sequence[str] | None = None) -> pl.LazyFrame:
@@ -343,10 +362,35 @@ def pass_over_memory(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.
     if memory is None:
         raise ValueError("these rows are not in memory")
 
-    def select(start: int) -> None:
-        work(evaluation.passed(memory.slice(start, BATCH)).select(columns))
+    def select(ends: tuple[int, int]) -> None:
+        work(evaluation.passed(memory.slice(ends[0], ends[1] - ends[0])).select(columns))
 
-    workers().each(range(0, memory.height, BATCH), select)
+    workers().each(_slices(memory), select)
+
+
+def _slices(frame: pl.DataFrame) -> Iterable[tuple[int, int]]:
+    """Yield the start and end of slices of a frame that lie in one piece of memory each, if its columns agree."""
+    lengths = [column.chunk_lengths() for column in frame.iter_columns()]
+    pieces = lengths[0] if all(own == lengths[0] for own in lengths) else [frame.height]
+    first = 0
+    for length in pieces:
+        for start in range(first, first + length, BATCH):
+            yield start, min(start + BATCH, first + length)
+        first += length
+
+
+def pass_over_batches(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.DataFrame], object]) -> None:
+    """Do the same for columns that are computed from the batches of a source, which are read one after another."""
+    batches, evaluation = scan.batches, scan.evaluation
+    if batches is None:
+        raise ValueError("this source has no batches")
+
+    def select(batch: Callable[[], pl.DataFrame]) -> None:
+        for part in batch().iter_slices(BATCH):
+            work(evaluation.passed(part).select(columns))
+
+    with closing(batches()) as found:
+        workers().each(found, select)
 
 
 def _batches(frame: pl.LazyFrame) -> Generator[pl.DataFrame, None, None]:

@@ -110,7 +110,7 @@ class CodedUnits:
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
         """Return the words of each row, and a mask of the valid rows (None means all)."""
         number, valid = mixed(self._codes, batch)
-        return number.view(np.uint64), None, valid
+        return number.astype(np.int64, copy=False).view(np.uint64), None, valid
 
 
 class HashedUnits:
