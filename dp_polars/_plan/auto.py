@@ -47,19 +47,21 @@ from dp_polars._plan.query import Query
 from dp_polars._plan.spend import Allowance
 from dp_polars._session.terms import Terms
 
-# The largest fractions of the spend for one cap or bound and for all of them.
-_EACH, _ALL = Fraction(6, 100), Fraction(18, 100)
-_COUNT = Fraction(1, 6)  # the fraction of an estimate's spend that pays for the noisy count of its units
+# The largest fractions of the spend for one cap and for all caps and bounds.
+_EACH, _ALL = Fraction(5, 100), Fraction(21, 100)
+# The fractions of an estimate's spend that pay for the noisy count of its units. Caps need fewer units than bounds.
+_COUNT_FOR_CAP, _COUNT_FOR_BOUNDS = Fraction(1, 6), Fraction(1, 10)
 _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
-# The fraction of units that a reliable choice cuts off by mistake, at most, and the same for bounds of other answers
-# than sums: a mean near 0 moves further if a bound is wrong.
-_MISTAKEN, _MISTAKEN_IN_MEANS = 0.15, 0.1
-_SURELY = 20  # it cuts off more in one of this many choices
+# A reliable cap cuts off at most this fraction of the units by mistake, except in one of so many choices.
+_MISTAKEN, _SURELY = 0.15, 20
+# The same for bounds. If positive and negative values almost cancel, the answer moves much further than what is cut
+# off, and no interval shows it. So bounds must be close to what they look for, nearly always.
+_MISTAKEN_BY_BOUNDS, _SURELY_BY_BOUNDS = 0.065, 10_000
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
 _FREE = 1  # of 50 units, how many may lie beyond a cap at no loss
@@ -131,14 +133,14 @@ class Estimate:
     def needed_units(self) -> int:
         """How many units a reliable choice needs.
 
-        The exponential mechanism is off by more than log(20 * choices) / evidence units in at most one of 20 choices
+        The exponential mechanism is off by more than log(n * choices) / evidence units in at most one of n choices
         (Dwork and Roth 2014, theorem 3.11). This must be a small fraction of all units. A ratio hardly depends on how
         many groups its units count in, so any number of units is enough for that cap.
         """
         if self.ratio and self.what == "max_groups":
             return 0
-        mistaken = _MISTAKEN if self.value is None or self.sums else _MISTAKEN_IN_MEANS
-        return math.ceil(math.log(_SURELY * self.choices) / (self.evidence * mistaken))
+        mistaken, surely = (_MISTAKEN, _SURELY) if self.value is None else (_MISTAKEN_BY_BOUNDS, _SURELY_BY_BOUNDS)
+        return math.ceil(math.log(surely * self.choices) / (self.evidence * mistaken))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +182,10 @@ def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
 def estimates_of(query: Query, allowance: Allowance, terms: Terms) -> tuple[Estimate, ...]:
     """Return the estimates of a query, each paid for with a fraction of an allowance.
 
-    A pair of bounds is one choice, but gets twice the fraction of a cap.
+    A pair of bounds is one choice, but has many more candidates and gets three times the fraction of a cap.
     """
     wanted = wanted_estimates(query)
-    weights = [1 if value is None else 2 for _, value in wanted]
+    weights = [1 if value is None else 3 for _, value in wanted]
     each = min(_EACH, _ALL / sum(weights))
     return tuple(
         _estimate(query, what, value, allowance, each * weight, terms)
@@ -194,7 +196,8 @@ def estimates_of(query: Query, allowance: Allowance, terms: Terms) -> tuple[Esti
 def _estimate(
     query: Query, what: What, value: Value | None, allowance: Allowance, part: Fraction, terms: Terms
 ) -> Estimate:
-    counting, choosing = (allowance.amount * part * fraction for fraction in (_COUNT, 1 - _COUNT))
+    count = _COUNT_FOR_CAP if value is None else _COUNT_FOR_BOUNDS
+    counting, choosing = (allowance.amount * part * fraction for fraction in (count, 1 - count))
     if allowance.measure == "concentrated":
         # A choice of the exponential mechanism costs epsilon**2 / 8, and Laplace noise at most epsilon**2 / 2.
         counting, choosing = (
@@ -284,8 +287,8 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     The excess is counted over the target, or over a fraction of all units if that is smaller: a cap that cuts off
     nearly everyone is useless, however large the noise. The price is public, as it depends on the `noisy` number of
     units. It makes the smallest candidate best among those that nobody lies beyond. A doubling costs three quarters of
-    the target, but at most one in 30 units, for the same reason, and at least enough that a candidate twice as large as
-    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 30 units (one in
+    the target, but at most one in 33 units, for the same reason, and at least enough that a candidate twice as large as
+    necessary is e**2 times less likely to be chosen, or e**6 times if that costs no more than one in 33 units (one in
     100 for the rows of ratios).
 
     What one unit can change: a unit that is added may lie beyond a candidate (-50), and it raises the number of all

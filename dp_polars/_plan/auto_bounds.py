@@ -7,7 +7,7 @@ many units may lie beyond each bound at no loss.
 
 If noise dominates, the balance would be at a width of zero, where the answer says nothing. Quantiles of units prevent
 that. Only 2 % of the units on one side of 0 may lie beyond a bound at no loss, and a doubling of the width never costs
-more than 1 in 30 of the units with a value other than 0 (as a noisy count says), unless there are so few of them that
+more than 1 in 33 of the units with a value other than 0 (as a noisy count says), unless there are so few of them that
 their values hardly matter for the choice. Zeros are left out on purpose: if most values are 0, the other ones decide
 the answer.
 
@@ -42,7 +42,7 @@ UNIT = 50
 BOUND_MOVES = UNIT + 2
 """The width of the range within which adding one unit moves all scores: -50 to 2."""
 
-DOUBLINGS = 30
+DOUBLINGS = 33
 """A doubling of the width, or of a cap, costs at most one in this many units."""
 _COARSE, _FINE = 1.0, 4.0  # but it changes the probability at least by exp(1), and by exp(4) if there are enough units
 _BELOW_ONE = 500  # a doubling of a width below 1 costs less, because a ladder has twenty of them

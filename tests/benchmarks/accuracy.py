@@ -43,7 +43,7 @@ from dp_polars._sampling import SYSTEM_BITS
 from tests.benchmarks import peers
 
 MOST_ANSWERS = 40  # whole answers for the errors; collapses are looked for in more choices of caps and bounds
-PEER_REPEATS, PEER_SECONDS = 10, 30  # answers of another library, and the seconds that they may take by the clock
+PEER_REPEATS, PEER_SECONDS = 10, 15  # answers of another library, and the seconds that they may take by the clock
 CUSTOMERS = 50_000
 RATIO = 1.5  # the largest accepted ratio of automatic errors to those by hand, in the median over questions
 SPENDS = ("epsilon 1 each", "epsilon 1 for all")
@@ -164,6 +164,11 @@ def exact(question: Question, frame: pl.DataFrame, limits: Limits | None) -> Ans
     return kept.group_by(keys).agg(answer=answer).sort(keys)["answer"].to_numpy()
 
 
+def queries_of(spend: str) -> int:
+    """Return how many questions share epsilon 1 and delta 1e-6."""
+    return 1 if spend == SPENDS[0] else len(QUESTIONS)
+
+
 def ask(
     question: Question, frame: pl.DataFrame, limits: Limits | None, spend: str, *, preview: bool = False, **more: Any
 ) -> tuple[pl.DataFrame, Any]:
@@ -172,8 +177,7 @@ def ask(
     caps: dict[str, Any] = {"max_rows_per_group": "auto", "max_groups": "auto"}
     if limits is not None:
         caps = {"max_rows_per_group": limits.max_rows, "max_groups": limits.max_groups}
-    queries = 1 if spend == SPENDS[0] else len(QUESTIONS)
-    session = dp.Session(epsilon=1, delta=1e-6, queries=queries, unit=UNITS[question.table], **caps)
+    session = dp.Session(epsilon=1, delta=1e-6, queries=queries_of(spend), unit=UNITS[question.table], **caps)
     with session, warnings.catch_warnings():
         warnings.simplefilter("ignore", dp.DPWarning)
         methods: Any = frame.dp.preview if preview else frame.dp
@@ -281,8 +285,10 @@ def _first(answer: pl.DataFrame) -> Answers:
     return answer.to_series(0).to_numpy()
 
 
-def peer_error(question: Question, frame: pl.DataFrame, name: str, python: str, repeats: int) -> float:
-    """Return the median error of another library at epsilon 1 with limits by hand, or NaN if it has no answer."""
+def peer_error(
+    question: Question, frame: pl.DataFrame, spend: str, name: str, python: str, repeats: int = PEER_REPEATS
+) -> str:
+    """Return the median error of another library with limits by hand, or in a word why it has no answer."""
     limits, truth = by_hand(question, frame), exact(question, frame, None)
     key = pl.lit("all") if question.by is None else pl.col(question.by).cast(pl.String)
     value = pl.lit(1.0) if question.column is None else pl.col(question.column).cast(pl.Float64)
@@ -290,19 +296,28 @@ def peer_error(question: Question, frame: pl.DataFrame, name: str, python: str, 
     if rows["user"].dtype == pl.String:  # not every library takes names
         rows = rows.with_columns(pl.col("user").rank("dense").cast(pl.Int64))
     ordered = ["all"] if question.by is None else [str(one) for one in sorted(frame[question.by].unique())]
-    lower, upper = limits.bounds
-    wanted = {"epsilon": 1, "delta": 1e-6, "max_groups": limits.max_groups, "max_rows": limits.max_rows}
+    asked = {
+        "epsilon": 1,
+        "delta": 1e-6,
+        "max_groups": limits.max_groups,
+        "max_rows": limits.max_rows,
+        "lower": limits.bounds[0],
+        "upper": limits.bounds[1],
+        "queries": queries_of(spend),
+    }
+    deviation = question.kind == "std"  # the square root of a variance that is released is free
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         rows.write_parquet(path)
         Path(f"{path}.keys.json").write_text(json.dumps(ordered))
-        bounds = {"lower": lower, "upper": upper}
-        found = peers.answers_of(name, python, path, question.kind, {**wanted, **bounds}, repeats, PEER_SECONDS)
+        kind = "variance" if deviation else question.kind
+        found = peers.answers_of(name, python, path, kind, asked, repeats, PEER_SECONDS)
     if "cannot" in found:
         print(f"{name}: {found['cannot']}", file=sys.stderr)
-        return math.nan
-    errors = [relative(np.array([given[key] or 0 for key in ordered], float), truth) for given in found["answers"]]
-    return float(np.median(errors))
+        return "failed" if found["cannot"].startswith("failed") else found["cannot"]
+    answers = np.array([[given[key] or 0 for key in ordered] for given in found["answers"]], float)
+    errors = [relative(own, truth) for own in (np.sqrt(answers) if deviation else answers)]
+    return f"{np.median(errors):.2%}"
 
 
 def run(
@@ -339,10 +354,7 @@ def run(
         if frame is None:
             continue
         measured.append(measure(question, frame, spend, repeats))
-        beside = ["" for _ in others]
-        if spend == SPENDS[0] and question.kind != "std":
-            errors = [peer_error(question, frame, name, python, PEER_REPEATS) for name, python in others.items()]
-            beside = ["-" if math.isnan(error) else f"{error:.2%}" for error in errors]
+        beside = [peer_error(question, frame, spend, name, python) for name, python in others.items()]
         print(show([str(question), spend, *measured[-1].shown(), *beside]), flush=True)
     if not measured:
         return False

@@ -32,7 +32,7 @@ from tests.benchmarks import data
 ROWS = 1_000_000
 REPEATS = 10
 SECONDS = 30  # by the clock for the answers of one peer to one question; two are asked for anyway
-ASK = {"epsilon": 1, "delta": 1e-6, "max_groups": 5, "max_rows": 10, "lower": 0, "upper": 100}
+ASK = {"epsilon": 1, "delta": 1e-6, "max_groups": 5, "max_rows": 10, "lower": 0, "upper": 100, "queries": 1}
 HERE = Path(__file__).parent
 OURS = "dp-polars"
 SCRIPTS = {OURS: "ours.py", "OpenDP": "opendp_.py", "PipelineDP": "pipeline_dp_.py", "Tumult": "tumult.py",

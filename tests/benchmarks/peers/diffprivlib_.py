@@ -18,7 +18,7 @@ def bounded(frame, ask):
     order = pl.struct("user", "region").hash(np.random.default_rng().integers(2**63))
     frame = frame.filter(order.rank("dense").over("user") <= ask.max_groups)
     codes = frame["region"].cast(pl.Enum(shared.REGIONS)).to_physical().to_numpy()
-    return codes, frame["value"].to_numpy(), ask.epsilon / (ask.max_groups * ask.max_rows)
+    return codes, frame["value"].to_numpy(), ask.own_epsilon / (ask.max_groups * ask.max_rows)
 
 
 def count(frame, ask):

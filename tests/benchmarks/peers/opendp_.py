@@ -16,7 +16,12 @@ KEYS = pl.LazyFrame({"region": shared.REGIONS})
 
 
 def query(frame, ask):
-    """Bound each user. OpenDP 0.16 fails to choose groups at random for one key column and keeps the first."""
+    """Bound each user.
+
+    OpenDP 0.16 fails to choose groups at random, so the first ones are kept. It keeps one group fewer than it is asked
+    for and charges for, so it is asked for one more than the cap. Laplace noise depends on the rows of a user in all
+    groups together, so there they are capped together, which costs the same as both caps and cuts off less.
+    """
     context = dp.Context.compositor(
         data=frame.lazy(),
         privacy_unit=dp.unit_of(contributions=1, identifier=pl.col("user")),
@@ -25,15 +30,22 @@ def query(frame, ask):
         # How many digits the number of rows has is public: float sums are noisier the longer they may be.
         margins=[dp.polars.Margin(by=(), max_length=10 ** math.ceil(math.log10(frame.height)))],
     )
+    if together(ask):
+        return context.query().truncate_per_group(ask.max_rows * ask.max_groups).group_by("region")
     bounded = context.query().truncate_per_group(ask.max_rows, by=["region"])
-    return bounded.truncate_num_groups(ask.max_groups, by=["region"], keep="first").group_by("region")
+    return bounded.truncate_num_groups(ask.max_groups + 1, by=["region"], keep="first").group_by("region")
+
+
+def together(ask):
+    """Whether rows of a user are capped over all groups. Medians are charged per group."""
+    return ask.question != "median" and not shared.prefers_gaussian(ask)
 
 
 def loss(ask):
     """Return the loss with the smaller error: Laplace for epsilon, or Gaussian for the rho that delta allows."""
     if shared.prefers_gaussian(ask):
-        return dp.loss_of(rho=shared.rho_of(ask.epsilon, ask.delta))
-    return dp.loss_of(epsilon=ask.epsilon)
+        return dp.loss_of(rho=ask.own_rho)
+    return dp.loss_of(epsilon=ask.own_epsilon)
 
 
 def count(frame, ask):
@@ -72,7 +84,8 @@ def median(frame, ask):
 def note(ask):
     kind = "zCDP" if shared.prefers_gaussian(ask) else "pure epsilon"
     own = " variance from three released moments;" if ask.question == "variance" else ""
-    return f"{kind};{own} groups kept by name, not at random; keeps one group fewer than it is charged for"
+    caps = "rows capped over all groups" if together(ask) else "first groups kept; charged for one more than it keeps"
+    return f"{kind};{own} {caps}"
 
 
 if __name__ == "__main__":

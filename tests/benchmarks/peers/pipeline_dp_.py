@@ -26,7 +26,8 @@ def load(path):
 
 
 def answer(rows, ask):
-    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=ask.epsilon, total_delta=ask.delta)
+    delta = ask.delta / ask.queries
+    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=ask.own_epsilon, total_delta=delta)
     engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
     extractors = pipeline_dp.DataExtractors(
         privacy_id_extractor=lambda row: row[0],
@@ -49,13 +50,14 @@ def answer(rows, ask):
 def noise_kind(ask):
     """Return the noise of the smaller expected error; PipelineDP splits epsilon and delta evenly over what it adds."""
     shares, laplace = SHARES[ask.question], pipeline_dp.NoiseKind.LAPLACE
+    epsilon, delta = ask.own_epsilon, ask.delta / ask.queries
     if not ask.delta:
         return laplace
     if ask.question == "median":  # a vector of levels: one Gaussian for all
-        sigma = compute_sigma(ask.epsilon, ask.delta, math.sqrt(shares * ask.max_groups))
+        sigma = compute_sigma(epsilon, delta, math.sqrt(shares * ask.max_groups))
     else:
-        sigma = compute_sigma(ask.epsilon / shares, ask.delta / shares, math.sqrt(ask.max_groups))
-    gaussian_is_less = math.sqrt(2 / math.pi) * sigma < shares * ask.max_groups / ask.epsilon
+        sigma = compute_sigma(epsilon / shares, delta / shares, math.sqrt(ask.max_groups))
+    gaussian_is_less = math.sqrt(2 / math.pi) * sigma < shares * ask.max_groups / epsilon
     return pipeline_dp.NoiseKind.GAUSSIAN if gaussian_is_less else laplace
 
 

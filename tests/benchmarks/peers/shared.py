@@ -36,7 +36,7 @@ REGIONS = _regions()
 
 @dataclass(frozen=True)
 class Ask:
-    """One question by region: its epsilon and delta, the caps on a user's regions and rows, and the bounds."""
+    """One of `queries` equal questions by region that share epsilon and delta, with caps on a user and bounds."""
 
     question: str
     epsilon: float
@@ -45,6 +45,17 @@ class Ask:
     max_rows: int
     lower: float
     upper: float
+    queries: int = 1
+
+    @property
+    def own_epsilon(self) -> float:
+        """The epsilon of this question by basic composition."""
+        return self.epsilon / self.queries
+
+    @property
+    def own_rho(self) -> float:
+        """The rho of this question if all of them are composed under zCDP."""
+        return rho_of(self.epsilon, self.delta) / self.queries
 
     @property
     def middle(self) -> float:
@@ -66,8 +77,9 @@ def main(
     `functions[question]` are what a user writes: the first is called with the data and the `Ask`, and returns the
     answer by region; the others are what it calls. A question without functions can't be expressed.
     """
-    path, question, epsilon, delta, max_groups, max_rows, lower, upper, repeats, seconds = sys.argv[1:]
-    ask = Ask(question, float(epsilon), float(delta), int(max_groups), int(max_rows), float(lower), float(upper))
+    path, question, epsilon, delta, groups, rows, lower, upper, queries, repeats, seconds = sys.argv[1:]
+    caps_and_bounds = (int(groups), int(rows), float(lower), float(upper))
+    ask = Ask(question, float(epsilon), float(delta), *caps_and_bounds, int(queries))
     if question not in functions:
         print(json.dumps({"cannot": f"no {question}", "version": version}))
         return
@@ -109,11 +121,10 @@ def prefers_gaussian(ask: Ask) -> bool:
     """Whether zCDP gives the smaller expected error: Gaussian over Laplace, or composed choices for a median."""
     if not ask.delta:
         return False
-    rho = rho_of(ask.epsilon, ask.delta)
     if ask.question == "median":
-        return math.sqrt(ask.max_groups / (8 * rho)) < ask.max_groups / ask.epsilon
+        return math.sqrt(ask.max_groups / (8 * ask.own_rho)) < ask.max_groups / ask.own_epsilon
     released = STATISTICS[ask.question] * ask.max_groups
-    return math.sqrt(2 / math.pi) * math.sqrt(released / (2 * rho)) < released / ask.epsilon
+    return math.sqrt(2 / math.pi) * math.sqrt(released / (2 * ask.own_rho)) < released / ask.own_epsilon
 
 
 # ---------------------------------------------------------------------- measuring

@@ -37,7 +37,7 @@ def load(path, folder):
 
 
 def answer(frame, ask):
-    """Ask in a session that has this budget alone."""
+    """Ask in a session that has the budget of this question alone."""
     session = Session.from_dataframe(budget(ask), "rows", frame, protected_change=AddRowsWithID("user"))
     bounded = QueryBuilder("rows").enforce(MaxGroupsPerID("region", ask.max_groups))
     bounded = bounded.enforce(MaxRowsPerGroupPerID("region", ask.max_rows))
@@ -55,8 +55,8 @@ def aggregate(groups, ask):
 def budget(ask):
     """Return the budget with the smaller error: Tumult adds Gaussian noise only for zCDP."""
     if shared.prefers_gaussian(ask):
-        return RhoZCDPBudget(shared.rho_of(ask.epsilon, ask.delta))
-    return PureDPBudget(ask.epsilon)
+        return RhoZCDPBudget(ask.own_rho)
+    return PureDPBudget(ask.own_epsilon)
 
 
 def note(ask):
