@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._display.text import one_line
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.unit_steps import described_rows, unit_steps_of, with_units
 from dp_polars._expressions import Apply, Column, Constant, Expression, apply
@@ -68,6 +69,7 @@ from dp_polars._sql.unit_steps import grouping_expressions, selected
 from dp_polars.errors import StatementNotAllowed
 
 _UNNAMED = "dp_subquery_"
+_LONGEST_NAME = 60  # characters of an expression that names a key
 """The beginning of the aliases of subqueries that have none."""
 
 
@@ -499,7 +501,8 @@ class _Analyser:
         for item in expressions:
             tree = self._binned(item, reader.checked(item))
             # The alias is left out: what SELECT calls a column is not part of the query, so it must not change it.
-            name = name_of({**item, "alias": ""}, f"key_{len(keys)}")
+            plain = replaced({**item, "alias": ""}, _without_table)
+            name = name_of(plain, one_line(self._text(plain), _LONGEST_NAME))
             of_unit = _is_of_unit(tree, relation)
             if tree.columns & {*relation.unit, *relation.copies} and not of_unit:
                 raise self._refuse(
@@ -685,6 +688,11 @@ class _Analyser:
 
         changed: Node = replaced(node, change)
         return changed
+
+
+def _without_table(item: Node) -> Node | None:
+    """Return a column without the name of its table, as most people write it."""
+    return {**item, "column_names": item["column_names"][-1:]} if item.get("class") == "COLUMN_REF" else None
 
 
 def _is_of_unit(tree: Expression, relation: PrivateRelation) -> bool:

@@ -381,7 +381,7 @@ def _public_keys(given: Any, query: SqlQuery) -> Any:
 def _by_name(given: dict[str, Any], query: SqlQuery) -> dict[str, Any]:
     """Return the values of each key under the key's name in the query. Names are compared as SQL compares them.
 
-    A key that is an expression has no name of its own, because its alias is not part of the query. If there is one
+    A key that is an expression is named by its text, because its alias is not part of the query. If there is one
     such key, it takes the entry that is left.
     """
     entries = {fold(name): values for name, values in given.items()}
@@ -391,7 +391,7 @@ def _by_name(given: dict[str, Any], query: SqlQuery) -> dict[str, Any]:
         return {**named, left[0]: next(iter(entries.values()))}
     if left or entries:
         raise InvalidParameterError(
-            f"keys := must list the values of every key: {', '.join(query.keys)} (a key that is an expression has no "
-            f"name of its own). It has {', '.join(given)}. Or list the rows: keys := [(1, 'a'), (2, 'b')]."
+            f"keys := must list the values of every key: {', '.join(query.keys)} (a key that is an expression is named "
+            f"by its text). It has {', '.join(given)}. Or list the rows: keys := [(1, 'a'), (2, 'b')]."
         )
     return named

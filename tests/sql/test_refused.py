@@ -3,6 +3,7 @@
 import json
 
 import duckdb
+import polars as pl
 import pytest
 
 import dp_polars as dp
@@ -233,3 +234,16 @@ def test_every_kind_of_node_that_the_parser_gives_is_in_some_case():
         "SHOW_REF", "ORDER_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "DISTINCT_MODIFIER",
     }  # fmt: skip
     assert known - found <= {"LIMIT_PERCENT_MODIFIER"}  # a LIMIT of a part is the same modifier in DuckDB 2
+
+
+def test_a_key_that_is_an_expression_is_named_by_its_text():
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user", max_groups=1))
+    con.register("visits", pl.DataFrame({"user": [1, 2], "region": ["a", "b"], "kind": ["x", "y"]}))
+    asked = (
+        "SELECT upper(region) AS r, upper(visits.kind) AS k, dp_count_units(epsilon := 0.1, keys := {}) "
+        "FROM visits GROUP BY 1, 2"
+    )
+    plan = con.preview(asked.format("{'upper(region)': ['A'], 'upper(kind)': ['X']}"))
+    assert "count_units by upper(region), upper(kind)" in str(plan)
+    with pytest.raises(dp.InvalidParameterError, match=r"every key: upper\(region\), upper\(kind\)"):
+        con.preview(asked.format("{'r': ['A'], 'k': ['X']}"))
