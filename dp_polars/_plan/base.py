@@ -28,6 +28,9 @@ from dp_polars.errors import InvalidParameterError
 Facts = list[tuple[str, str]]
 """The rows of a plan's table, each a name and a text."""
 
+COUNTED = "counted"
+"""The name of the note on a price."""
+
 
 class Subject(Protocol):
     """Whose rows a question is about."""
@@ -115,7 +118,7 @@ class BasePlan(AsTable):
     def counted_rows(self) -> Facts:
         """Return the row on why the price is another part of the budget than the spend names, if it is."""
         text = counted_text(self.terms, self.cost, self.spent, self.asked_spend())
-        return [] if text is None else [("counted", text)]
+        return [] if text is None else [(COUNTED, text)]
 
     def notes(self) -> Facts:
         """Return what a reader of the answer should know besides its noise, for releases and command lines."""

@@ -12,7 +12,12 @@ intervals are about the noise. "told" looks at the groups
 whose interval misses the truth of all rows: it is the share of them in which `cut=True`, asked with the same caps and
 bounds, counts units that lose something.
 
-Other libraries are asked with the caps and bounds by hand, which they all need. Name the Python of each (see `peers`).
+Other libraries are asked with the caps and bounds by hand, which they all need, for the same unit, epsilon and delta.
+Name the Python of each (see `peers`). Each composes and adds noise as is best for it: zCDP or basic composition,
+Gaussian or Laplace. What happens to a unit with more groups or rows than the caps, such as a plane that flew for two
+carriers, is each library's own: ours scales its rows down, PipelineDP and Tumult keep some of its groups and rows,
+and OpenDP keeps some of its rows in all groups together (Laplace) or its first groups (Gaussian). A word stands where
+a library has no answer.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ from dp_polars._sampling import SYSTEM_BITS
 from tests.benchmarks import peers
 
 MOST_ANSWERS = 40  # whole answers for the errors; collapses are looked for in more choices of caps and bounds
-PEER_REPEATS, PEER_SECONDS = 10, 15  # answers of another library, and the seconds that they may take by the clock
+PEER_REPEATS, PEER_SECONDS = 40, 45  # answers of another library, and the seconds that they may take by the clock
 CUSTOMERS = 50_000
 RATIO = 1.5  # the largest accepted ratio of automatic errors to those by hand, in the median over questions
 SPENDS = ("epsilon 1 each", "epsilon 1 for all")

@@ -58,7 +58,7 @@ def test_bars_for_names_with_the_interval_of_the_noise():
     assert (bars["y"]["field"], bars["y"]["title"]) == ("value", "count")
     assert (ends["y"]["field"], ends["y2"]["field"]) == ("low", "high")
     assert [one["title"] for one in bars["tooltip"]] == ["region", "count", "low", "high"]
-    below = "with the interval of the privacy noise of 90% of answers; cut off: unknown for max_rows_per_group: say "
+    below = "with the interval of the privacy noise of 90% of answers cut off: unknown for max_rows_per_group: say "
     assert text_of(chart) == ("count by region, unit user", f"{below}cut=True, or adopt a profile")
     # The frame alone says as much, except for the query.
     assert rows_of(dp.plot(release.frame)) == expected
@@ -170,9 +170,51 @@ def test_totals_are_left_out():
     assert release.frame.height == 17
     assert len(rows_of(dp.plot(release))) == 12
     assert text_of(dp.plot(release))[1] == (
-        "without the totals; cut off: unknown for max_groups and max_rows_per_group: adopt a profile (df.dp.profile), "
+        "without the totals cut off: unknown for max_groups and max_rows_per_group: adopt a profile (df.dp.profile), "
         "or say cut=True, which leaves out max_groups"
     )
+
+
+def notes_below(release):
+    """Assert that the notes of a release, except on its price, stand below its title, and return them."""
+    shown = dp.plot(release).to_dict()["title"]["subtitle"]
+    notes = [f"{name}: {text}" for name, text in release.notes if name != "counted"]
+    assert notes
+    assert " ".join(shown).endswith(" ".join(notes))
+    assert all(len(line) <= 90 for line in shown)
+    return notes
+
+
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
+def test_unreliable_bounds_are_told_below_the_title():
+    """300 units are always too few for this spend."""
+    session = dp.Session(epsilon=1, delta=1e-6, unit="user", max_groups=1, max_rows_per_group=1)
+    frame = pl.DataFrame({"user": range(300), "region": REGIONS * 100, "spent": [5.0] * 300})
+    by_region = asked(session, lambda: frame.dp.mean("spent", by="region", keys=REGIONS, bounds="auto", epsilon=0.1))
+    assert any(note.startswith("unreliable: bounds of spent") for note in notes_below(by_region))
+    numbers = {"m": dp.mean("spent", bounds="auto"), "n": dp.count()}
+    written = asked(session, lambda: frame.dp.group_by().agg(**numbers, epsilon=0.1))
+    assert marks(dp.plot(written).to_dict()) == ["text"]
+    assert any(note.startswith("unreliable: bounds of spent") for note in notes_below(written))
+
+
+@pytest.mark.filterwarnings("ignore::dp_polars.DPWarning")
+def test_groups_that_are_too_small_are_told_below_the_title():
+    """Of 40 groups without a row, each is called too small in more than half of all cases (none in 1e-12)."""
+    session = dp.Session(epsilon=1, unit="user", max_groups=1, max_rows_per_group=1)
+    frame = pl.DataFrame({"user": [1], "shop": ["full"], "paid": [5.0]})
+    keys = [f"empty {place}" for place in range(40)]
+    release = asked(session, lambda: frame.dp.mean("paid", by="shop", keys=keys, bounds=(0, 100), epsilon=0.2))
+    notes = notes_below(release)
+    assert any(note.startswith("too small: the mean of paid tells next to nothing in ") for note in notes)
+    assert any(note.startswith("cut off: unknown") for note in notes)
+
+
+def test_notes_on_choices_and_histograms_are_told_below_the_title():
+    chosen = asked(a_session(), lambda: VISITS.dp.noisy_max("region", candidates=REGIONS, epsilon=0.2))
+    assert any(note.startswith("weights: ") for note in notes_below(chosen))
+    bins = asked(a_session(), lambda: VISITS.dp.histogram("value", edges=[0, 10, 20, 40], epsilon=0.2))
+    assert any(note.startswith("cut off: ") for note in notes_below(bins))
 
 
 def test_what_cannot_be_drawn_says_what_to_do():

@@ -38,6 +38,8 @@ class Plot:
         """Return the chart of a release, with the interval of the privacy noise where it is known.
 
         Keys that are names are drawn as bars, keys that are numbers or dates as lines, and histograms as adjacent bars.
+        The notes of a release stand below the title: what caps and bounds cut off, which estimates are unreliable, and
+        which groups are too small.
 
         Parameters
         ----------

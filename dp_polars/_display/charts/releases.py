@@ -14,6 +14,7 @@ from dp_polars._choices.release import RANK
 from dp_polars._display.charts.base import BLUE, GREY, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._local.plan import ResponsePlan
+from dp_polars._plan.base import COUNTED
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._profile.plan import ProfilePlan
@@ -29,7 +30,7 @@ _FEW = 6  # bars that fit without slanted labels and without the whole width
 
 @dataclass(frozen=True)
 class ShownAnswer:
-    """A released frame and what is known about it: its title, keys, values and expected errors."""
+    """A released frame and what is known about it: its title, keys, values, expected errors and notes."""
 
     frame: pl.DataFrame
     name: str
@@ -37,6 +38,7 @@ class ShownAnswer:
     values: tuple[str, ...]
     errors: dict[str, float]
     below: str
+    notes: tuple[str, ...] = ()
     plan: Any = None
 
     def interval(self, value: str) -> tuple[list[Any], list[Any]] | None:
@@ -83,15 +85,18 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     errors = released.error if isinstance(released, Release) else {}
     confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
     name = released.label if isinstance(released, Release) else _title(keys, values)
-    answer = ShownAnswer(frame, name, tuple(keys), tuple(values), errors, "", plan)
+    notes = _notes(released) if isinstance(released, Release) else ()
+    answer = ShownAnswer(frame, name, tuple(keys), tuple(values), errors, "", notes, plan)
     known = [answer.interval(value) is not None for value in values]
     if any(known):
         of = "" if confidence is None else f" of {confidence:.0%} of answers"
         below.append(f"with the interval of the privacy noise{of}{'' if all(known) else ', where it is known'}")
-    cut = plan.cut_off() if isinstance(plan, Plan) else None
-    if cut is not None:
-        below.append(f"cut off: {cut}")
     return replace(answer, below="; ".join(below))
+
+
+def _notes(release: Release) -> tuple[str, ...]:
+    """Return the notes on the answers of a release. The one on its price says nothing about what is drawn."""
+    return tuple(f"{about}: {text}" for about, text in release.notes if about != COUNTED)
 
 
 def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
@@ -112,7 +117,7 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
     if not answer.keys and frame.height == 1 and len(answer.values) > 1:
         return _numbers(answer)
     charts = [_one(answer, value) for value in answer.values]
-    shown = title(answer.name, answer.below)
+    shown = title(answer.name, answer.below, *answer.notes)
     return charts[0].properties(title=shown) if len(charts) == 1 else altair().vconcat(*charts).properties(title=shown)
 
 
@@ -224,7 +229,7 @@ def _histogram(answer: ShownAnswer) -> Any:
     chart = alt.layer(*layers, data=inline(rows)).properties(width=WIDTH, height=220 if not keys else 110)
     if keys:
         chart = chart.facet(row=alt.Row(field="series", type="nominal", title=", ".join(keys)))
-    return chart.properties(title=title(answer.name, below))
+    return chart.properties(title=title(answer.name, below, *answer.notes))
 
 
 def _binned(answer: ShownAnswer) -> str:
@@ -270,7 +275,7 @@ def _written(rows: list[ChartRow], answer: ShownAnswer) -> Any:
     text = marks.encode(y=y, x=alt.value(8), text=alt.Text(field="text", type="nominal"))
     below = "with the expected error of the privacy noise" if answer.errors else ""
     shape = {"width": WIDTH, "height": alt.Step(26)}
-    return text.properties(title=title(answer.name, below), **shape).configure_view(strokeWidth=0)
+    return text.properties(title=title(answer.name, below, *answer.notes), **shape).configure_view(strokeWidth=0)
 
 
 def _responses(answer: ShownAnswer) -> Any:
@@ -285,7 +290,7 @@ def _responses(answer: ShownAnswer) -> Any:
         tooltip=[label("key", name), number("value", "responses")],
     )
     below = "randomized responses; dp.estimate_frequencies estimates the true frequencies behind them"
-    return chart.properties(width=WIDTH, title=title(answer.name, below))
+    return chart.properties(width=WIDTH, title=title(answer.name, below, *answer.notes))
 
 
 def _title(keys: Sequence[str], values: Sequence[str]) -> str:
