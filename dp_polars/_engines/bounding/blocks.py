@@ -178,6 +178,11 @@ class Layout:
 def add_words(words: AnyWords, layout: Layout, collect: Collect, workers: Workers) -> None:
     """Sort packed rows in place and pass them on in blocks. All rows of a unit must be in the same call."""
     _sort(words, workers)
+    add_sorted_words(words, layout, collect, workers)
+
+
+def add_sorted_words(words: AnyWords, layout: Layout, collect: Collect, workers: Workers) -> None:
+    """Pass sorted rows on in blocks. All rows of a unit must be in the same call."""
     workers.each(
         _blocks(words, layout.bits - layout.unit_bits), lambda ends: collect(_block(words[ends[0] : ends[1]], layout))
     )

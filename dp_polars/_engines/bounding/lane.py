@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, Orders
+from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, Orders, add_sorted_words
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
 from dp_polars._engines.bounding.sorters import SHORT_BITS, CodedRows, RowShape, sorter_for
 from dp_polars._engines.bounding.sums import BlockValues, CappedSums, packed_values, value_range
@@ -96,10 +96,25 @@ class LaneBounding:
             keep = packed >= 0 if keep is None else keep & (packed >= 0)
         self._sorter.add(replace(rows, order=rows.order if self.ordered else None, value=packed, keep=keep))
 
-    def end_part(self) -> None:
-        """Bound the rows added since the last part, which must be all rows of their units, and free them."""
-        self._sorter.finish()
+    def end_part(self) -> AnyWords | None:
+        """Bound the rows added since the last part, which must be all rows of their units.
+
+        Return them in sorted order if each row is a single word; nothing else holds them then.
+        """
+        words = self._sorter.finish()
         self._sorter = sorter_for(self._shape, self._collect, self._workers)
+        if self._cells is not None:
+            self._cells.end_part()
+        return words
+
+    @property
+    def is_unsalted(self) -> bool:
+        """Whether rows are packed without values and without an order, so that only units and groups decide them."""
+        return not (self._lane.columns or self.ordered)
+
+    def add_part(self, words: AnyWords) -> None:
+        """Bound a part whose packed rows an equal lane has returned in sorted order."""
+        add_sorted_words(words, self._shape.layout, self._collect, self._workers)
         if self._cells is not None:
             self._cells.end_part()
 

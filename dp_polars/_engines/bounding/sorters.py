@@ -12,7 +12,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.blocks import ORDER_BITS, Collect, Layout, Numbers, Words, add_wide, add_words
+from dp_polars._engines.bounding.blocks import (
+    ORDER_BITS,
+    AnyWords,
+    Collect,
+    Layout,
+    Numbers,
+    Words,
+    add_wide,
+    add_words,
+)
 from dp_polars._engines.bounding.row_store import MIXER, PART_BITS, SLOT_BITS, Pages, Parts, Slots
 from dp_polars._engines.workers import Workers
 
@@ -96,8 +105,8 @@ class Sorter(Protocol):
         """Add some rows."""
         ...
 
-    def finish(self) -> None:
-        """Pass all rows on."""
+    def finish(self) -> AnyWords | None:
+        """Pass all rows on. Return them in sorted order if each row is a single word."""
         ...
 
 
@@ -127,8 +136,10 @@ class _Packed:
     def add(self, rows: CodedRows) -> None:
         self._pages.add(_kept(_words(rows.unit, rows, self._layout, self._dtype), rows))
 
-    def finish(self) -> None:
-        add_words(self._pages.take(), self._layout, self._collect, self._workers)
+    def finish(self) -> AnyWords:
+        words = self._pages.take()
+        add_words(words, self._layout, self._collect, self._workers)
+        return words
 
 
 class _PackedInParts:

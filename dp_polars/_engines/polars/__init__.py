@@ -12,6 +12,7 @@ From rows to exact bounded aggregates:
 
 - `engine`: the engine protocol, and the bounded aggregation of a request;
 - `held_frame`: a frame in memory, and what is known about its columns; `known_columns`: codes that it keeps;
+- `sorted_rows`: units and groups of such a frame, kept in sorted order for the next question;
 - `growing_codes`: codes of texts that are learned while rows are read; `read_once`: rows that wait for them;
 - `short_texts`: codes of texts of a frame in memory that are short enough to be compared as integers;
 - `group_order`: the order in which units keep their groups;

@@ -1,9 +1,9 @@
 """A frame in memory, and what earlier questions found out about its columns.
 
-Codes of texts cost a large part of a question and are the same for the next one, so they are kept as long as the user
-holds the frame and its column. They are derived from rows, so they are private: they are never shown, stored in a
-ledger or part of a plan. What one unit can change: they decide how fast an answer is computed, never what it is.
-Nothing salted is kept.
+Codes of texts and the sorted order of units and groups cost a large part of a question and are the same for the next
+one, so they are kept as long as the user holds the frame and its columns. They are derived from rows, so they are
+private: they are never shown, stored in a ledger or part of a plan. What one unit can change: they decide how fast an
+answer is computed, never what it is. Nothing salted is kept.
 """
 
 from __future__ import annotations
@@ -51,6 +51,19 @@ class _ColumnFacts:
         self.known: OrderedDict[str, tuple[pl.Series, Any, int]] = OrderedDict()
         self.state: FrameState | None = None
         self.wanted: set[str] = set()
+        self.in_order: tuple[Any, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that all facts take."""
+        return sum(own for _, _, own in self.known.values()) + (0 if self.in_order is None else self.in_order[1])
+
+    def forget(self) -> None:
+        """Forget the rows in sorted order, or else the fact that was used longest ago."""
+        if self.in_order is not None:
+            self.in_order = None
+        else:
+            self.known.popitem(last=False)
 
 
 _FACTS: dict[int, tuple[weakref.ref[pl.DataFrame], _ColumnFacts]] = {}
@@ -102,9 +115,22 @@ class HeldFrame:
                 return fact
             fact = find(column)
             facts.known[name] = column, fact, size(fact)
-            while sum(own for _, _, own in facts.known.values()) > MOST_BYTES:
-                facts.known.popitem(last=False)
+            while facts.size > MOST_BYTES:
+                facts.forget()
             return fact
+
+    @property
+    def in_order(self) -> Any:
+        """Rows of the frame in sorted order, as an earlier question left them; None if there are none."""
+        with self._facts.lock:
+            return None if self._facts.in_order is None else self._facts.in_order[0]
+
+    def keep_in_order(self, rows: object, size: int) -> None:
+        """Keep rows in sorted order, which take so many bytes, for the next question if there is room."""
+        with self._facts.lock:
+            self._facts.in_order = rows, size
+            if self._facts.size > MOST_BYTES:
+                self._facts.in_order = None
 
     def is_worth_it(self, name: str) -> bool:
         """Return whether a fact about a column is known, or was wanted before. From now on it counts as wanted."""

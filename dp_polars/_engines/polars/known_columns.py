@@ -56,7 +56,7 @@ class KnownCodes:
     by_hash = False
 
     def __init__(self, name: str, dtype: pl.DataType, column: CodedColumn) -> None:
-        self._name, self.dtype, self._values = name, dtype, column.values
+        self._name, self.dtype, self.column, self._values = name, dtype, column, column.values
         self.size = len(column.values)
 
     def columns(self) -> dict[str, pl.Expr]:

@@ -356,14 +356,17 @@ def pass_over(frame: pl.LazyFrame, work: Callable[[pl.DataFrame], object]) -> No
         workers().each(batches, work)
 
 
-def pass_over_memory(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.DataFrame], object]) -> None:
-    """Do the same for columns that are computed from rows in memory, which the streaming engine need not hand over."""
+def pass_over_memory(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.DataFrame, int], object]) -> None:
+    """Do the same for columns that are computed from rows in memory, which the streaming engine need not hand over.
+
+    The work is given the place of the first row of each batch, too.
+    """
     memory, evaluation = scan.memory, scan.evaluation
     if memory is None:
         raise ValueError("these rows are not in memory")
 
     def select(ends: tuple[int, int]) -> None:
-        work(evaluation.passed(memory.slice(ends[0], ends[1] - ends[0])).select(columns))
+        work(evaluation.passed(memory.slice(ends[0], ends[1] - ends[0])).select(columns), ends[0])
 
     workers().each(_slices(memory), select)
 

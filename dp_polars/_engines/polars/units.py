@@ -57,7 +57,7 @@ class IntegerUnits:
     by_hash = False
 
     def __init__(self, name: str, dtype: pl.DataType, low: int, high: int) -> None:
-        self._name, self._dtype, self._low, self._most = name, dtype, low, high - low
+        self._name, self._dtype, self.low, self._most = name, dtype, low, high - low
         self.bits = self._most.bit_length()
 
     def columns(self) -> dict[str, pl.Expr]:
@@ -69,7 +69,7 @@ class IntegerUnits:
 
     def words(self, batch: pl.DataFrame) -> tuple[Words, Words | None, Any]:
         """Return the words of each row, and a mask of the valid rows (None means all)."""
-        unit = distance(batch["unit"], self._low)
+        unit = distance(batch["unit"], self.low)
         if unit.max() <= np.uint64(self._most):
             return unit, None, None
         # A row that the first pass did not see could be taken for a row of another unit.
@@ -80,7 +80,7 @@ class IntegerUnits:
 
         It multiplies and folds the values themselves: their words depend on the least value, and so on other units.
         """
-        first = np.uint64((self._low + salts.of(self._name)) % (1 << 64))
+        first = np.uint64((self.low + salts.of(self._name)) % (1 << 64))
 
         def of(words: AnyWords) -> Words:
             hashes = words.astype(np.uint64)
