@@ -99,7 +99,20 @@ class LabelRows:
     unit: tuple[tuple[str, str], ...]
 
 
-UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows | LabelRows
+@dataclass(frozen=True)
+class UnnestRows:
+    """Make one row of each element of a list, for the first elements of each list. The other columns stay as they are.
+
+    What one unit can change: a row of a unit becomes at most `most` rows of that unit, which are a function of the row
+    alone. A list that is empty or null becomes no row.
+    """
+
+    column: str
+    name: str
+    most: int = 100
+
+
+UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows | LabelRows | UnnestRows
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -158,6 +171,13 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                 raise InvalidParameterError(f"{', '.join(different)} must have the same type in both tables.")
             _check_compared([own for own, _ in step.unit], second)
             schema = dict(first) | {name: second[own] for own, name in step.unit}
+        case UnnestRows():
+            listed = first[step.column]
+            if not isinstance(listed, pl.List) or step.name in first:
+                raise InvalidParameterError(
+                    f"{step.column} has the type {listed}; only a list has elements that become rows of their own."
+                )
+            schema = dict(first) | {step.name: _inner_type(listed)}
         case StackRows():
             for other in inputs[1:]:
                 if dict(other.schema) != dict(first):
@@ -167,6 +187,11 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                     )
             schema = dict(first)
     return PrivateRows(UnitRows(inputs, step, pl.Schema(schema)))
+
+
+def _inner_type(listed: pl.List) -> pl.DataType:
+    inner = listed.inner
+    return inner() if isinstance(inner, type) else inner
 
 
 def _with_texts(rows: PrivateRows) -> PrivateRows:
@@ -230,6 +255,11 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
             _check_partition(tuple(pairs), unit, "the keys of the join")
             units[1] = tuple(pairs[name] for name in unit)
             step = replace(step, unit=tuple(unit))
+        case UnnestRows() if step.name in unit:
+            raise InvalidParameterError(
+                f"{', '.join(unit)} says who is protected, but it is an element of a list. Prepare it in the table.",
+                code="unit-step-without-unit",
+            )
         case LabelRows():
             labels = {name: own for own, name in step.unit}
             _check_partition(tuple(labels), unit, "the units of the other table")
@@ -414,6 +444,8 @@ def described_step(step: UnitStep) -> list[Any]:
             return ["join rows", [list(pair) for pair in step.on], step.how, [list(pair) for pair in step.columns]]
         case StackRows():
             return ["stack rows"]
+        case UnnestRows():
+            return ["unnest rows", step.column, step.name, step.most]
         case LabelRows():
             return ["label rows", [list(pair) for pair in step.on], [list(pair) for pair in step.unit]]
 
@@ -435,6 +467,8 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
             own = f"{how} join on {', '.join(mine for mine, _ in on)}"
         case StackRows():
             own = "union of rows"
+        case UnnestRows(column=column, most=most):
+            own = f"a row for each of up to {most} elements of {column}"
         case LabelRows(on=on):
             own = f"units through {', '.join(mine for mine, _ in on)}"
     return [*before, own]

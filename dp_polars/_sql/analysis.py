@@ -65,7 +65,7 @@ from dp_polars._sql.syntax_tree import (
     walk,
     without_places,
 )
-from dp_polars._sql.unit_steps import grouping_expressions, selected
+from dp_polars._sql.unit_steps import grouping_expressions, selected, unnested, without_unnest
 from dp_polars.errors import StatementNotAllowed
 
 _UNNAMED = "dp_subquery_"
@@ -196,6 +196,7 @@ class _Analyser:
         if isinstance(relation, PublicRelation):
             return self._public_select(node, relation, known)
         node, relation = self._with_memberships(node, relation, known)
+        node, relation = without_unnest(node, relation, self._context)
         if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
             return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
@@ -362,6 +363,8 @@ class _Analyser:
         if kind == "SUBQUERY":
             return self._aliased(self.query(node["subquery"]["node"], ctes), node)
         if kind == "JOIN":
+            if (found := self._elements(node, ctes)) is not None:
+                return found
             return joined(node, self._from(node["left"], ctes), self._from(node["right"], ctes), self._context)
         if kind == "EXPRESSION_LIST":
             return self._constant_table(node, [item for row in node["values"] for item in row])
@@ -377,6 +380,23 @@ class _Analyser:
             return self._constant_table(node, [child for _, child in arguments(node["function"])])
         what = "DESCRIBE, SHOW and SUMMARIZE are" if kind == "SHOW_REF" else f"{kind.replace('_', ' ').lower()} is"
         raise self._refuse(node, f"{what} not supported in FROM.")
+
+    def _elements(self, node: Node, ctes: dict[str, Relation]) -> PrivateRelation | None:
+        """Return the rows of `FROM t, unnest(t.tags) AS u(tag)`, or None if a join is something else."""
+        right = node["right"]
+        if right["type"] != "TABLE_FUNCTION" or fold(right["function"]["function_name"]) != "unnest":
+            return None
+        given = [child for _, child in arguments(right["function"])]
+        if len(given) != 1 or not any(item["class"] == "COLUMN_REF" for item in walk(given[0])):
+            return None
+        left = self._from(node["left"], ctes)
+        if not isinstance(left, PrivateRelation):
+            return None
+        if node["ref_type"] != "CROSS" or right.get("with_ordinality") not in (None, "WITHOUT_ORDINALITY"):
+            raise self._refuse(node, "Write FROM t, unnest(t.tags) AS u(tag), and conditions on its rows in WHERE.")
+        alias = right.get("alias") or "unnest"
+        shown = str((right.get("column_name_alias") or ["unnest"])[0])
+        return unnested(right, given[0], left, self._context, alias, shown)
 
     def _table(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         path = path_of(node)

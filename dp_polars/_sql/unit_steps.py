@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
+
 from dp_polars._engines.rows import OWN, PrivateRows
-from dp_polars._engines.unit_steps import AddWindows, GroupRows, KeepFirst
+from dp_polars._engines.unit_steps import AddWindows, GroupRows, KeepFirst, UnnestRows
 from dp_polars._expressions import Column, Expression
 from dp_polars._expressions.unit_functions import SortColumn
 from dp_polars._sql.allowed_functions import PRIVATE
@@ -28,10 +30,10 @@ from dp_polars._sql.scope import (
     without_aliases,
     without_lateral_aliases,
 )
-from dp_polars._sql.syntax_tree import Node, canonical, column, fold, modifier_expressions, replaced, walk
+from dp_polars._sql.syntax_tree import Node, arguments, canonical, column, fold, modifier_expressions, replaced, walk
 from dp_polars._sql.unit_functions import AGGREGATES, UnitCalls
 
-_GROUPS, _WINDOWS = f"{OWN}groups", f"{OWN}windows"
+_GROUPS, _WINDOWS, _ELEMENTS = (f"{OWN}{name}" for name in ("groups", "windows", "elements"))
 """The names of tables in scope that hold what a stage computed. No user can write them."""
 
 _PRIVATE = {
@@ -45,6 +47,58 @@ _PRIVATE = {
 def selected(node: Node, relation: PrivateRelation, context: Context) -> PrivateRelation:
     """Apply a SELECT without private aggregates to private rows."""
     return _UnitSelect(relation, context).apply(node)
+
+
+def unnested(
+    node: Node, given: Node, relation: PrivateRelation, context: Context, alias: str, shown: str
+) -> PrivateRelation:
+    """Return private rows with a row for each element of a list, and the elements as a column of a further table.
+
+    What one unit can change is said in `UnnestRows`: a row becomes up to a hundred rows of the same unit.
+    """
+    tree = context.reader(*relation.tables).checked(given)
+    if not isinstance(tree.dtype, pl.List):
+        raise context.refuse(
+            node,
+            f"unnest makes rows of the elements of a list, but this has the type {tree.dtype}. For a field of a struct "
+            "write x.field, for a text unnest(string_split(x, ',')).",
+        )
+    rows = relation.rows
+    if isinstance(tree, Column):
+        listed = tree.name
+    else:
+        listed = unused_name("elements", rows.schema)
+        rows = rows.make({listed: tree})
+    name = unused_name(shown, rows.schema)
+    rows = unit_step(node, context, UnnestRows(listed, name), replace(relation, rows=rows))
+    table = ScopeTable(alias, {shown: Column(name, rows.schema[name])})
+    return replace(relation, rows=rows, tables=(*relation.tables, table))
+
+
+def without_unnest(node: Node, relation: PrivateRelation, context: Context) -> tuple[Node, PrivateRelation]:
+    """Carry out unnest(x) in the list of a SELECT, which may then filter and compute row by row."""
+    calls = [item for root in _UnitSelect._places(node) for item in walk(root) if _is_unnest(item)]
+    if not calls:
+        return node, relation
+    roots = [item for item in node["select_list"] if _is_unnest(item)]
+    given = [child for _, child in arguments(calls[0])]
+    grouped = node["group_expressions"] or node["group_sets"] or node.get("modifiers") or node.get("qualify")
+    if len(calls) > 1 or len(roots) != 1 or len(given) != 1 or grouped:
+        raise context.refuse(
+            calls[0],
+            "unnest(x) stands by itself, once, in a SELECT over private rows: SELECT user_id, unnest(tags) AS tag FROM "
+            "visits. Put this into a subquery, and group or compute around it.",
+        )
+    shown = roots[0].get("alias") or "unnest"
+    if shown in aliases_of({**node, "select_list": [item for item in node["select_list"] if item is not roots[0]]}):
+        raise context.refuse(roots[0], f"{shown} is the alias of two columns of this SELECT.")
+    relation = unnested(roots[0], given[0], relation, context, _ELEMENTS, shown)
+    taken = {**column(_ELEMENTS, shown), "alias": shown}
+    return {**node, "select_list": [taken if item is roots[0] else item for item in node["select_list"]]}, relation
+
+
+def _is_unnest(item: Node) -> bool:
+    return item.get("class") == "FUNCTION" and fold(item["function_name"]) == "unnest"
 
 
 def grouping_expressions(node: Node, context: Context, items: Sequence[Node], *, is_aggregate: Any) -> list[Node]:

@@ -31,6 +31,7 @@ ORDERS = pl.DataFrame(
         "good": pl.Series([True, False, None]).gather(GENERATOR.integers(0, 3, N)),
     }
 )
+TAGS = pl.DataFrame({"kind": ["a", "b", "c"], "tags": [["a", "b"], [], ["a", None, "a"]]})
 PEOPLE = pl.DataFrame({"person": [*range(5, 70), None], "land": [["x", "y"][one % 2] for one in range(66)]})
 
 GROUPS = [
@@ -135,12 +136,20 @@ JOINS = [
     "o.day - f.first AS age FROM orders o JOIN firsts f USING (who)",
     "SELECT * FROM orders LEFT JOIN (SELECT who, count(*) AS n FROM orders WHERE good GROUP BY who) USING (who)",
 ]
-EVERYTHING = [*GROUPS, *WINDOWS, *JOINS]
+LISTS = [
+    "SELECT id, who, unnest(tags) AS tag FROM baskets WHERE qty > 2",
+    "SELECT o.id, o.who, u.tag, o.qty FROM baskets o, unnest(o.tags) AS u(tag) WHERE tag <> 'b'",
+    "SELECT id, who, unnest(string_split(kind || ',z', ',')) AS part FROM baskets",
+    "SELECT who, tag, count(*) AS n FROM (SELECT who, unnest(tags) AS tag FROM baskets) GROUP BY who, tag",
+    "SELECT who, count(DISTINCT t) AS n FROM baskets CROSS JOIN unnest(tags) AS u(t) GROUP BY who",
+]
+EVERYTHING = [*GROUPS, *WINDOWS, *JOINS, *LISTS]
 
 
 def database(orders=ORDERS, people=PEOPLE, threads=1):
     raw = duckdb.connect(config={"threads": threads})
-    for name, frame in {"orders": orders, "people": people}.items():
+    baskets = orders.join(TAGS, on="kind", how="left")
+    for name, frame in {"orders": orders, "people": people, "baskets": baskets}.items():
         raw.register("given", frame.to_arrow())
         raw.execute(f"CREATE TABLE {name} AS FROM given")
     return raw
@@ -214,6 +223,11 @@ def test_a_unit_that_goes_leaves_the_others_rows_as_they_are(statement):
 
 
 REFUSED = [
+    ("SELECT who, unnest(qty) AS x FROM baskets", "has the type Int64"),
+    ("SELECT who, unnest(tags) AS a, unnest(tags) AS b FROM baskets", "stands by itself, once"),
+    ("SELECT who, upper(unnest(tags)) AS a FROM baskets", "stands by itself, once"),
+    ("SELECT DISTINCT who, unnest(tags) AS a FROM baskets", "Put this into a subquery"),
+    ("SELECT id FROM baskets LEFT JOIN unnest(tags) AS u(t) ON true", "conditions on its rows in WHERE"),
     ("SELECT kind, count(*) AS n FROM orders GROUP BY kind", "GROUP BY without who"),
     ("SELECT count(*) AS n FROM orders", r"count\(\*\) combines the rows of all people.*dp_count\(\*\)"),
     ("SELECT who, kind, count(*) AS n FROM orders GROUP BY who", "kind is neither a key of GROUP BY"),
@@ -558,3 +572,21 @@ def test_units_of_arms_add_up():
     wanted = raw.sql(asked.format("count(DISTINCT who)")).fetchall()
     assert [arm for arm, _ in found] == [0, 1, 2, 3]
     assert all(abs(n - count) < 4 for (_, n), (_, count) in zip(found, wanted, strict=True))  # else 1e-12
+
+
+@pytest.mark.slow
+def test_a_long_list_becomes_as_many_rows_as_the_plan_says():
+    """Only that row's unit is cut, and nothing else changes, whoever else has a long list."""
+    raw = duckdb.connect()
+    raw.execute(
+        "CREATE TABLE visits AS SELECT i AS who, range(CASE i WHEN 3 THEN 5000 ELSE 2 END) AS l FROM range(9) t(i)"
+    )
+    con = dp.connect(raw, dp.Session(epsilon=1, delta=1e-6, unit="who", max_rows_per_group=5))
+    found = rows_of(con, "SELECT who, unnest(l) AS x FROM visits")
+    assert dict(found.group_by("who").len().rows()) == {who: 100 if who == 3 else 2 for who in range(9)}
+    assert found.filter(pl.col("who") == 3)["x"].sort().to_list() == list(range(100))
+    plan = str(con.preview("SELECT dp_count(*) FROM visits, unnest(l) AS u(x) WHERE x > 3", epsilon=0.5))
+    assert "a row for each of up to 100 elements of l" in plan
+    rows = dp.connect(raw, dp.Session(epsilon=1, unit=dp.ROW))
+    with pytest.raises(dp.DPError, match="every row is a person"):
+        rows.preview("SELECT dp_count(*) FROM visits, unnest(l) AS u(x)", epsilon=0.5)

@@ -35,6 +35,7 @@ from dp_polars._engines.unit_steps import (
     LabelRows,
     StackRows,
     UnitRows,
+    UnnestRows,
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
 
@@ -58,7 +59,7 @@ def without_unit_steps(rows: PrivateRows, parts: int = 1) -> PrivateRows:
     if not isinstance(source, UnitRows):
         return rows
     wanted = [name for name in source.schema if name in needed_columns(rows)] or list(source.schema)[:1]
-    if parts == 1 or isinstance(source.step, StackRows):
+    if parts == 1 or isinstance(source.step, StackRows | UnnestRows):
         frame = _computed(source, wanted, None)
     else:
         salts = Salts(lambda: secrets.randbits(64))
@@ -120,6 +121,11 @@ def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None)
             first = _read(source.inputs[0], named, mine, part)
             second = _read(source.inputs[1], {*theirs, *(own for own, _ in step.unit)}, theirs, part)
             return _labelled(first, second, step).select(wanted)
+        case UnnestRows():
+            listed = _read(source.inputs[0], {*wanted, step.column}).with_columns(
+                pl.col(step.column).list.head(step.most).alias(step.name)
+            )
+            return listed.filter(pl.col(step.name).list.len() > 0).explode(step.name).select(wanted)
     return pl.concat([_read(one, set(wanted)).select(wanted) for one in source.inputs])
 
 
