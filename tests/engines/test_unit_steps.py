@@ -434,6 +434,65 @@ def test_joins_match_rows_of_the_same_unit():
     assert set(result(JoinRows(on, "anti", (), ("unit",)), first, second)["x"]) == {0, 30}
 
 
+KEYS = {
+    "dense": ([3, 1, None, 2, 9, 3], [2, 3, None, 7, 1], pl.Int64),
+    "a key twice": ([3, 1, None, 2, 9, 3], [2, 3, None, 3, None], pl.Int64),
+    "one side of customers": ([3, 1, None, 2], [2, 3, None, 3, 2, 8], pl.Int64),
+    "small integers": ([-128, 127, None, 0, 5], [-128, 127, 126], pl.Int8),
+    "no sign": ([2**32 - 1, 0, None, 7], [2**32 - 1, 2**32 - 2], pl.UInt32),
+    "the ends of a type": ([-(2**63), 2**63 - 1, None, 0], [2**63 - 1, 2**63 - 3], pl.Int64),
+    "the other end of a type": ([-(2**63), 2**63 - 1, None, -1], [-(2**63), -(2**63) + 2], pl.Int64),
+    "far apart": ([-(2**63), 2**63 - 1, None, 0], [2**63 - 1, -(2**63), 0], pl.Int64),
+    "large without sign": ([2**64 - 1, None, 0], [2**64 - 1, 0], pl.UInt64),
+    "no keys": ([1, None], [None, None], pl.Int64),
+    "no rows": ([1, None], [], pl.Int64),
+    "texts": (["a", None, "b", "a"], ["a", "c", None], pl.String),
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "dtype"), KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("wanted", [{}, {"n": "m", "t": "t", "f": "f", "b": "b"}])
+def test_rows_are_looked_up_as_polars_joins_them(how, mine, theirs, dtype, wanted):
+    """Integer keys without duplicates are looked up in a table, and all others joined by Polars."""
+    places = range(len(theirs))
+    first = pl.DataFrame({"user": pl.Series(mine, dtype=dtype), "n": range(len(mine))})
+    second = pl.DataFrame(
+        {
+            "who": pl.Series(theirs, dtype=dtype),
+            "n": pl.Series([place * 11 for place in places], dtype=pl.Int16),
+            "t": [f"text {place}" for place in places],
+            "f": pl.Series([None if place == 1 else place / 3 for place in places], dtype=pl.Float64),
+            "b": pl.Series([place % 2 == 0 for place in places], dtype=pl.Boolean),
+        }
+    )
+    wanted = wanted if how in ("inner", "left") else {}
+    step = JoinRows((("user", "who"),), how, tuple(wanted.items()), ("user",))
+    found = unit_steps._joined(first, second, step, wanted)
+    plain = first.join(second.rename(wanted), left_on="user", right_on="who", how=how, nulls_equal=False)
+    names = [*first.columns, *wanted.values()]
+    order = [name for name in names if name != "f"]
+    found, plain = (one.select(names).sort(order, nulls_last=True) for one in (found, plain))
+    assert found.schema == plain.schema
+    assert found.equals(plain)
+
+
+def test_which_keys_are_looked_up_in_a_table():
+    """Otherwise the test above would compare Polars with itself."""
+    looked_up = {
+        name: unit_steps._places(pl.Series(mine, dtype=dtype), pl.Series(theirs, dtype=dtype)) is not None
+        for name, (mine, theirs, dtype) in KEYS.items()
+    }
+    assert [name for name, found in looked_up.items() if not found] == [
+        "a key twice", "one side of customers", "small integers", "far apart", "large without sign", "no keys",
+        "no rows", "texts",
+    ]  # fmt: skip
+    wide = {"most_per_row": 100}
+    keys, known = pl.Series([-128, 127, None, 0], dtype=pl.Int8), pl.Series([127, -128], dtype=pl.Int8)
+    assert unit_steps._places(keys, known, **wide).tolist() == [1, 0, -1, -1]
+    assert unit_steps._places(pl.Series([3, 2]), pl.Series([2, 2]), several=True).tolist()[0] == -1
+
+
 def test_tables_below_each_other_keep_all_rows():
     one, two = pl.DataFrame({"unit": [1, 2], "x": [1, 2]}), pl.DataFrame({"x": [3], "unit": [1]})
     assert sorted(result(StackRows(), one, two.select("unit", "x")).rows()) == [(1, 1), (1, 3), (2, 2)]

@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,10 +37,12 @@ from dp_polars._engines.unit_steps import (
     StackRows,
     UnitRows,
     UnnestRows,
+    unique_columns,
 )
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
+_SLICE = 1 << 16  # rows that are looked up at a time
 _LONG = 256  # rows of a group from which it is added up by itself
 _NAMES = ("group", "first", "place", "size", "pairs", "hash", "power", "digit", "mean", "square", "count")
 _GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT, _MEAN, _SQUARE, _COUNT = (
@@ -114,7 +117,9 @@ def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None)
             first = _read(source.inputs[0], {*wanted, *mine}, unit, part)
             taken = {own: name for own, name in step.columns if name in wanted}
             second = _read(source.inputs[1], {*taken, *theirs}, other, part)
-            return _joined(first, second, step, taken).select(wanted)
+            keys = unique_columns(source.inputs[1])
+            unique = keys is not None and keys <= set(theirs)
+            return _joined(first, second, step, taken, unique=unique).select(wanted)
         case LabelRows():
             mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
             named = {*wanted, *mine} - {name for _, name in step.unit}
@@ -580,9 +585,20 @@ def _first_rows(frame: pl.DataFrame, step: KeepFirst) -> pl.DataFrame:
 # ---------------------------------------------------------------------- joins
 
 
-def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: dict[str, str]) -> pl.DataFrame:
+def _joined(
+    first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: dict[str, str], *, unique: bool = False
+) -> pl.DataFrame:
+    """Return the rows of a join. With `unique`, steps make sure that keys of the second table are unique."""
     mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
-    if step.how in ("inner", "left"):
+    if len(mine) == 1:
+        places = _places(first[mine[0]], second[theirs[0]], several=step.how in ("semi", "anti"))
+        named = [pl.col(own).alias(name) for own, name in taken.items()]
+        if places is not None:
+            return _looked_up(first, second.select(named), places, step.how)
+        if step.how == "inner" and (places := _places(second[theirs[0]], first[mine[0]])) is not None:
+            own = second.select(pl.col(theirs[0]).alias(f"{OWN_IN_STEPS}key"), *named)
+            return _looked_up(own, first, places, "inner")
+    if step.how in ("inner", "left") and not unique:
         first, second = _without_excess(first, second, step)
     keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
     right = second.select(
@@ -594,6 +610,70 @@ def _joined(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows, taken: di
         coalesce=True if step.how == "left" else None,
     )  # fmt: skip
     return collect(joined)
+
+
+def _places(
+    keys: pl.Series, unique_keys: pl.Series, *, several: bool = False, most_per_row: int = 2
+) -> NDArray[np.int32] | None:
+    """Return for each key the place of the equal one among unique keys, or -1. None if that can't be done quickly.
+
+    A table with a slot for each integer between the smallest and the largest key is read much faster than a hash table.
+    It may have at most `most_per_row` slots for each row, and no two keys may be equal, unless `several` says that any
+    of them will do. Which way rows are joined does not change them: a row has one match at most, so pairs per unit are
+    fewer than its rows, and no limit is due.
+    """
+    dtype = keys.dtype
+    known = unique_keys.drop_nulls()
+    rows = len(keys) + len(unique_keys)
+    if not dtype.is_integer() or dtype in (pl.UInt64, pl.Int128, pl.UInt128) or not len(known) or rows >= 2**31:
+        return None
+    low, high = int(known.min()), int(known.max())  # type: ignore[arg-type]
+    span = high - low + 1
+    if span > most_per_row * rows:
+        return None
+    slots = np.full(span + 1, -1, np.int32)  # the last one is for keys that are not between the two
+    there = known.cast(pl.Int64).to_numpy() - low
+    numbers = np.flatnonzero(unique_keys.is_not_null().to_numpy()).astype(np.int32)
+    slots[there] = numbers
+    if not several and not np.array_equal(slots[there], numbers):
+        return None
+    found, room = np.empty(len(keys), np.int32), np.empty(_SLICE, np.int64)
+    for start in range(0, len(keys), _SLICE):
+        part = keys.slice(start, _SLICE)
+        offsets = room[: len(part)]
+        np.subtract(part.fill_null(0).to_numpy(), np.int64(low), out=offsets)
+        # A smaller key is a large number without its sign. A null stands for whatever is not between the two.
+        np.minimum(offsets.view(np.uint64), np.uint64(span), out=offsets.view(np.uint64))
+        if part.null_count():
+            offsets[part.is_null().to_numpy()] = span
+        np.take(slots, offsets, out=found[start : start + len(part)], mode="clip")
+    return found
+
+
+def _looked_up(rows: pl.DataFrame, others: pl.DataFrame, places: NDArray[np.int32], how: str) -> pl.DataFrame:
+    """Return rows beside those of another table at these places, where -1 stands for none."""
+    matched = places >= 0
+    if how in ("semi", "anti"):
+        return rows.filter(pl.Series(matched if how == "semi" else ~matched))
+    whole = bool(matched.all())
+    if how == "inner" and not whole:
+        rows, places, whole = rows.filter(pl.Series(matched)), places[matched], True
+    where = pl.Series(places)
+    if not whole:
+        where = where.set(pl.Series(~matched), None)
+    plain = [whole and one.dtype.is_numeric() and not one.null_count() for one in others.iter_columns()]
+    return rows.with_columns(
+        pl.Series(one.name, _taken(one.to_numpy(), places)).cast(one.dtype) if own else one.gather(where)
+        for one, own in zip(others.iter_columns(), plain, strict=True)
+    )
+
+
+def _taken(values: NDArray[Any], places: NDArray[np.int32]) -> NDArray[Any]:
+    """Return the values at places. Slices that fit into a processor's cache make this twice as fast as `gather`."""
+    found = np.empty(len(places), values.dtype)
+    for start in range(0, len(places), _SLICE):
+        np.take(values, places[start : start + _SLICE], out=found[start : start + _SLICE], mode="clip")
+    return found
 
 
 def _labelled(first: pl.DataFrame, second: pl.DataFrame, step: LabelRows) -> pl.DataFrame:
