@@ -276,6 +276,8 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     if "confidence" not in options:
         _refuse_hidden_ends(query, options)
     planned = PlannedQuery(query, _question(query, session, catalog, options, query_options), catalog, source)
+    for _, rules in catalog.rules():
+        rules.check(planned.plan)
     _refuse_unknown_ends(planned)
     return planned
 
@@ -349,7 +351,8 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
     known = None if has_unit_steps(query.rows) else catalog
     sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
     steps = (query.step(kind), *query.notes())
-    return View(query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources)
+    rules = () if catalog is None else catalog.rules()
+    return View(query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources, rules=rules)
 
 
 def _public_keys(given: Any, query: SqlQuery) -> Any:
