@@ -52,11 +52,15 @@ if TYPE_CHECKING:
     from dp_polars._audit.audit import audit
     from dp_polars._audit.result import AuditResult
     from dp_polars._display.charts.plot import plot
+    from dp_polars._policy.analyst import AnalystConnection
+    from dp_polars._policy.document import PolicyError
+    from dp_polars._policy.policy import Policy
     from dp_polars._sql.connection import GuardedConnection, connect
     from dp_polars._sql.functions import register
 
 __all__ = [
     "ROW",
+    "AnalystConnection",
     "AuditResult",
     "Bins",
     "Budget",
@@ -82,6 +86,8 @@ __all__ = [
     "OpeningOptions",
     "Options",
     "Plan",
+    "Policy",
+    "PolicyError",
     "PrivateFrame",
     "ProfileOptions",
     "ProfilePlan",
@@ -132,6 +138,18 @@ def __getattr__(name: str) -> object:
         from dp_polars._sql import connection
 
         return getattr(connection, name)
+    if name == "Policy":
+        from dp_polars._policy.policy import Policy
+
+        return Policy
+    if name == "AnalystConnection":
+        from dp_polars._policy.analyst import AnalystConnection
+
+        return AnalystConnection
+    if name == "PolicyError":
+        from dp_polars._policy.document import PolicyError
+
+        return PolicyError
     if name == "register":
         from dp_polars._sql.functions import register
 

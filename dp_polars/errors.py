@@ -47,6 +47,8 @@ Code = Literal[
     "no-delta-for-keys",
     "private-frame",
     "not-private",
+    "not-in-policy",
+    "invalid-policy",
     # SQL statements and files
     "unknown-table",
     "table-function-not-allowed",

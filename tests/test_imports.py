@@ -47,9 +47,10 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_profile": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, set()),  # it draws its own chart
     "_frame": (PLANNING | FEATURES | {"_release", "_display"}, {"_display.charts"}),
     "_sql": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, {"_display.charts"}),
+    "_policy": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql"}, {"_display.charts"}),
     "_audit": (PLANNING | FEATURES | {"_release", "_frame", "_display"}, set()),  # it draws its own chart
     "_display": (PLANNING | FEATURES | {"_release", "_audit"}, set()),
-    "_cli": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql", "dp_polars"}, set()),
+    "_cli": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql", "_policy", "dp_polars"}, set()),
     "__main__": ({"_cli"}, set()),
     "spark": ({"_frame"}, set()),  # it puts the namespace on Spark's frames
     "dp_polars": (PLANNING | FEATURES | {"_release", "_frame"}, set()),
@@ -66,6 +67,7 @@ EXCEPTIONS: set[tuple[str, str]] = {
 INSIDE_FUNCTIONS: dict[tuple[str, str], str] = {
     ("dp_polars", "_audit"): "loaded on first use, so that `import dp_polars` stays fast",
     ("dp_polars", "_sql"): "loads duckdb, which `import dp_polars` must not",
+    ("dp_polars", "_policy"): "loads duckdb, which `import dp_polars` must not",
     ("dp_polars", "_display"): "loaded on first use; charts need the extra `plot`",
 }
 

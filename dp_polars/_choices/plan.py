@@ -163,6 +163,10 @@ class ChoicePlan(StoredPlan):
         """Return what the question may cost, as the user said it."""
         return self.query.spend
 
+    def questions(self) -> tuple[str, ...]:
+        """Return the kind of the choice."""
+        return (self.selection.kind,)
+
     def title(self) -> str:
         """Return the choice in a few words."""
         *by, column = self.query.keys

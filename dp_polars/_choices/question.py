@@ -29,13 +29,12 @@ from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.adopted import adopted_cap
+from dp_polars._frame.adopted import adopted_candidates, adopted_cap, adopted_domain
 from dp_polars._frame.aggregate_question import aggregate_of, check_unit, engine_rows, is_integer, keys_of, unit_columns
 from dp_polars._frame.options import (
     By,
     ChoiceOptions,
     ExpressionLike,
-    candidates_of,
     check_options,
     domain_of,
     fresh_of,
@@ -125,8 +124,9 @@ def choice_question(
     score = aggregate_of(None, _score_aggregate(choice.score), view, expressions)
     if any(value.auto for value in score.values):
         raise _no_estimate()
-    candidates, rule = candidates_of(choice.candidates, column)
-    public, _ = domain_of(options, groups)
+    candidates, rule = adopted_candidates(choice.candidates, column, candidate.tree, view)
+    by_trees = [item.tree for item in group_columns]
+    public, _ = adopted_domain(options, groups, by_trees, view)
     selection = Selection(
         kind=choice.kind,
         k=_number_of_choices(choice.k, candidates),
@@ -135,7 +135,6 @@ def choice_question(
         candidates_rule=rule,
         groups=public,
     )
-    by_trees = [item.tree for item in group_columns]
     caps = _caps(view, options, by_trees, [*by_trees, candidate.tree])
     query = _score_query(view, selection, (*groups, column), score, options, caps, unfolded=unfolded)
     plan = labelled(choice_plan(query, selection, view.terms), options)

@@ -1,4 +1,4 @@
-"""Caps and bounds that a question leaves out and that the session adopted from a profile of the same source.
+"""Caps, bounds and keys that a question leaves out: from an adopted profile of the same source, or from its policy.
 
 A suggestion is found by public facts alone: the identity of the source, the unit, and the expressions of keys and
 columns, written over the columns of the source. Filters in between make no difference, because fewer rows need no
@@ -7,22 +7,34 @@ larger caps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import polars as pl
+
 from dp_polars._engines.unit_steps import unique_columns
 from dp_polars._expressions.tree import Column, Expression
-from dp_polars._frame.options import AnyOptions, cap_of
+from dp_polars._frame.options import (
+    AnyOptions,
+    ChoiceOptions,
+    Options,
+    candidates_of,
+    cap_of,
+    domain_of,
+    given_domain,
+    own_domain,
+)
 from dp_polars._frame.question import View
-from dp_polars._plan.query import AFTER_STEPS, Cap
+from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, ruled_column
+from dp_polars._plan.query import AFTER_STEPS, Cap, Key
 from dp_polars._session.suggestions import Suggestions
 
 CapName = Literal["max_groups", "max_rows_per_group"]
 
 
 def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
-    """Return a cap and where it came from: the steps before, the call, an adopted profile, or the session."""
+    """Return a cap and where it came from: the steps before, the call, an adopted profile, a policy, or the session."""
     keys = list(keys)
     derived = _derived_cap(view, name, keys)
     if derived is not None:
@@ -33,6 +45,9 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
         cap = suggestion.max_groups if name == "max_groups" else suggestion.max_rows_per_group
         if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
             return cap, f"{name} {suggestion.rule}"
+    rules = capping_rules(view.rules, view.rows)
+    if options.get(name) is None and rules is not None and name in rules.caps:
+        return rules.caps[name], f"{name} {FROM_POLICY}"
     return cap_of(options, name, view.defaults)
 
 
@@ -86,4 +101,35 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
     for suggestion in view.suggestions:
         if expression is not None and expression in suggestion.bounds:
             return suggestion.bounds[expression], suggestion.rule
+    ruled = ruled_column(view.rules, view.rows, tree)
+    if ruled is not None and ruled[1] in ruled[0].bounds:
+        return ruled[0].bounds[ruled[1]], FROM_POLICY
     return None
+
+
+def adopted_domain(
+    options: Options | ChoiceOptions, keys: tuple[Key, ...], trees: Sequence[Expression], view: View
+) -> tuple[pl.DataFrame | None, str]:
+    """Return the public keys and where they came from: the call, a policy or their types. None if keys are discovered.
+
+    A policy must list the values of every key that has no list by its type; otherwise all keys are discovered.
+    """
+    domain, rule = domain_of(options, keys)
+    if domain is not None or not keys or not view.rules:
+        return domain, rule
+    columns: dict[str, Any] = {}
+    for key, tree in zip(keys, trees, strict=True):
+        ruled = ruled_column(view.rules, view.rows, tree)
+        listed = own_domain(key) if ruled is None else ruled[0].keys.get(ruled[1], own_domain(key))
+        if listed is None:
+            return None, ""
+        columns[key.name] = listed
+    return given_domain(columns, keys), f"keys {FROM_POLICY}"
+
+
+def adopted_candidates(given: Any, key: Key, tree: Expression, view: View) -> tuple[pl.DataFrame | None, str]:
+    """Return the public candidates of a choice, in the same way."""
+    ruled = ruled_column(view.rules, view.rows, tree) if given is None else None
+    if ruled is not None and ruled[1] in ruled[0].keys:
+        return given_domain(ruled[0].keys[ruled[1]], (key,), "candidates"), f"keys {FROM_POLICY}"
+    return candidates_of(given, key)

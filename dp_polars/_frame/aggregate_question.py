@@ -17,9 +17,9 @@ from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows, refuse_nulls
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.adopted import adopted_bounds, adopted_cap, known_cuts
+from dp_polars._frame.adopted import adopted_bounds, adopted_cap, adopted_domain, known_cuts
 from dp_polars._frame.cut import with_cut
-from dp_polars._frame.options import By, Options, check_options, domain_of, fresh_of, is_set, labelled, spend_of
+from dp_polars._frame.options import By, Options, check_options, fresh_of, is_set, labelled, spend_of
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
@@ -81,7 +81,7 @@ def question_of(
     aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
     _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
-    domain, domain_rule = domain_of(options, keys)
+    domain, domain_rule = adopted_domain(options, keys, trees, view)
     query = Query(
         aggregates=aggregates,
         unit=unit,

@@ -17,7 +17,7 @@ from dp_polars._display.text import budget_text
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.private_frame import PrivateFrame
-from dp_polars._frame.question import Question, TableQuestion, View, no_panics
+from dp_polars._frame.question import Question, TableQuestion, View, no_panics, planned
 from dp_polars._numbers import Number, boundary, count_of, exact, positive
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.plan import Plan
@@ -69,7 +69,7 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
         entry = _PlannedQuestion(self._frame, options, question)
         # A mistake is told where it is made.
-        question(self._frame._view(options, entry.own or self._total, self._if_rows))
+        planned(question, self._frame._view(options, entry.own or self._total, self._if_rows))
         self._entries.append(entry)
 
 
@@ -260,7 +260,7 @@ class Dashboard(AsTable):
                 name: amount if name == "within" or factor == 1 else exact(amount, name) * factor
                 for name, amount in spend.items()
             }
-            found.append(entry.question(entry.frame._view(entry.options, scaled, self._if_rows)))
+            found.append(planned(entry.question, entry.frame._view(entry.options, scaled, self._if_rows)))
         sessions = {id(question.session) for question in found}
         if len(sessions) > 1:
             raise InvalidParameterError("All questions of a dashboard are paid by one session, but these have several.")

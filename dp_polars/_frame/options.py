@@ -363,7 +363,7 @@ def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[
     given = options.get("keys")
     if given is not None:
         return given_domain(given, keys), "keys= in the call"
-    columns = [_own_domain(key) for key in keys]
+    columns = [own_domain(key) for key in keys]
     known = [column for column in columns if column is not None]
     if len(known) < len(keys):
         return None, ""
@@ -378,7 +378,7 @@ def domain_of(options: Options | ChoiceOptions, keys: tuple[Key, ...]) -> tuple[
     return frame, f"all values of Enum and Boolean keys{nulls}"
 
 
-def _own_domain(key: Key) -> pl.Series | None:
+def own_domain(key: Key) -> pl.Series | None:
     """Return all values of a Boolean or Enum column, and null if it can be null; None for other types."""
     null = [None] if key.nullable else []
     if key.dtype == pl.Boolean:
@@ -409,7 +409,7 @@ def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
     """Return the public candidates and where they came from; None if they are discovered."""
     if given is not None:
         return given_domain(given, (key,), "candidates"), "candidates= in the call"
-    own = _own_domain(key)
+    own = own_domain(key)
     return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
 
 

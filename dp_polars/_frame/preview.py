@@ -9,7 +9,7 @@ from dp_polars._choices.plan import ChoicePlan
 from dp_polars._display.completion import PublicNames
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions, RowsStayPrivate
-from dp_polars._frame.question import Question, View, no_panics
+from dp_polars._frame.question import Question, View, no_panics, planned
 from dp_polars._local.methods import Responses
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._many.methods import ManyQueries
@@ -50,5 +50,5 @@ class Preview(
 
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> BasePlan:
-        planned = question(self._view(options))
-        return planned.plan.after(planned.session._total())
+        made = planned(question, self._view(options))
+        return made.plan.after(made.session._total())

@@ -42,7 +42,8 @@ from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
-from dp_polars._frame.question import Origin, Question, View, no_panics
+from dp_polars._frame.question import Origin, Question, View, no_panics, planned
+from dp_polars._frame.table_rules import Rules
 from dp_polars._local.methods import Responses
 from dp_polars._many.methods import ManyQueries
 from dp_polars._many.online_queries import OnlineQueries
@@ -52,6 +53,7 @@ from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
 from dp_polars._profile.methods import Profiling
 from dp_polars._profile.profile import TableProfile
+from dp_polars._release.charge import Identity
 from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
@@ -143,6 +145,17 @@ class PrivateFrame(
         self._steps: tuple[str, ...] = ()
         self._made: frozenset[str] = frozenset()
         self._unchecked = False
+        self._rules: Rules = ()
+        self._named: Identity | None = None
+
+    @classmethod
+    def _of_policy(
+        cls, rows: PrivateRows, rules: Rules, session: Session, unit: UnitWords, identity: Identity
+    ) -> PrivateFrame[pl.DataFrame]:
+        """Return the rows of a policy's table. `rules` are those of the table, and `identity` names the rows."""
+        frame: PrivateFrame[pl.DataFrame] = PrivateFrame(pl.DataFrame(schema=rows.schema), session=session, unit=unit)
+        frame._rows, frame._rules, frame._named = rows, rules, identity
+        return frame
 
     # ------------------------------------------------------------------ what is public about the rows
 
@@ -679,12 +692,12 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        return question(self._view(options)).answer(self._source())
+        return planned(question, self._view(options)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
         others = tuple(other._source() for other, _ in self._partners)
-        return Origin(self._origin, self._name, self._data_version, others)
+        return Origin(self._origin, self._name, self._data_version, others, self._named)
 
     @no_panics
     def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
@@ -709,7 +722,19 @@ class PrivateFrame(
         # After an unchecked step, nobody knows what a column of the source became, and a step within a unit changes
         # how many rows a unit has.
         sources = None if self._unchecked or has_unit_steps(rows) else self._sources
-        return View(rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows)
+        return View(
+            rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows, self._all_rules(session)
+        )
+
+    def _all_rules(self, session: Session) -> Rules:
+        """Return the rules of all policies behind the rows, or refuse a session that is not the policy's."""
+        rules = (*self._rules, *(one for other, _ in self._partners for one in other._all_rules(session)))
+        if any(own.session is not session for _, own in rules):
+            raise InvalidParameterError(
+                "The policy of this table says which session pays for its questions, so they take no other session.",
+                code="not-in-policy",
+            )
+        return rules
 
     def _check_partners(self, session: Session, table: TableUnit) -> None:
         """Refuse rows of another private frame whose unit is not the same, or for which another session pays."""
@@ -735,7 +760,11 @@ class PrivateFrame(
             other._check_partners(session, theirs)
 
     def _sources(self) -> tuple[bytes, ...]:
-        return (source_identity(self._origin, self._name, self._data_version),)
+        return (
+            (self._source().identity(),)
+            if self._named
+            else (source_identity(self._origin, self._name, self._data_version),)
+        )
 
     def _paying(self, options: AnyOptions) -> Session:
         session = options.get("session") or self._session or current_session()
@@ -801,6 +830,12 @@ class PrivateFrame(
 
     def _in_polars(self) -> pl.LazyFrame:
         """Return the rows as a plan of Polars, for steps that nobody checks."""
+        if self._rules:
+            raise InvalidParameterError(
+                "unchecked=True skips the check of a step, and the policy of this table has no place for such a word. "
+                "Use checked expressions, or prepare the column in the table.",
+                code="not-in-policy",
+            )
         if _is_spark(self._rows):
             raise InvalidParameterError(
                 "unchecked=True hands an expression to Polars as it is, and the rows of this frame are in Spark. "

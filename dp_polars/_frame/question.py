@@ -21,6 +21,7 @@ from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
 from dp_polars._expressions.tree import Apply, Column, Expression, canonical
 from dp_polars._frame.options import AnyOptions
+from dp_polars._frame.table_rules import Rules
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
@@ -59,6 +60,8 @@ class View:
     """The size of a group for which a dashboard shows expected errors, if the call names none itself."""
     unit_functions: tuple[str, ...] = ()
     """Columns of the rows that are functions of the unit alone, so that they are the same in all rows of a unit."""
+    rules: Rules = ()
+    """What a policy says about the sources of the rows."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question
@@ -74,6 +77,11 @@ class View:
     def defaults(self) -> Defaults:
         """The contribution bounds and the number of queries that the session has for questions that name none."""
         return self.session.defaults
+
+    def check(self, plan: BasePlan) -> None:
+        """Refuse a question that a policy does not allow."""
+        for _, rules in self.rules:
+            rules.check(plan)
 
     @cached_property
     def suggestions(self) -> list[Suggestions]:
@@ -118,11 +126,13 @@ class Origin:
     data_version: str | None
     others: tuple[Origin, ...] = ()
     """Other frames whose rows the question reads too."""
+    named: Identity | None = None
+    """What identifies the rows instead of the frame, if a policy opened them."""
 
     @property
     def identity(self) -> Identity:
         """Returns what identifies the sources as they are now."""
-        alone = partial(source_identity, self.frame, self.name, self.data_version)
+        alone = self.named or partial(source_identity, self.frame, self.name, self.data_version)
         return partial(_joined_identity, (alone, *(other.identity for other in self.others))) if self.others else alone
 
 
@@ -238,6 +248,13 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
         )
 
     return called
+
+
+def planned(question: Callable[[View], Question[AnyPlan]], view: View) -> Question[AnyPlan]:
+    """Return the planned question, if the policy of its tables allows it."""
+    made = question(view)
+    view.check(made.plan)
+    return made
 
 
 class FrameMethods(ABC):

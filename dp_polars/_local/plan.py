@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import polars as pl
 
@@ -38,6 +39,8 @@ class ResponsePlan(FramePlan, StoredPlan):
     channel
         The probabilities of each response.
     """
+
+    question: ClassVar[str] = "randomized_response"
 
     name: str
     expression: str

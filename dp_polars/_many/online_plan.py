@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dp_polars._many.domain import Domain
 from dp_polars._plan.base import Facts, FramePlan, pure_spend
@@ -56,6 +57,8 @@ class OnlinePlan(FramePlan):
     >>> plan.max_updates, round(plan.margin(1_000))
     (10, 839)
     """
+
+    question: ClassVar[str] = "online_queries"
 
     domain: Domain
     alpha: Fraction

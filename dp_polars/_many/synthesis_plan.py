@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import ClassVar, Literal
 
 from dp_polars._many.domain import Domain
 from dp_polars._plan.base import Facts, FramePlan, StoredPlan
@@ -85,6 +85,8 @@ class SynthesisPlan(FramePlan, StoredPlan):
     >>> people.preview.synthesize(["member"], epsilon=0.5).cost
     <dp.Cost epsilon 0.5, rho 0.122459>
     """
+
+    question: ClassVar[str] = "synthesize"
 
     spend: Spend
     domain: Domain

@@ -72,6 +72,8 @@ class BasePlan(AsTable):
     given_label: str | None = None
     spent: Cost = field(default=NOTHING, compare=False)
 
+    question: ClassVar[str] = ""
+    """What a policy calls this kind of question: the name of its method."""
     heading: ClassVar[str] = "query"
     """The name of the first row of the table."""
 
@@ -82,6 +84,10 @@ class BasePlan(AsTable):
     @abstractmethod
     def title(self) -> str:
         """Return the question in a few words."""
+
+    def questions(self) -> tuple[str, ...]:
+        """Return what is asked, by the names that a policy may allow."""
+        return (self.question,)
 
     def label(self) -> str:
         """Return the label for the ledger: the user's, or the question, the filters and who was protected."""

@@ -157,6 +157,10 @@ class Plan(StoredPlan):
         """Return what the question may cost, as the user said it."""
         return self.query.spend
 
+    def questions(self) -> tuple[str, ...]:
+        """Return the kinds of the aggregates that were asked for."""
+        return tuple(aggregate.kind for aggregate in self.query.aggregates if not aggregate.hidden)
+
     def title(self) -> str:
         """Return the question in a few words."""
         return self.query.title()

@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import ClassVar, Literal
 
 import polars as pl
 
@@ -166,6 +166,8 @@ class ProfilePlan(FramePlan, StoredPlan):
     >>> plan.cost.epsilon, [part.what for part in plan.parts]
     (Fraction(1, 10), ['units', 'rows per unit', 'values', 'distinct values'])
     """
+
+    question: ClassVar[str] = "profile"
 
     keys: tuple[Key, ...]
     columns: tuple[ProfiledColumn, ...]

@@ -27,11 +27,12 @@ from dp_polars._engines.duckdb.rows import (
 )
 from dp_polars._engines.rows import PrivateRows, Source, check_names
 from dp_polars._engines.unit_steps import first_sources, has_unit_steps
+from dp_polars._frame.table_rules import Rules, TableRules
 from dp_polars._session.session import Session
 from dp_polars._session.terms import TableUnit, UnitWords, table_unit
 from dp_polars._sql.files import OpenedFile, is_part_of, refuse_public_and_private
 from dp_polars._sql.sandbox import Sandbox, unbound
-from dp_polars._sql.scope import closest
+from dp_polars._sql.scope import WITHHELD, closest
 from dp_polars._sql.syntax_tree import Node, Parser, arrow_table, fold, path_of, replaced_tables, without_progress
 from dp_polars._sql.types import polars_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
@@ -66,6 +67,10 @@ class Database:
         self.throughs: dict[TableKey, Through] = {}
         self.versions: dict[TableKey, str] = {}
         """What the owner says identifies the rows of a table, instead of the state of its file."""
+        self.rules: dict[TableKey, TableRules] = {}
+        """What a policy says about its private tables."""
+        self.aliases: dict[str, TableKey] | None = None
+        """With a policy, its tables in attached databases by name. No other table of a database is then seen."""
         self.token = object_token(connection).hex()
         self.declarations = 0
         """The number of declarations so far. Answers made before another declaration may no longer be right."""
@@ -189,6 +194,8 @@ class Catalog:
         registered = self._database.find(lower)
         if registered is not None:
             return ("frame", registered)
+        if self._database.aliases is not None:  # a policy names all tables that there are
+            return self._database.aliases.get(lower[0]) if len(lower) == 1 else None
         here = tuple(fold(part) for part in self._here)
         full: list[tuple[str, ...]] = [lower] if len(lower) == 3 else []
         if len(lower) == 1:
@@ -233,6 +240,7 @@ class Catalog:
             _check_names((key[1],), columns, public=public)
             unit = self._database.unit_of(key, self._session, columns)
             word = file.is_view and not public
+            columns = self._withheld(key, columns)
             return KnownTable(key, (key[1],), columns, public, unit, file.is_view, word, through)
         full, is_view = self._paths[key]
         if is_view and not public and not declared:
@@ -240,7 +248,20 @@ class Catalog:
         columns = self._columns(full)
         _check_names(full, columns, public=public)
         unit = self._database.unit_of(key, self._session, columns)
+        columns = self._withheld(key, columns)
         return KnownTable(key, full, columns, public, unit, is_view, is_view and not public, through)
+
+    def _withheld(self, key: TableKey, columns: dict[str, TableColumn | str]) -> dict[str, TableColumn | str]:
+        """Return the columns, where those that a policy withholds can't be used in any expression."""
+        rules = self._database.rules.get(key)
+        return {
+            name: WITHHELD if rules is not None and name in rules.withheld else one for name, one in columns.items()
+        }
+
+    def rules(self) -> Rules:
+        """Return what a policy says about the private tables whose rows were asked for."""
+        known = self._database.rules
+        return tuple((source, known[key]) for source, key in self._handed_out if key in known)
 
     def known_table(self, key: TableKey) -> KnownTable:
         """Return a table that a declaration names."""
@@ -295,6 +316,8 @@ class Catalog:
     def known_paths(self) -> list[tuple[str, ...]]:
         """Return the parts of a name for each table and view, those of the current schema first."""
         found: list[tuple[str, ...]] = [(name,) for name in self._database.names()]
+        if self._database.aliases is not None:
+            return sorted([*found, *((name,) for name in self._database.aliases)])
         for full, _ in sorted(self._paths.values(), key=lambda entry: (entry[0][:2] != self._here, entry[0])):
             short = 2 if full[:2] == self._here and fold(full[2]) not in self._database.registered else 0
             short = 1 if short == 0 and full[0] == self._here[0] else short
@@ -360,6 +383,8 @@ class Catalog:
     def rows(self, table: KnownTable) -> PrivateRows:
         """Return the rows of a private table, without columns of unusable types."""
         rows = self._rows(table)
+        kept = [name for name in rows.schema if table.columns.get(name) != WITHHELD]
+        rows = rows if len(kept) == len(rows.schema) else rows.keep(kept)
         self._handed_out.append((rows.source, table.key))
         return rows
 

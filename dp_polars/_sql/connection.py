@@ -468,7 +468,8 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     ----------
     database
         A path, an open DuckDB connection, or None for an empty database in memory. A Spark session works,
-        too: its tables are looked up in Spark's catalog and read on Spark.
+        too: its tables are looked up in Spark's catalog and read on Spark. A `dp.Policy` brings its tables and its
+        session.
     session
         The session that is charged, and whose terms name the unit.
 
@@ -477,6 +478,11 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     >>> import dp_polars as dp
     >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
     """
+    of_policy = getattr(database, "_guarded_connection", None)
+    if of_policy is not None:
+        if session is not None:
+            raise InvalidParameterError("A policy has its own session, so dp.connect(policy) takes no other.")
+        return of_policy()  # type: ignore[no-any-return]
     if is_spark_session(database):
         return GuardedConnection(SparkDatabase(database), session)  # type: ignore[arg-type]
     if hasattr(database, "cursor"):

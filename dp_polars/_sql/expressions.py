@@ -26,7 +26,7 @@ from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.operations.texts import json_path
 from dp_polars._expressions.types import MOST_DIGITS, MOST_WRITTEN, kind_of
 from dp_polars._sql.allowed_functions import PRIVATE
-from dp_polars._sql.scope import Scope, closest, unknown_column
+from dp_polars._sql.scope import WITHHELD, Scope, closest, unknown_column
 from dp_polars._sql.syntax_tree import Node, Parser, arguments, children, fold
 from dp_polars._sql.types import polars_type, sql_type
 from dp_polars.errors import ExpressionNotAllowed, StatementNotAllowed
@@ -205,6 +205,9 @@ class Reader:
                 return time
             raise unknown_column(node, self._scope)
         meaning, fields = found
+        if meaning == WITHHELD:
+            reason = f"The policy says that {node['column_names'][-1]} may not be asked."
+            raise self._scope.refuse(node, reason, code="not-in-policy")
         if isinstance(meaning, str):
             raise self.refuse(
                 node,

@@ -175,6 +175,8 @@ class _LocalPlanner:
         view = view_of(query, self.session, "SQL table")
         categories, resample = words.pop("categories", None), words.pop("resample", None)
         planned = response_question(view, words, column=name, categories=categories, resample=resample)  # type: ignore[arg-type]
+        for _, rules in self.context.catalog.rules():
+            rules.check(planned.plan)
         shown = call.get("alias") or RESPONSE
         releases: list[Release] = []
 

@@ -283,6 +283,8 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
     if "confidence" not in options:
         _refuse_hidden_ends(query, options)
     planned = PlannedQuery(query, _question(query, session, catalog, options, query_options), catalog, source)
+    for _, rules in catalog.rules():
+        rules.check(planned.plan)
     _refuse_unknown_ends(planned)
     return planned
 
@@ -356,9 +358,10 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
     known = None if has_unit_steps(query.rows) else catalog
     sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
     steps = (query.step(kind), *query.notes())
+    rules = () if catalog is None else catalog.rules()
     return View(
         query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources,
-        unit_functions=query.unit_keys,
+        unit_functions=query.unit_keys, rules=rules,
     )  # fmt: skip
 
 

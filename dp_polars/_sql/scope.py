@@ -15,6 +15,9 @@ from dp_polars.errors import Code, StatementNotAllowed
 Meaning = Column | str
 """What the name of a private column stands for: a column, or the SQL type that makes the column unusable."""
 
+WITHHELD = "withheld by the policy (ask = false)"
+"""What stands in place of the type of a column that a policy withholds. The rows that are handed out lack it."""
+
 _ALIASES_FIRST = ("having", "qualify", "modifiers")
 _COLUMNS_FIRST = ("select_list", "where_clause", "group_expressions")
 

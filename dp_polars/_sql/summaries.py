@@ -129,8 +129,10 @@ def summary_statement(node: Node, context: Context, session: Session, options: d
         rows, (step,), relation.declared, relation.table_unit.columns, session, relation.table_unit,
         sources=None if has_unit_steps(rows)
         else lambda: tuple(catalog.source(frozenset({source})) for source in relation.sources),
+        rules=catalog.rules(),
     )  # fmt: skip
     question = profile_question(view, by, columns, ProfileOptions(**words))  # type: ignore[typeddict-item]
+    view.check(question.plan)
     return SummaryStatement(question, relation.sources, catalog, state)
 
 

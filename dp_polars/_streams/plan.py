@@ -51,6 +51,8 @@ class StreamPlan(FramePlan):
     119
     """
 
+    question: ClassVar[str] = "stream"
+
     heading: ClassVar[str] = "stream"
 
     threshold: Fraction

@@ -258,5 +258,5 @@ def stream_opening(
         spend=spend_of(options, view.session),
     )
     # A view holds the rows, so a stream keeps one only if a profile was adopted.
-    bounds: AdoptedBounds = partial(adopted_bounds, view) if view.suggestions else no_bounds
+    bounds: AdoptedBounds = partial(adopted_bounds, view) if view.suggestions or view.rules else no_bounds
     return StreamOpening(labelled(plan, options), view.rows, view.session, bounds=bounds)

@@ -1,0 +1,12 @@
+"""Policies: what the owner of data says once, so that questions need no options but their spend.
+
+- `lines`: finds the line of a key in a TOML text, since the parser of the standard library tells none.
+- `document`: reads the text of a policy into frozen values, and collects every mistake with its line.
+- `sources`: which files a policy may name, and that no file is two tables.
+- `policy`: `dp.Policy`, which opens the tables and gives private frames and guarded connections.
+- `analyst`: the connection of an analyst, which asks and can't declare anything.
+- `draft`: a first draft of a policy, from schemas alone.
+
+May import: every package except `_cli` and `_audit`. Never: be imported by another package, except `_cli` and the top
+level.
+"""

@@ -1,0 +1,450 @@
+"""`dp.Policy`: what the owner of data says once about budget, units, tables and columns."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import duckdb
+import polars as pl
+
+from dp_polars._aggregates.values import stored_bounds
+from dp_polars._display.text import escaped
+from dp_polars._engines.duckdb.rows import TableColumn, quoted
+from dp_polars._frame.options import given_domain
+from dp_polars._frame.private_frame import PrivateFrame
+from dp_polars._frame.table_rules import TableRules
+from dp_polars._plan.query import Key
+from dp_polars._policy.analyst import AnalystConnection, check_analyst
+from dp_polars._policy.document import Document, KeyColumn, PolicyError, Problem, TablePolicy, folded, read_document
+from dp_polars._policy.sources import FoundSource, find_sources, ledger_problem
+from dp_polars._session.session import Session
+from dp_polars._session.terms import ROW
+from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
+from dp_polars._sql.connection import GuardedConnection
+from dp_polars._sql.files import TEXT, OpenedFile, ending_of, files_at, inferred_types, open_file
+from dp_polars._sql.relations import Context, PrivateRelation, table_relation
+from dp_polars._sql.syntax_tree import Parser, fold
+from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError
+
+
+class Policy:
+    """What the owner of data agreed to: a budget, who is protected, and the tables with their caps, bounds and keys.
+
+    With a policy, a question needs no option but its spend, and not even that if the budget has `queries`. Inside one
+    process, a policy serves analysts who cooperate: whoever runs code in the process can also open the files. A real
+    boundary needs a process that owns the data.
+
+    Examples
+    --------
+    >>> import dp_polars as dp, polars as pl, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> orders = pl.DataFrame({"customer": range(3_000), "total": [10.0, 20.0, 30.0] * 1_000, "status": "new"})
+    >>> orders.write_parquet(folder / "orders.parquet")
+    >>> _ = (folder / "policy.toml").write_text('''
+    ... unit = "customer"
+    ... [budget]
+    ... epsilon = 2.0
+    ... queries = 4
+    ... [tables.orders]
+    ... source = "orders.parquet"
+    ... public = false
+    ... max_rows_per_group = 1
+    ... [tables.orders.columns.total]
+    ... bounds = [0, 100]
+    ... [tables.orders.columns.status]
+    ... keys = ["new", "paid"]
+    ... ''')
+    >>> policy = dp.Policy.load(folder / "policy.toml")
+    >>> policy
+    <dp.Policy policy.toml with orders>
+    >>> round(policy.scan("orders").mean("total").item(), -1)
+    20.0
+    >>> con = dp.connect(policy)
+    >>> con.sql("SELECT status, dp_count(*) AS n FROM orders GROUP BY status").columns
+    ['status', 'n']
+    """
+
+    def __init__(self, document: Document, folder: str, name: str) -> None:
+        self._document, self._folder, self._name = document, folder, name
+        self._files: dict[str, OpenedFile] = {}
+        self._keys: dict[str, TableKey] = {}
+        self._lists: dict[str, dict[str, list[Any]]] = {}
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+        found, problems = find_sources(document, folder)
+        problems += [one for one in [ledger_problem(document, folder)] if one is not None]
+        trial = self._trial_session(problems)
+        if problems or trial is None:
+            raise PolicyError(name, problems)
+        self._connection = duckdb.connect()
+        self._open_all(found, trial, problems)
+        if not problems:
+            self._check_all(trial, problems)
+        if problems:
+            raise PolicyError(name, problems)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Policy:
+        r"""Read a policy from a TOML file, check it and open its tables. No budget is opened and no answer is made.
+
+        Every mistake is reported at once, with its line and what to write instead. Sources are relative to the folder
+        of the file. What is read are names and types of columns, public tables, and CSV and Arrow files, which are held
+        in memory.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.toml"
+        >>> _ = file.write_text('unit = "customer"\n[budget]\nepsilom = 1.0')
+        >>> dp.Policy.load(file)
+        Traceback (most recent call last):
+        ...
+        dp_polars._policy.document.PolicyError: The policy policy.toml has 2 mistakes:
+          There is no table. Write [tables.orders] with source = "orders.parquet".
+          line 3: [budget] has no key epsilom. Did you mean epsilon?
+        """
+        name = os.path.basename(os.fspath(path))
+        try:
+            text = Path(path).read_bytes().decode("utf-8")
+        except OSError:
+            raise InvalidParameterError(f"There is no policy at {os.fspath(path)}, or it can't be read.") from None
+        except UnicodeDecodeError:
+            raise PolicyError(name, [Problem(0, "It is not a text in UTF-8.")]) from None
+        folder = os.path.dirname(os.path.realpath(path))
+        return cls(read_document(text, name), folder, name)
+
+    # ------------------------------------------------------------------ what is public
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables."""
+        return list(self._document.tables)
+
+    @property
+    def session(self) -> Session:
+        """The session that pays. The first use opens it, and creates the ledger if the policy names one."""
+        with self._lock:
+            if self._session is None:
+                ledger = self._document.ledger
+                place = None if ledger is None else os.path.join(self._folder, ledger)
+                self._session = Session(**self._terms(), ledger=place)
+            return self._session
+
+    def describe(self) -> str:
+        """Return the policy as a reviewer reads it: who is protected, what may be spent, and each table."""
+        document, lines = self._document, []
+        unit = document.unit if isinstance(document.unit, str) else ", ".join(document.unit)
+        lines.append(f"protects: {unit}")
+        lines.append("budget: " + ", ".join(f"{name} {_number(value)}" for name, value in document.terms.items()))
+        limits = {"smallest share of one question": document.smallest, "largest": document.largest}
+        shown = [f"{name} {float(share):g}" for name, share in limits.items() if share is not None]
+        lines += [f"limits: {', '.join(shown)}"] if shown else []
+        if document.questions is not None:
+            lines.append(f"questions: {', '.join(sorted(document.questions))}")
+        for name, table in document.tables.items():
+            lines.append(f"{name}: {'public' if table.public else 'private'}, {table.source}")
+            for column, own in table.columns.items():
+                said = [] if own.ask else ["may not be asked"]
+                said += [] if own.bounds is None else [f"from {own.bounds[0]} to {own.bounds[1]}"]
+                keys = self._lists.get(name, {}).get(column)
+                said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if own.keys else []
+                lines.append(f"  {column}: {', '.join(said)}")
+        return escaped("\n".join(lines), keep="\n")
+
+    def __repr__(self) -> str:
+        return f"<dp.Policy {escaped(self._name)} with {', '.join(self.tables)}>"
+
+    # ------------------------------------------------------------------ asking
+
+    def scan(self, table: str, *, analyst: str | None = None) -> PrivateFrame[pl.DataFrame] | pl.LazyFrame:
+        """Return a table: a private frame with the policy's caps, bounds and keys as defaults, or public rows.
+
+        Parameters
+        ----------
+        table
+            The name of the table in the policy.
+        analyst
+            Who asks. The frame of an analyst is the same; the name is for the owner's records to come.
+        """
+        name = self._known(table)
+        if self._document.tables[name].public:
+            return self._catalog(self.session).public_frame(_everything(name)).lazy()
+        analyst = check_analyst(analyst)
+        catalog = Catalog(self._database(self.session, analyst), self.session)
+        relation = table_relation(Parser().table(name), Context("", {}, Parser(), catalog))
+        if not isinstance(relation, PrivateRelation):
+            raise ValueError("a private table gave public rows")
+        state = catalog.state(relation.sources)
+
+        def identity() -> bytes:
+            if catalog.state(relation.sources) != state:
+                raise InvalidDataError(f"The rows of {name} were replaced. Load the policy and scan the table again.")
+            return catalog.private_source(relation.sources, relation.rows)
+
+        unit = self._unit_of(name)
+        return PrivateFrame._of_policy(relation.rows, catalog.rules(), self.session, unit, identity)
+
+    @overload
+    def connect(self, *, analyst: None = None) -> GuardedConnection: ...
+
+    @overload
+    def connect(self, *, analyst: str) -> AnalystConnection: ...
+
+    def connect(self, *, analyst: str | None = None) -> GuardedConnection | AnalystConnection:
+        """Return a guarded connection on which every table of the policy is registered and plain SQL is private SQL.
+
+        Parameters
+        ----------
+        analyst
+            Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
+            `reopen`. None stands for the owner, whose connection has them.
+        """
+        who = check_analyst(analyst)
+        connection = GuardedConnection(self._database(self.session, who), self.session)
+        return connection if who is None else AnalystConnection(connection, who)
+
+    def _guarded_connection(self) -> GuardedConnection:
+        """Return the owner's connection, for `dp.connect(policy)`."""
+        return self.connect()
+
+    # ------------------------------------------------------------------ opening
+
+    def _terms(self) -> dict[str, Any]:
+        unit = self._document.unit
+        return {**self._document.terms, "unit": ROW if unit == "row" else unit}
+
+    def _trial_session(self, problems: list[Problem]) -> Session | None:
+        """Return a session in memory with the policy's terms, which checks them."""
+        try:
+            return Session(**self._terms())
+        except DPError as error:
+            problems.append(Problem(self._document.line("budget"), f"[budget]: {error}"))
+            return None
+
+    def _open_all(self, found: Mapping[str, FoundSource], trial: Session, problems: list[Problem]) -> None:
+        numbers: dict[tuple[int, int], str] = {}
+        for name, table in self._document.tables.items():
+            source = found[name]
+            try:
+                if source.is_database:
+                    self._keys[name] = self._attached(table, source, numbers)
+                else:
+                    self._files[name] = self._opened(table, source, trial)
+                    self._keys[name] = ("frame", fold(name))
+            except DPError as error:
+                line = self._document.line("tables", name, "source")
+                problems.append(Problem(line, f"source {table.source}: {_types_hint(error)}"))
+
+    def _opened(self, table: TablePolicy, source: FoundSource, trial: Session) -> OpenedFile:
+        types = table.types
+        if types is None and table.public and ending_of(files_at(source.path)[0]) in TEXT:
+            types = inferred_types(table.name, source.path)
+        opened = open_file(table.name, source.path, types, trial)
+        if not opened.identities() <= {one[:2] for one in source.files}:
+            raise InvalidDataError("the files changed while the policy was read. Load it again.")
+        return opened
+
+    def _attached(self, table: TablePolicy, source: FoundSource, numbers: dict[tuple[int, int], str]) -> TableKey:
+        """Attach a DuckDB file to be read, once however many tables it has, and return the key of a table in it."""
+        ((device, inode, _),) = source.files
+        name = numbers.get((device, inode))
+        if name is None:
+            name = numbers[(device, inode)] = f"dp_policy_{len(numbers)}"
+            path = os.path.realpath(source.path).replace("'", "''")
+            try:
+                self._connection.execute(f"ATTACH '{path}' AS {quoted(name)} (READ_ONLY)")
+            except duckdb.Error:
+                raise InvalidDataError("it can't be opened as a DuckDB file.") from None
+        wanted = (table.table or "").split(".")
+        path_of = (name, *(wanted if len(wanted) > 1 else ("main", *wanted)))
+        catalog = Catalog(Database(self._connection), Session(epsilon=1, unit=ROW))
+        key = catalog.key(path_of)
+        if key is None:
+            there = [one[-1] for one in catalog.known_paths() if one[0] == name]
+            raise InvalidParameterError(f"it has no table {table.table}; it has {', '.join(there) or 'none'}.")
+        return key
+
+    def _database(self, session: Session, analyst: str | None = None) -> Database:
+        """Return the tables with everything that the policy declares about them."""
+        database = Database(self._connection)
+        database.aliases = {fold(name): key for name, key in self._keys.items() if key[0] != "frame"}
+        for name, file in self._files.items():
+            database.register(name, file)
+        tables = self._document.tables
+        database.declare_public({self._keys[name] for name, table in tables.items() if table.public})
+        for name, table in tables.items():
+            if table.public:
+                continue
+            key, through = self._keys[name], None
+            if table.through is not None and table.on is not None:
+                through = Through(self._keys[table.through], tuple(table.on.items()), table.unique)
+            database.declare_private(key, self._unit_of(name), table.data_version, weaker=False, through=through)
+            database.rules[key] = self._rules(name, table, session, analyst)
+        return database
+
+    def _unit_of(self, name: str) -> Any:
+        """Return the unit of a table by its own names, if the policy says one."""
+        return self._document.tables[name].unit
+
+    def _rules(self, name: str, table: TablePolicy, session: Session, analyst: str | None) -> TableRules:
+        document = self._document
+        return TableRules(
+            table=name,
+            session=session,
+            caps=table.caps,
+            bounds={column: own.bounds for column, own in table.columns.items() if own.bounds is not None},
+            keys=self._lists.get(name, {}),
+            withheld=frozenset(column for column, own in table.columns.items() if not own.ask),
+            questions=document.questions,
+            smallest=document.smallest,
+            largest=document.largest,
+            analyst=analyst,
+        )
+
+    def _catalog(self, session: Session) -> Catalog:
+        return Catalog(self._database(session), session)
+
+    def _known(self, table: str) -> str:
+        for name in self.tables:
+            if isinstance(table, str) and fold(name) == fold(table):
+                return name
+        raise InvalidParameterError(
+            f"The policy has no table {table!r}; it has {', '.join(self.tables)}.", code="unknown-table"
+        )
+
+    # ------------------------------------------------------------------ checks that need schemas
+
+    def _check_all(self, trial: Session, problems: list[Problem]) -> None:
+        """Compare what the policy says with the names and types of columns. Only rows of public tables are read."""
+        tables = self._document.tables
+        try:
+            catalog = self._catalog(trial)
+        except DPError as error:  # two declarations that contradict each other
+            problems.append(Problem(self._document.line("tables"), str(error)))
+            return
+        columns: dict[str, list[str]] = {}
+        for name in tables:
+            columns[name] = catalog.known_columns(self._keys[name])
+            seen: dict[str, str] = {}
+            for one in columns[name]:
+                if seen.setdefault(folded(one), one) != one:
+                    text = f"{name} has columns that differ only by case or look alike: {one!a}. Rename one."
+                    problems.append(Problem(self._document.line("tables", name, "source"), text))
+        if problems:
+            return
+        for name, table in tables.items():
+            before = len(problems)
+            if not table.public:
+                self._check_unit(name, table, columns, catalog, problems)
+            if len(problems) == before:  # otherwise the types of its columns are not known
+                self._check_columns(name, table, columns, catalog, problems)
+
+    def _check_unit(
+        self, name: str, table: TablePolicy, columns: dict[str, list[str]], catalog: Catalog, problems: list[Problem]
+    ) -> None:
+        def wrong(key: str, text: str) -> None:
+            problems.append(Problem(self._document.line("tables", name, key), text))
+
+        if table.through is not None and table.on is not None:
+            for mine, theirs in table.on.items():
+                for where, own in ((name, mine), (table.through, theirs)):
+                    if own not in columns[where]:
+                        wrong("on", f"{where} has no column {own}; it has {', '.join(columns[where])}.")
+                    elif not getattr(self._document.tables[where].columns.get(own), "ask", True):
+                        wrong("on", f"{where}.{own} is the path to the unit of {name}. Leave ask = false out there.")
+            try:
+                catalog.check_path(self._keys[name], self._keys[table.through], name)
+                if not table.unique and not catalog.is_unique(
+                    catalog.known_table(self._keys[table.through]), table.on.values()
+                ):
+                    wrong(
+                        "through",
+                        f"No two rows of {table.through} may have the same {', '.join(table.on.values())}. If you know "
+                        "that, write unique = true.",
+                    )
+            except DPError as error:
+                wrong("through", str(error))
+        try:
+            known = catalog.known_table(self._keys[name])
+        except DPError as error:
+            wrong("unit", str(error))
+            return
+        missing = [one for one in known.unit.columns if fold(one) not in map(fold, columns[name])]
+        if missing and table.through is None:
+            wrong(
+                "unit",
+                f"{name} has no unit column {missing[0]}; it has {', '.join(columns[name])}. Write "
+                f'unit = {{ {missing[0]} = "its name here" }}, or through = "orders" and on = "order_id", or '
+                "public = true.",
+            )
+        for one in known.unit.columns:
+            if not getattr(table.columns.get(one), "ask", True):
+                wrong("unit", f"{one} tells who is protected, and can only be counted. Leave ask = false out.")
+
+    def _check_columns(
+        self, name: str, table: TablePolicy, columns: dict[str, list[str]], catalog: Catalog, problems: list[Problem]
+    ) -> None:
+        for column, own in table.columns.items():
+            line = partial(self._document.line, "tables", name, "columns", column)
+            if column not in columns[name]:
+                same = [one for one in columns[name] if folded(one) == folded(column)]
+                hint = f" Did you mean {same[0]}?" if same else f" It has {', '.join(columns[name])}."
+                problems.append(Problem(line(), f"{name} has no column {ascii(column)[1:-1]}.{hint}"))
+                continue
+            if own.bounds is None and own.keys is None:
+                continue
+            meant = catalog.known_table(self._keys[name]).columns[column]
+            if not isinstance(meant, TableColumn):
+                problems.append(
+                    Problem(line(), f"{column} has the type {meant}, which can't be asked. Write ask = false.")
+                )
+                continue
+            try:
+                if own.bounds is not None:
+                    stored_bounds(own.bounds, column, meant.dtype, "the policy", can_estimate=False)
+            except DPError as error:
+                problems.append(Problem(line("bounds"), str(error)))
+            try:
+                if own.keys is not None:
+                    self._list_keys(name, column, meant.dtype, own.keys, catalog)
+            except DPError as error:
+                problems.append(Problem(line("keys"), f"{column}: {error}"))
+
+    def _list_keys(self, name: str, column: str, dtype: pl.DataType, keys: Any, catalog: Catalog) -> None:
+        """Keep the public keys of a column, after checking that they fit its type."""
+        if keys == "enum":
+            if not isinstance(dtype, pl.Enum) and dtype != pl.Boolean:
+                raise InvalidParameterError(f'its type {dtype} lists no values. Write keys = ["a", "b"].')
+            return
+        values: list[Any]
+        if isinstance(keys, KeyColumn):
+            frame = catalog.public_frame(_everything(keys.table))
+            if keys.column not in frame.columns:
+                raise InvalidParameterError(
+                    f"{keys.table} has no column {keys.column}; it has {', '.join(frame.columns)}."
+                )
+            values = frame[keys.column].drop_nulls().unique().sort().to_list()
+        else:
+            values = list(keys)
+        shown = pl.String() if isinstance(dtype, pl.Categorical) else dtype
+        given_domain(values, (Key(name=column, expression="", dtype=shown, constant_per_unit=False),))
+        self._lists.setdefault(name, {})[column] = values
+
+
+def _everything(table: str) -> Any:
+    return Parser().select(f"SELECT * FROM {quoted(table)}")  # noqa: S608 - quoted
+
+
+def _types_hint(error: DPError) -> str:
+    if error.code == "column-types-missing":
+        return 'lines of a CSV file must not decide types. Write types = { total = "DOUBLE" }; other columns are text.'
+    return str(error)
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):g}" if not isinstance(value, str | tuple) else str(value)
