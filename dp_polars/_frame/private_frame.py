@@ -723,7 +723,16 @@ class PrivateFrame(
         # how many rows a unit has.
         sources = None if self._unchecked or has_unit_steps(rows) else self._sources
         return View(
-            rows, self._steps, self._unchecked, unit, session, table, spend, sources, if_rows, self._all_rules(session)
+            rows,
+            self._steps,
+            self._unchecked,
+            unit,
+            session,
+            table,
+            spend,
+            sources,
+            if_rows,
+            rules=self._all_rules(session),
         )
 
     def _all_rules(self, session: Session) -> Rules:
