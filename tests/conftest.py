@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -29,9 +30,11 @@ from dp_polars._sql import connection as guarded
 from tests.engines.spark.server import stop_shared_session
 
 SEES_THROUGH = 1000
-TESTS_BETWEEN_COLLECTIONS = 60
+GARBAGE = 150 << 20
+"""How many bytes a process may grow before garbage is collected."""
+TESTS_BETWEEN_COLLECTIONS = 60  # where the size of a process is not known
 
-_finished = 0
+_finished = _size = 0
 
 
 def pytest_sessionstart(session):
@@ -72,13 +75,23 @@ def pytest_runtest_teardown():
     """Free what tests left behind, in the process that ran them.
 
     A guarded connection holds about 10 MB of DuckDB in a reference cycle of some hundred objects. Python counts
-    objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them.
+    objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them. A
+    collection looks at every object, so it waits until the process has grown.
     """
-    global _finished
+    global _finished, _size
     yield
     _finished += 1
-    if _finished % TESTS_BETWEEN_COLLECTIONS == 0:
+    if (_finished % TESTS_BETWEEN_COLLECTIONS == 0) if _STATM is None else (_resident() > _size + GARBAGE):
         gc.collect()
+        _size = _resident()
+
+
+_STATM = os.open("/proc/self/statm", os.O_RDONLY) if os.path.exists("/proc/self/statm") else None
+
+
+def _resident():
+    """Return the bytes of this process in memory, or 0 where they are not known."""
+    return 0 if _STATM is None else int(os.pread(_STATM, 100, 0).split()[1]) * resource.getpagesize()
 
 
 # Opening a database takes longer than most questions, so all guarded connections of a process share the empty one that

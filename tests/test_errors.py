@@ -25,13 +25,19 @@ def modules():
     return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_dropped():
+    """Drop the trees after the last test: they have a million nodes, which every garbage collection would visit."""
+    yield
+    modules.cache_clear()
+
+
+@cache
 def codes():
     """Return every code that an error of the library can have: those of classes and of places that raise."""
-    for tree in modules().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
-                yield node.value.value
-    yield from (one.code for one in (*CLASSES, FileProblem))
+    keywords = (node for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    written = [node.value.value for node in keywords if node.arg == "code" and isinstance(node.value, ast.Constant)]
+    return [*written, *(one.code for one in (*CLASSES, FileProblem))]
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

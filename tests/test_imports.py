@@ -87,6 +87,13 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(modules()[module].read_text())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_dropped():
+    """Drop the trees after the last test: they have a million nodes, which every garbage collection would visit."""
+    yield
+    tree_of.cache_clear()
+
+
 def package_of(module: str) -> str:
     return module.split(".")[0]
 

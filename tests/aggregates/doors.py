@@ -244,7 +244,9 @@ class InParts(Guarded):
             sql_queries.parts_for = honest
 
 
-DOORS = [Polars, Lazy, Scanned, Guarded, Functions, InParts, OnSpark]
+WAYS_TO_ROWS = ([Polars, Lazy, Scanned], [Guarded, Functions, InParts], [OnSpark])
+"""The doors by how an engine gets the rows: from Polars, from DuckDB, or where they are, on Spark."""
+DOORS = [door for way in WAYS_TO_ROWS for door in way]
 
 
 def rows(frame: pl.DataFrame, by: str | None):

@@ -4,6 +4,8 @@ import polars as pl
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
+from jedi import cache as jedi_cache
+from parso.cache import parser_cache
 
 import dp_polars as dp
 
@@ -11,11 +13,14 @@ ASKED = {"count", "sum", "noisy_max", "top_k", "sparse_vector", "randomized_resp
 FRAME = pl.DataFrame({"user": [1], "region": ["north"]})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def completer():
+    """A completer that all tests share: what it learns about a package takes longer than a question to it."""
     shell = InteractiveShell()
     shell.user_ns.update(df=FRAME, lf=FRAME.lazy(), private=FRAME.dp, preview=FRAME.dp.preview, dp=dp)
-    return shell.Completer
+    yield shell.Completer
+    jedi_cache.clear_time_caches(True)
+    parser_cache.clear()
 
 
 def offered(completer, text):
@@ -33,11 +38,11 @@ def test_a_notebook_as_it_comes_offers_every_question_and_nothing_else(completer
     assert offered(completer, text + "noisy_") == ["noisy_max", "noisy_min"]
 
 
-def test_without_jedi_names_come_from_dir(completer):
-    completer.use_jedi = False
+def test_without_jedi_names_come_from_dir(completer, monkeypatch):
+    monkeypatch.setattr(completer, "use_jedi", False)
     assert set(offered(completer, "private.")) >= ASKED
     # IPython then evaluates no attribute of a Polars frame by itself (not even Series.str) unless it is told to.
-    completer.evaluation = "unsafe"
+    monkeypatch.setattr(completer, "evaluation", "unsafe")
     for text in ("df.dp.", "lf.dp.", "df.dp.preview."):
         names = offered(completer, text)
         assert set(names) >= ASKED

@@ -506,8 +506,11 @@ def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: Bound
 def _side_by_side(results: Sequence[LaneResult]) -> tuple[Numbers, pl.DataFrame]:
     """Return the group numbers and the sums of all lanes. `runs` is 0 where no lane has a row."""
     names = results[0].names
-    if any(len(result.names) != len(names) or (result.names != names).any() for result in results[1:]):
-        names = np.unique(np.concatenate([result.names for result in results]))
+    same = all(np.array_equal(result.names, names) for result in results[1:])
+    if same:  # as where each possible group has a place, and there may be millions of them
+        sums = {name: numbers for result in results for name, numbers in result.sums.items()}
+        return names, pl.DataFrame({"runs": sum(result.runs for result in results), **sums})
+    names = np.unique(np.concatenate([result.names for result in results]))
     columns: dict[str, Numbers] = {"runs": np.zeros(len(names), np.int64)}
     for result in results:
         places = np.searchsorted(names, result.names)
