@@ -104,6 +104,10 @@ class HashTable:
         numbers[others] = view.find_over(hashes[others])
         return numbers
 
+    def slots(self) -> tuple[np.uint64, Numbers]:
+        """Return by how many bits a hash is shifted to name its slot, and the number in each slot; -1 if empty."""
+        return self._view.shift, self._view.numbers
+
     def renumber(self, numbers: NDArray[Any]) -> None:
         """Change the number of each hash from i to numbers[i]."""
         table, view = np.append(np.asarray(numbers, np.int32), np.int32(-1)), self._view

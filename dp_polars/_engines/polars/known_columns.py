@@ -221,7 +221,7 @@ def _coded(column: pl.Series) -> CodedColumn | None:
 
 def _coded_by(
     column: pl.Series,
-    numbers: Callable[[pl.Series], NDArray[np.int32]],
+    numbers: Callable[[pl.Series], NDArray[Any]],
     in_order: Callable[[], tuple[pl.Series, NDArray[Any]]],
 ) -> CodedColumn:
     """Replace the values of a column by numbers, batch by batch, and these by their places in the values' order."""
@@ -230,7 +230,8 @@ def _coded_by(
 
     def find(start: int) -> None:
         found = numbers(column.slice(start, BATCH))
-        codes[start] = found.astype(np.uint8) if found.max(initial=0) < 1 << 8 else found
+        short = found.dtype == np.uint8 or found.max(initial=0) < 1 << 8
+        codes[start] = found.astype(np.uint8, copy=False) if short else found
 
     workers().each(starts, find)
     values, places = in_order()

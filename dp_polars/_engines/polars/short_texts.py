@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,35 @@ from dp_polars._engines.polars.growing_codes import MOST_VALUES, TooManyValuesEr
 from dp_polars._engines.polars.hash_table import HashTable
 
 _LONGEST = 12
+_FEW_SLOTS = 1 << 14  # a larger table would not fit into the cache, and is not copied each time it grows
 _NULL, _NOTHING = np.uint64((1 << 64) - 1), np.uint64((1 << 64) - 2)  # the first words of no text: they are too long
 
 
 class LongTextError(Exception):
     """A text has more than 12 bytes."""
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The words and the code of the text in each slot of a small table, so that a text is compared in one step."""
+
+    shift: np.uint64
+    first: Words
+    second: Words
+    numbers: NDArray[Any]
+
+    @classmethod
+    def of(cls, shift: np.uint64, numbers: NDArray[np.int32], known: Words, more: Words) -> _Slots:
+        """Return the slots of a table. The number -1 stands for the last words, which are those of no text."""
+        short = numbers.astype(np.uint8) if len(known) <= 1 << 8 else numbers  # what -1 becomes is never used
+        return cls(shift, known.take(numbers), more.take(numbers), short)
+
+    def look_up(self, hashes: Words, first: Words, second: Words) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the code of the text in the slot of each hash, and whether it is the text with these words."""
+        slots = (hashes >> self.shift).view(np.int64)
+        same = self.first.take(slots) == first
+        same &= self.second.take(slots) == second
+        return self.numbers.take(slots), same
 
 
 class ShortTexts:
@@ -35,17 +60,23 @@ class ShortTexts:
         self._found = [pl.Series(name, [], dtype=pl.String)]
         self._known = np.array([_NOTHING]), np.zeros(1, np.uint64)
         """The two words of each known text, and at the end those of no text."""
+        self._slots: _Slots | None = None
 
-    def numbers(self, texts: pl.Series) -> NDArray[np.int32]:
-        """Return the code of each text."""
+    def numbers(self, texts: pl.Series) -> NDArray[Any]:
+        """Return the code of each text, perhaps as unsigned integers of one byte."""
         first, second = _words_of(texts)
         hashes = second * self._factors[0]
         hashes ^= first
         hashes *= self._factors[1]
-        numbers = self._table.guess(hashes)
-        same = self._are(numbers, first, second)
+        slots = self._slots
+        if slots is None:
+            numbers = self._table.guess(hashes)
+            same = self._are(numbers, first, second)
+        else:
+            numbers, same = slots.look_up(hashes, first, second)
         if not same.all():
             others = np.flatnonzero(~same)
+            numbers = numbers.astype(np.int32, copy=False)  # a new code may need more than a byte
             numbers[others] = self._found_out(texts, others, hashes[others], first[others], second[others])
         return numbers
 
@@ -62,6 +93,9 @@ class ShortTexts:
                 if len(known) > MOST_VALUES:
                     raise TooManyValuesError
                 self._known = known, more
+                shift, numbered = self._table.slots()
+                few = len(numbered) <= _FEW_SLOTS
+                self._slots = _Slots.of(shift, numbered, known, more) if few else None
         numbers = self._table.find(hashes)
         if not self._are(numbers, first, second).all():
             raise HashCollisionError
