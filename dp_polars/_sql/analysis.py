@@ -25,6 +25,7 @@ from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, sel
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
+from dp_polars._sql.public_facts import schema_query
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -404,6 +405,9 @@ class _Analyser:
             raise self._refuse(node, "AT (time travel) is not supported.")
         if len(path) == 1 and fold(path[0]) in ctes:
             return self._aliased(ctes[fold(path[0])], {**node, "alias": node["alias"] or path[0]})
+        facts = schema_query(path, self._context.catalog, self._context.parser)
+        if facts is not None:
+            return self._aliased(PublicRelation(facts, ()), {**node, "alias": node["alias"] or path[-1]})
         return table_relation(node, self._context)
 
     def _constant_table(self, node: Node, items: list[Node]) -> PublicRelation:

@@ -31,6 +31,7 @@ from dp_polars._sql.files import Types, open_source
 from dp_polars._sql.interval_ends import WantedIntervals
 from dp_polars._sql.local_statements import LocalStatement, is_local, local_statement
 from dp_polars._sql.option_words import in_sql
+from dp_polars._sql.public_facts import with_budget
 from dp_polars._sql.queries import PlannedStatement, plan_statement
 from dp_polars._sql.relations import Context
 from dp_polars._sql.sandbox import check_parameter
@@ -278,6 +279,8 @@ class GuardedConnection:
         unused = sorted(set(parameters) - set(parameters_of(node)))
         if unused:
             raise InvalidParameterError(f"The statement has no parameter {', '.join(unused)}.")
+        if "dp_budget" in fold(query):
+            node = with_budget(node, self._session, self._parser)
         context = Context(query, parameters, self._parser, self._catalog(parameters))
         if is_summary(node):
             return summary_statement(node, context, self._session, options)

@@ -11,21 +11,17 @@ from typing import Any
 
 import polars as pl
 
-from dp_polars._engines.duckdb.rows import TableColumn
 from dp_polars._expressions import Column
 from dp_polars._session.releases import Release
 from dp_polars._sql.analysis import private_relation
-from dp_polars._sql.catalog import Catalog, KnownTable
+from dp_polars._sql.catalog import Catalog
+from dp_polars._sql.public_facts import Columns, columns_of, tables_of, type_text
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
 from dp_polars._sql.summaries import stands_alone
-from dp_polars._sql.syntax_tree import Node, base_table, fold, path_of, sandbox
-from dp_polars._sql.types import enum_text
-from dp_polars.errors import DPError, StatementNotAllowed
+from dp_polars._sql.syntax_tree import Node, base_table, path_of
+from dp_polars.errors import StatementNotAllowed
 
 _TABLES = frozenset({'"tables"', "__show_tables_expanded"})  # SHOW TABLES and SHOW ALL TABLES, as DuckDB parses them
-
-Columns = dict[str, tuple[pl.DataType | str, bool]]
-"""The type of each column, and whether it is part of the unit."""
 
 
 def is_description(node: Node) -> bool:
@@ -60,7 +56,7 @@ def description_statement(node: Node, context: Context) -> DescriptionStatement:
         columns, private = _described(shown, context)
     finally:
         context.catalog.close()
-    rows = [(name, _type_text(dtype), is_unit, private) for name, (dtype, is_unit) in columns.items()]
+    rows = [(name, type_text(dtype), is_unit, private) for name, (dtype, is_unit) in columns.items()]
     schema = {"column_name": pl.String, "column_type": pl.String, "unit": pl.Boolean, "private": pl.Boolean}
     return DescriptionStatement(pl.DataFrame(rows, schema=schema, orient="row"))
 
@@ -93,42 +89,10 @@ def _table(node: Node, context: Context) -> tuple[Columns, bool]:
     known = context.catalog.table(path_of(node))
     if known is None:
         raise ValueError("the table was there a moment ago")
-    return _columns(known), not known.public
-
-
-def _columns(known: KnownTable) -> Columns:
-    units = set() if known.public else {fold(name) for name in known.unit.columns}
-    return {
-        name: (one.dtype if isinstance(one, TableColumn) else one, fold(name) in units)
-        for name, one in known.columns.items()
-    }
+    return columns_of(known), not known.public
 
 
 def _tables(catalog: Catalog) -> pl.DataFrame:
-    """Return all tables, each with its unit.
-
-    A view that has no declared unit can't be asked, and neither can a table that lacks its unit, so they show none.
-    """
-    rows = []
-    for path in catalog.known_paths():
-        try:
-            known = catalog.table(path)
-        except DPError:
-            known = None
-        private = known is None or not known.public
-        unit = None
-        if known is not None and private:
-            there = known.through is not None or {*map(fold, known.unit.columns)} <= {*map(fold, known.columns)}
-            unit = ", ".join(known.unit.columns) if there else None
-        rows.append((".".join(path), private, unit or None))
+    """Return all tables, each with its unit."""
+    rows = [(".".join(path), known is None or not known.public, unit) for path, known, unit in tables_of(catalog)]
     return pl.DataFrame(rows, schema={"name": pl.String, "private": pl.Boolean, "unit": pl.String}, orient="row")
-
-
-def _type_text(dtype: pl.DataType | str) -> str:
-    """Return a type as DuckDB writes it."""
-    if isinstance(dtype, str):
-        return dtype
-    if isinstance(dtype, pl.Enum):
-        return enum_text(dtype.categories)
-    with sandbox() as connection:
-        return str(connection.from_arrow(pl.DataFrame(schema={"x": dtype}).to_arrow()).types[0])

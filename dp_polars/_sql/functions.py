@@ -34,6 +34,7 @@ from dp_polars._sql.allowed_functions import AGGREGATES, CHOICES, ChoiceKind
 from dp_polars._sql.analysis import analyse
 from dp_polars._sql.catalog import Catalog, Database
 from dp_polars._sql.connection import GuardedConnection
+from dp_polars._sql.public_facts import BUDGET_TYPE, budget_of
 from dp_polars._sql.queries import plan_statement
 from dp_polars._sql.relations import Context
 from dp_polars._sql.syntax_tree import Node, Parser, column, fold, path_of, select_node, with_arguments
@@ -125,8 +126,6 @@ _SHAPES = {name: _shape_of(aggregate) for name, aggregate in AGGREGATES.items()}
 _SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
 _FUNCTIONS = {name: _TableFunction(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
 """The same names as in statements, one function each."""
-BUDGET_TYPE = "STRUCT(used DOUBLE, remaining DOUBLE, epsilon DOUBLE, delta DOUBLE, rho DOUBLE, releases BIGINT)"
-"""The type of `dp_budget()`."""
 
 
 class Functions:
@@ -235,15 +234,7 @@ class Functions:
 
     def budget(self) -> dict[str, Any]:
         """Return what the session has spent and what remains."""
-        remaining = self._session.remaining
-        return {
-            "used": self._session.spent.share,
-            "remaining": remaining.share,
-            "epsilon": remaining.epsilon,
-            "delta": remaining.delta,
-            "rho": remaining.rho,
-            "releases": len(self._session.releases),
-        }
+        return budget_of(self._session)
 
 
 @dataclass(frozen=True)

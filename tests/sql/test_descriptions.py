@@ -74,6 +74,7 @@ def test_a_description_reads_no_rows_costs_nothing_and_is_the_same_for_all_rows(
     monkeypatch.setattr(engine, "run_bounded", None, raising=False)
     monkeypatch.setattr("dp_polars._engines.duckdb.rows.table_rows", None)
     statements = ["DESCRIBE visits", "DESCRIBE SELECT spent FROM visits", "SHOW TABLES"]
+    statements += [f"SELECT * FROM information_schema.{name} ORDER BY ALL" for name in ("tables", "columns")]
     first = [con.sql(statement).fetchall() for statement in statements]
     for rows in (VISITS.clear(), pl.concat([VISITS, VISITS])):
         con.register("visits", rows)
@@ -81,3 +82,52 @@ def test_a_description_reads_no_rows_costs_nothing_and_is_the_same_for_all_rows(
     assert not con._session.releases
     assert con._session.spent.share == 0
     assert str(con.preview("DESCRIBE visits")) == ""
+
+
+def test_the_information_schema_tells_names_types_and_units(con):
+    tables = con.sql("SELECT table_name, private, unit FROM information_schema.tables ORDER BY table_name").fetchall()
+    assert tables == [("cheap", True, None), ("orders", True, "customer"), ("regions", False, None),
+                      ("visits", True, "user_id")]  # fmt: skip
+    found = con.sql(
+        "SELECT column_name, data_type, is_unit, private FROM information_schema.columns AS c "
+        "WHERE c.table_name = 'visits' ORDER BY ordinal_position"
+    )
+    assert found.fetchall() == DESCRIBED
+    counted = con.sql(
+        "SELECT table_name, count(*) AS n FROM Information_Schema.Columns GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert counted == [("orders", 3), ("regions", 2), ("visits", 4)]
+    joined = con.sql(
+        "SELECT t.table_name, t.unit, c.data_type FROM information_schema.tables t JOIN information_schema.columns c "
+        "USING (table_name) WHERE is_unit ORDER BY 1"
+    )
+    assert joined.fetchall() == [("orders", "customer", "INTEGER"), ("visits", "user_id", "BIGINT")]
+    assert "estimated_size" not in con.sql("SELECT * FROM information_schema.tables").columns
+    for name in ("schemata", "views"):
+        with pytest.raises(dp.DPError, match="There is no table"):
+            con.sql(f"SELECT * FROM information_schema.{name}")
+    with pytest.raises(dp.DPError):
+        con.sql("SELECT * FROM duckdb_tables()")
+
+
+def test_an_empty_database_has_an_empty_information_schema():
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
+    assert con.sql("SELECT table_name, private FROM information_schema.tables").fetchall() == []
+    assert con.sql("SELECT * FROM information_schema.columns").fetchall() == []
+
+
+def test_the_budget_can_be_read_anywhere_above_private_rows():
+    con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=1, queries=4))
+    con.register("visits", VISITS)
+    assert con.sql("SELECT dp_budget().remaining AS a, dp_budget().questions AS n").fetchall() == [(1.0, 4)]
+    beside = con.sql("SELECT dp_count(*) AS n, dp_budget().used AS before FROM visits")
+    assert beside.fetchall()[0][1] == 0.0
+    budget = con.sql("SELECT dp_budget() AS b").fetchall()[0][0]
+    assert (budget["used"], budget["questions"], budget["releases"], budget["delta"]) == (0.25, 3, 1, 0.0)
+    assert con.sql("SELECT b.remaining FROM (SELECT dp_budget() AS b)").fetchall() == [(0.75,)]
+    assert "dp_budget()" in con.sql("SELECT dp_budget().remaining").columns[0]
+    assert len(con._session.releases) == 1
+    without = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
+    assert without.sql("SELECT dp_budget().questions").fetchall() == [(None,)]
+    with pytest.raises(dp.DPError):  # rows must not depend on what was asked before
+        con.sql("SELECT dp_count(*) FROM visits WHERE spent > dp_budget().used")
