@@ -18,6 +18,7 @@ from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._frame.options import given_domain
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.table_rules import TableRules
+from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Key
 from dp_polars._policy.analyst import AnalystConnection, check_analyst
 from dp_polars._policy.document import Document, KeyColumn, PolicyError, Problem, TablePolicy, folded, read_document
@@ -65,7 +66,7 @@ class Policy:
     >>> round(policy.scan("orders").mean("total").item(), -1)
     20.0
     >>> con = dp.connect(policy)
-    >>> con.sql("SELECT status, dp_count(*) AS n FROM orders GROUP BY status").columns
+    >>> con.sql("SELECT status, COUNT(*) AS n FROM orders GROUP BY status").columns
     ['status', 'n']
     """
 
@@ -190,12 +191,14 @@ class Policy:
         return PrivateFrame._of_policy(relation.rows, catalog.rules(), self.session, unit, identity)
 
     @overload
-    def connect(self, *, analyst: None = None) -> GuardedConnection: ...
+    def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...
 
     @overload
-    def connect(self, *, analyst: str) -> AnalystConnection: ...
+    def connect(self, *, analyst: str, share: Number | None = None) -> AnalystConnection: ...
 
-    def connect(self, *, analyst: str | None = None) -> GuardedConnection | AnalystConnection:
+    def connect(
+        self, *, analyst: str | None = None, share: Number | None = None
+    ) -> GuardedConnection | AnalystConnection:
         """Return a guarded connection on which every table of the policy is registered and plain SQL is private SQL.
 
         Parameters
@@ -203,9 +206,12 @@ class Policy:
         analyst
             Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
             `reopen`. None stands for the owner, whose connection has them.
+        share
+            The spend of a statement that names none, as a share of the budget.
         """
         who = check_analyst(analyst)
         connection = GuardedConnection(self._database(self.session, who), self.session)
+        connection._usual_spend = {} if share is None else {"share": exact(share, "share")}
         return connection if who is None else AnalystConnection(connection, who)
 
     def _guarded_connection(self) -> GuardedConnection:
