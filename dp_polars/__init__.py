@@ -43,6 +43,7 @@ from dp_polars.errors import (
     InvalidParameterError,
     LedgerError,
     LedgerMismatch,
+    PolicyError,
     SessionClosed,
     StatementNotAllowed,
 )
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from dp_polars._audit.result import AuditResult
     from dp_polars._display.charts.plot import plot
     from dp_polars._policy.analyst import AnalystConnection
-    from dp_polars._policy.document import PolicyError
     from dp_polars._policy.policy import Policy
     from dp_polars._sql.connection import GuardedConnection, connect
     from dp_polars._sql.functions import register
@@ -146,10 +146,6 @@ def __getattr__(name: str) -> object:
         from dp_polars._policy.analyst import AnalystConnection
 
         return AnalystConnection
-    if name == "PolicyError":
-        from dp_polars._policy.document import PolicyError
-
-        return PolicyError
     if name == "register":
         from dp_polars._sql.functions import register
 

@@ -7,6 +7,8 @@ error's class or by its `code`, a short text such as "budget-exceeded" that stay
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ Code = Literal[
     "ledger-unusable",
     "ledger-mismatch",
     "file-unusable",
+    "invalid-policy",
     # the terms of a session, and its spend
     "budget-missing",
     "unit-missing",
@@ -48,7 +51,6 @@ Code = Literal[
     "private-frame",
     "not-private",
     "not-in-policy",
-    "invalid-policy",
     # SQL statements and files
     "unknown-table",
     "table-function-not-allowed",
@@ -210,6 +212,38 @@ class StatementNotAllowed(DPError, ValueError):  # noqa: N818 - a refusal that u
     """A SQL statement would show private rows, or is not understood well enough to rule that out."""
 
     code = "statement-not-allowed"
+
+
+@dataclass(frozen=True)
+class PolicyProblem:
+    """A mistake in a policy: the line where it stands (0 if the text tells it, or it stands nowhere), and the text."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}" if self.line else self.text
+
+
+class PolicyError(DPError, ValueError):
+    """A policy has mistakes. The message lists all of them, each with its line and what to write.
+
+    Attributes
+    ----------
+    problems
+        The mistakes in the order of their lines.
+    """
+
+    code = "invalid-policy"
+
+    def __init__(self, name: str, problems: Sequence[PolicyProblem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda one: one.line))
+        self._name = name
+        count = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__("\n".join([f"The policy {name} has {count}:", *(f"  {one}" for one in self.problems)]))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PolicyError, (self._name, self.problems)
 
 
 class LedgerError(DPError):

@@ -267,6 +267,9 @@ class Aggregate(ABC):
     """What it computes, for the documentation."""
     sql_names: ClassVar[tuple[str, ...]]
     """Its names in SQL; `dp_` and `kind` by default."""
+    plain_sql_names: ClassVar[Mapping[str, str]] = {}
+    """What plain SQL calls it, with a policy: each name with the private SQL that it means. x and y stand for the
+    first and the second argument."""
     columns: ClassVar[tuple[str, ...]] = ("column",)
     """The names of the arguments that are columns."""
     columns_optional: ClassVar[bool] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +43,7 @@ class Count(_Counting):
     """The number of rows, or of the rows in which a column isn't null."""
 
     kind: ClassVar = "count"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"count_star": "dp_count(*)", "count": "dp_count(x)"}
     summary: ClassVar = "number of rows, or of the values of a column that are not null"
     sql_usage: ClassVar = "dp_count(*) or dp_count(x)"
     columns_optional: ClassVar = True
@@ -85,6 +87,9 @@ class NUnique(_Counting):
     kind: ClassVar = "n_unique"
     summary: ClassVar = "number of distinct values, of any type"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_count_distinct",)
+    plain_sql_names: ClassVar[Mapping[str, str]] = {
+        "count distinct": "dp_count_distinct(x)", "approx_count_distinct": "dp_count_distinct(x)"
+    }  # fmt: skip
     rows_beyond_the_cap: ClassVar = RowRule.KEEP
 
     @classmethod

@@ -35,6 +35,7 @@ class Mean(Aggregate):
     kind: ClassVar = "mean"
     summary: ClassVar = "mean of values clipped to bounds"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_avg", "dp_mean")
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"avg": "dp_avg(x)", "mean": "dp_avg(x)"}
     takes_times: ClassVar = True
     shape: ClassVar = Shape.RATIO
 
@@ -82,6 +83,9 @@ class Var(Aggregate):
     kind: ClassVar = "var"
     summary: ClassVar = "variance of values clipped to bounds"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_var", "dp_variance")
+    plain_sql_names: ClassVar[Mapping[str, str]] = {
+        "var_samp": "dp_var(x)", "variance": "dp_var(x)", "var_pop": "dp_var(x, ddof := 0)"
+    }  # fmt: skip
     options: ClassVar[Mapping[str, Any]] = {"ddof": 1}
     shape: ClassVar = Shape.SMOOTH
 
@@ -121,6 +125,9 @@ class Std(Var):
     kind: ClassVar = "std"
     summary: ClassVar = "standard deviation of values clipped to bounds"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_stddev",)
+    plain_sql_names: ClassVar[Mapping[str, str]] = {
+        "stddev": "dp_stddev(x)", "stddev_samp": "dp_stddev(x)", "stddev_pop": "dp_stddev(x, ddof := 0)"
+    }  # fmt: skip
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the standard deviation of each group."""

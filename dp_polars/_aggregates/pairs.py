@@ -52,6 +52,9 @@ class Cov(_Pair):
     kind: ClassVar = "cov"
     summary: ClassVar = "covariance of two columns, over the rows that have both"
     sql_names: ClassVar[tuple[str, ...]] = ("dp_covar",)
+    plain_sql_names: ClassVar[Mapping[str, str]] = {
+        "covar_samp": "dp_covar(x, y)", "covar_pop": "dp_covar(x, y, ddof := 0)"
+    }  # fmt: skip
     options: ClassVar[Mapping[str, Any]] = {"ddof": 1}
     shares: ClassVar = {"xy": Fraction(8, 20), "x": Fraction(4, 20), "y": Fraction(4, 20)}
 
@@ -85,6 +88,7 @@ class Corr(_Spreads):
     """The correlation (Pearson's) of two columns."""
 
     kind: ClassVar = "corr"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"corr": "dp_corr(x, y)"}
     summary: ClassVar = "correlation of two columns, over the rows that have both"
 
     def estimate(self, noisy: Noisy) -> pl.Series:
@@ -103,6 +107,10 @@ class LinearRegression(_Spreads):
     """The least-squares line of the second column on the first."""
 
     kind: ClassVar = "linear_regression"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {
+        "regr_slope": "struct_extract(dp_linear_regression(y, x), 'slope')",
+        "regr_intercept": "struct_extract(dp_linear_regression(y, x), 'intercept')",
+    }
     summary: ClassVar = "slope and intercept of the least-squares line"
     sql_type: ClassVar = "STRUCT(slope DOUBLE, intercept DOUBLE)"
     unfolds: ClassVar = "columns"

@@ -37,6 +37,7 @@ class Quantile(Aggregate):
     """One or several quantiles of a column."""
 
     kind: ClassVar = "quantile"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"quantile_cont": "dp_quantile(x, y)"}
     summary: ClassVar = "one or several quantiles, within bounds"
     options: ClassVar[Mapping[str, Any]] = {"quantile": None, "interval": "rank"}
     sql_positional: ClassVar[tuple[str, ...]] = ("quantile",)
@@ -143,6 +144,7 @@ class Median(_FixedQuantile):
     """The median of a column."""
 
     kind: ClassVar = "median"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"median": "dp_median(x)"}
     summary: ClassVar = "median, within bounds"
     at: ClassVar = Fraction(1, 2)
 
@@ -152,6 +154,7 @@ class Min(_FixedQuantile):
     """A value near the smallest one."""
 
     kind: ClassVar = "min"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"min": "dp_min(x)"}
     summary: ClassVar = "value near the smallest, within bounds"
     at: ClassVar = Fraction(0)
 
@@ -161,6 +164,7 @@ class Max(_FixedQuantile):
     """A value near the largest one."""
 
     kind: ClassVar = "max"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"max": "dp_max(x)"}
     summary: ClassVar = "value near the largest, within bounds"
     at: ClassVar = Fraction(1)
 

@@ -30,6 +30,7 @@ class Sum(Aggregate):
     """The sum of a column that is clipped in each row, or once for each unit (`per="unit"`)."""
 
     kind: ClassVar = "sum"
+    plain_sql_names: ClassVar[Mapping[str, str]] = {"sum": "dp_sum(x)"}
     summary: ClassVar = 'sum of values clipped to bounds, or of unit totals clipped to bounds (`per="unit"`)'
     options: ClassVar[Mapping[str, Any]] = {"per": "row"}
     takes_times: ClassVar = True

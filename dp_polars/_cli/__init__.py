@@ -3,7 +3,8 @@
 Answers go to stdout and everything else to stderr. A failure prints what to do and ends with an exit code. It never
 prints a traceback, which could quote rows.
 
-- `demo`, `sql`, `preview`, `budget`, `audit`: one module per command, each with `read` (parse the arguments) and `run`.
+- `demo`, `sql`, `preview`, `policy`, `budget`, `audit`: one module per command, each with `read` (the arguments) and
+  `run`.
 - `arguments`: the arguments that `sql` and `preview` share, and the session that pays.
 - `files`: files as tables of a guarded connection.
 - `missing`: all options that a statement still needs, in one message.
@@ -35,6 +36,7 @@ COMMANDS = {
     "demo": "run one query in Polars and in SQL on made-up data: the plan, the answers, the budget left",
     "sql": "answer one SELECT with private aggregates over Parquet, CSV, Arrow or DuckDB files",
     "preview": "show the plan of such a SELECT without spending anything",
+    "policy": "check a policy, or make a first draft of one from the schemas of files",
     "budget": "show a ledger: its terms, the budget that is spent and left, and every release",
     "audit": "show what analysts asked, and whether it was answered, refused or failed",
 }

@@ -6,16 +6,18 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._cli.arguments import SessionArguments, read_statement, statement_options, statement_parser
-from dp_polars._cli.exit_codes import CODES
+from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import add_output, check_output, elapsed, write
 from dp_polars._display.session import scarce_keys
 from dp_polars._display.text import budget_text, escaped
 from dp_polars._plan.plan import Plan
+from dp_polars._policy.policy import Policy
 from dp_polars._session.ledger import Fact
 from dp_polars._session.releases import Release
 from dp_polars._session.session import Session
@@ -36,6 +38,7 @@ examples:
       "SELECT dp_avg(amount, 0, 100) FROM visits"
   dp-polars sql visits.parquet --public regions.csv --ledger budget.db --spend 0.1 --output parts.parquet \\
       "SELECT part, dp_count_units() AS people FROM visits JOIN regions USING (region) GROUP BY part"
+  dp-polars sql --policy policy.toml "SELECT status, COUNT(*) FROM orders GROUP BY status"
   dp-polars sql shop.duckdb --public countries --unit-of orders=user_id:customer --ledger budget.db - < question.sql
 
 {CODES}"""  # noqa: S608 - a text to read
@@ -43,6 +46,8 @@ examples:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
+    if any(word == "--policy" or word.startswith("--policy=") for word in words):
+        return _read_with_policy(words)
     parser = statement_parser("sql", _DESCRIPTION, _EPILOG)
     add_output(parser)
     options = read_statement(parser, words)
@@ -53,6 +58,9 @@ def read(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Run the statement, write the answer and print what it cost."""
+    if "policy" in options:
+        _run_with_policy(options)
+        return
     arguments, given = SessionArguments(options), statement_options(options)
     with naming_all_missing(options), elapsed("running"), contextlib.ExitStack() as opened:
         session = arguments.rehearsal()
@@ -70,6 +78,42 @@ def run(options: argparse.Namespace) -> None:
             "no rows: candidates that are not listed (candidates := ['a', 'b']) are shown only if they are large"
         )
         lines.append("         enough")
+    write(frame, options)
+    sys.stdout.flush()
+    for line in lines:
+        print(escaped(line), file=sys.stderr)
+
+
+def _read_with_policy(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of a statement whose tables, terms, caps and bounds stand in a policy."""
+    parser = CommandParser(
+        prog="dp-polars sql",
+        usage="dp-polars sql --policy FILE [--share S | --spend E] 'SELECT ...'",
+        description="Answer one SELECT over the tables of a policy. Aggregates over private rows are private.",
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy, see dp-polars policy --help")
+    spend = parser.add_mutually_exclusive_group()
+    spend.add_argument("--share", type=Decimal, metavar="S", help="the part of the budget that the statement may use")
+    spend.add_argument("--spend", type=Decimal, metavar="E", help="the epsilon of the statement")
+    parser.add_argument("statement", metavar="STATEMENT", help="one SELECT (- reads it from stdin)")
+    add_output(parser)
+    options = parser.parse_args(words)
+    if options.statement == "-":
+        options.statement = sys.stdin.read()
+    check_output(parser, options, [options.policy])
+    return options
+
+
+def _run_with_policy(options: argparse.Namespace) -> None:
+    given = {"share": options.share, "epsilon": options.spend}
+    with elapsed("running"):
+        policy = Policy.load(options.policy)
+        con = policy.connect()
+        frame = con.sql(options.statement, **{name: own for name, own in given.items() if own is not None}).pl()
+        lines = receipt(con._session, con._paid, kept=policy.session.ledger_path is not None)
     write(frame, options)
     sys.stdout.flush()
     for line in lines:

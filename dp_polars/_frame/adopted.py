@@ -7,7 +7,8 @@ larger caps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from dp_polars._frame.question import View
 from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, ruled_column
 from dp_polars._plan.query import AFTER_STEPS, Cap, Key
 from dp_polars._session.suggestions import Suggestions
+from dp_polars.errors import InvalidParameterError
 
 CapName = Literal["max_groups", "max_rows_per_group"]
 
@@ -105,6 +107,28 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
     if ruled is not None and ruled[1] in ruled[0].bounds:
         return ruled[0].bounds[ruled[1]], FROM_POLICY
     return None
+
+
+@contextmanager
+def line_to_add(view: View, tree: Expression | None = None) -> Iterator[None]:
+    """Add to an error about a missing cap or missing bounds what its owner may write in the policy of the table."""
+    try:
+        yield
+    except InvalidParameterError as error:
+        line = _CAP_LINES.get(error.code)
+        ruled = None if tree is None or error.code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
+        rules = capping_rules(view.rules, view.rows)
+        if ruled is not None:
+            text = f"[tables.{ruled[0].table}.columns.{ruled[1]}] bounds = [0, 100]"
+        elif line is not None and rules is not None:
+            text = f"[tables.{rules.table}] {line}"
+        else:
+            raise
+        error.args = (f"{error.args[0]} Or its owner adds to the policy: {text}.",)
+        raise
+
+
+_CAP_LINES = {"group-cap-missing": "max_groups = 3", "row-cap-missing": "max_rows_per_group = 10"}
 
 
 def adopted_domain(

@@ -17,7 +17,7 @@ from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows, refuse_nulls
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.adopted import adopted_bounds, adopted_cap, adopted_domain, known_cuts
+from dp_polars._frame.adopted import adopted_bounds, adopted_cap, adopted_domain, known_cuts, line_to_add
 from dp_polars._frame.cut import with_cut
 from dp_polars._frame.options import By, Options, check_options, fresh_of, is_set, labelled, spend_of
 from dp_polars._frame.question import TableQuestion, View
@@ -102,7 +102,8 @@ def question_of(
         rollup=is_set(options, "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
-    plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
+    with line_to_add(view):
+        plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
     plan = replace(plan, profile=known_cuts(view, trees, expressions))
     rows = engine_rows(view, key_columns, expressions, plan.columns)
     return AggregateQuestion(plan, rows, session, fresh_of(options))
@@ -157,7 +158,8 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         adopted = adopted_bounds(view, plain.tree) if usable else None
         given = bounds if adopted is None else adopted[0]
         checked = aggregate.prepared(plain, given)
-        value = aggregate.value(checked, given, call)
+        with line_to_add(view, plain.tree):
+            value = aggregate.value(checked, given, call)
         values.append(value if adopted is None else replace(value, bounds_rule=adopted[1]))
         expressions[checked.canonical] = plain_value(checked.tree)
     own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from dp_polars._aggregates.base import REGISTRY
 from dp_polars._numbers import MAX_MAGNITUDE
 from dp_polars._policy.lines import Path, key_lines
-from dp_polars.errors import DPError
+from dp_polars.errors import PolicyError, PolicyProblem
 
 OTHER_QUESTIONS = (
     "noisy_max", "noisy_min", "top_k", "select_best", "stream", "online_queries", "synthesize", "randomized_response",
@@ -34,38 +34,6 @@ _TOP = ("unit", "folders", "questions", "budget", "tables")
 _LARGEST = 1_000_000  # characters of a policy
 _MOST_KEYS = 100_000
 _DIGITS_BEFORE, _DIGITS_AFTER = 18, 100
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A mistake in a policy: the line where it stands (0 if nowhere), and what to write."""
-
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.text}" if self.line else self.text
-
-
-class PolicyError(DPError, ValueError):
-    """A policy has mistakes. The message lists all of them, each with its line and what to write.
-
-    Attributes
-    ----------
-    problems
-        The mistakes in the order of their lines.
-    """
-
-    code = "invalid-policy"
-
-    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda one: one.line))
-        self._name = name
-        count = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__("\n".join([f"The policy {name} has {count}:", *(f"  {one}" for one in self.problems)]))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return PolicyError, (self._name, self.problems)
 
 
 @dataclass(frozen=True)
@@ -133,36 +101,35 @@ def line_of(lines: Mapping[Path, int], path: Path) -> int:
 def read_document(text: str, name: str) -> Document:
     """Return a policy, or raise a `PolicyError` with every mistake in its text."""
     if len(text) > _LARGEST:
-        raise PolicyError(name, [Problem(0, f"It has {len(text):,} characters; a policy has at most {_LARGEST:,}.")])
+        raise PolicyError(
+            name, [PolicyProblem(0, f"It has {len(text):,} characters; a policy has at most {_LARGEST:,}.")]
+        )
     try:
         plain = tomllib.loads(text, parse_float=Decimal)
         lines = key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+)", str(error))
-        twice = " A key may stand only once." if "overwrite" in str(error) or "twice" in str(error) else ""
-        raise PolicyError(
-            name, [Problem(int(found[1]) if found else 0, f"This is not TOML: {error}.{twice}")]
-        ) from None
+        text = f"This is not TOML, or a key stands in it twice: {error}."  # the parser tells the line in its words
+        raise PolicyError(name, [PolicyProblem(0, text)]) from None
     except (ValueError, RecursionError, ArithmeticError):  # a number of thousands of digits, or brackets in brackets
         raise PolicyError(
-            name, [Problem(0, "A number has thousands of digits, or arrays stand too deep inside each other.")]
+            name, [PolicyProblem(0, "A number has thousands of digits, or arrays stand too deep inside each other.")]
         ) from None
-    reader = _Reader(plain, lines)
+    reader = _PolicyReader(plain, lines)
     document = reader.document()
     if reader.problems or document is None:
         raise PolicyError(name, reader.problems)
     return document
 
 
-class _Reader:
+class _PolicyReader:
     """Reads the parts of a policy and notes mistakes, so that all of them are told at once."""
 
     def __init__(self, plain: dict[str, Any], lines: Mapping[Path, int]) -> None:
         self._plain, self._lines = plain, lines
-        self.problems: list[Problem] = []
+        self.problems: list[PolicyProblem] = []
 
     def _wrong(self, path: Path, text: str) -> None:
-        self.problems.append(Problem(line_of(self._lines, path), text))
+        self.problems.append(PolicyProblem(line_of(self._lines, path), text))
 
     # ------------------------------------------------------------------ pieces
 

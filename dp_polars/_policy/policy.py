@@ -18,9 +18,10 @@ from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._frame.options import given_domain
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.table_rules import TableRules
+from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Key
 from dp_polars._policy.analyst import AnalystConnection, check_analyst
-from dp_polars._policy.document import Document, KeyColumn, PolicyError, Problem, TablePolicy, folded, read_document
+from dp_polars._policy.document import Document, KeyColumn, TablePolicy, folded, read_document
 from dp_polars._policy.sources import FoundSource, find_sources, ledger_problem
 from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW
@@ -29,7 +30,7 @@ from dp_polars._sql.connection import GuardedConnection
 from dp_polars._sql.files import TEXT, OpenedFile, ending_of, files_at, inferred_types, open_file
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
 from dp_polars._sql.syntax_tree import Parser, fold
-from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError
+from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError, PolicyError, PolicyProblem
 
 
 class Policy:
@@ -65,7 +66,7 @@ class Policy:
     >>> round(policy.scan("orders").mean("total").item(), -1)
     20.0
     >>> con = dp.connect(policy)
-    >>> con.sql("SELECT status, dp_count(*) AS n FROM orders GROUP BY status").columns
+    >>> con.sql("SELECT status, COUNT(*) AS n FROM orders GROUP BY status").columns
     ['status', 'n']
     """
 
@@ -104,7 +105,7 @@ class Policy:
         >>> dp.Policy.load(file)
         Traceback (most recent call last):
         ...
-        dp_polars._policy.document.PolicyError: The policy policy.toml has 2 mistakes:
+        dp_polars.errors.PolicyError: The policy policy.toml has 2 mistakes:
           There is no table. Write [tables.orders] with source = "orders.parquet".
           line 3: [budget] has no key epsilom. Did you mean epsilon?
         """
@@ -114,7 +115,7 @@ class Policy:
         except OSError:
             raise InvalidParameterError(f"There is no policy at {os.fspath(path)}, or it can't be read.") from None
         except UnicodeDecodeError:
-            raise PolicyError(name, [Problem(0, "It is not a text in UTF-8.")]) from None
+            raise PolicyError(name, [PolicyProblem(0, "It is not a text in UTF-8.")]) from None
         folder = os.path.dirname(os.path.realpath(path))
         return cls(read_document(text, name), folder, name)
 
@@ -190,12 +191,14 @@ class Policy:
         return PrivateFrame._of_policy(relation.rows, catalog.rules(), self.session, unit, identity)
 
     @overload
-    def connect(self, *, analyst: None = None) -> GuardedConnection: ...
+    def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...
 
     @overload
-    def connect(self, *, analyst: str) -> AnalystConnection: ...
+    def connect(self, *, analyst: str, share: Number | None = None) -> AnalystConnection: ...
 
-    def connect(self, *, analyst: str | None = None) -> GuardedConnection | AnalystConnection:
+    def connect(
+        self, *, analyst: str | None = None, share: Number | None = None
+    ) -> GuardedConnection | AnalystConnection:
         """Return a guarded connection on which every table of the policy is registered and plain SQL is private SQL.
 
         Parameters
@@ -203,9 +206,12 @@ class Policy:
         analyst
             Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
             `reopen`. None stands for the owner, whose connection has them.
+        share
+            The spend of a statement that names none, as a share of the budget.
         """
         who = check_analyst(analyst)
         connection = GuardedConnection(self._database(self.session, who), self.session)
+        connection._usual_spend = {} if share is None else {"share": exact(share, "share")}
         return connection if who is None else AnalystConnection(connection, who)
 
     def _guarded_connection(self) -> GuardedConnection:
@@ -218,15 +224,15 @@ class Policy:
         unit = self._document.unit
         return {**self._document.terms, "unit": ROW if unit == "row" else unit}
 
-    def _trial_session(self, problems: list[Problem]) -> Session | None:
+    def _trial_session(self, problems: list[PolicyProblem]) -> Session | None:
         """Return a session in memory with the policy's terms, which checks them."""
         try:
             return Session(**self._terms())
         except DPError as error:
-            problems.append(Problem(self._document.line("budget"), f"[budget]: {error}"))
+            problems.append(PolicyProblem(self._document.line("budget"), f"[budget]: {error}"))
             return None
 
-    def _open_all(self, found: Mapping[str, FoundSource], trial: Session, problems: list[Problem]) -> None:
+    def _open_all(self, found: Mapping[str, FoundSource], trial: Session, problems: list[PolicyProblem]) -> None:
         numbers: dict[tuple[int, int], str] = {}
         for name, table in self._document.tables.items():
             source = found[name]
@@ -238,7 +244,7 @@ class Policy:
                     self._keys[name] = ("frame", fold(name))
             except DPError as error:
                 line = self._document.line("tables", name, "source")
-                problems.append(Problem(line, f"source {table.source}: {_types_hint(error)}"))
+                problems.append(PolicyProblem(line, f"source {table.source}: {_types_hint(error)}"))
 
     def _opened(self, table: TablePolicy, source: FoundSource, trial: Session) -> OpenedFile:
         types = table.types
@@ -319,13 +325,13 @@ class Policy:
 
     # ------------------------------------------------------------------ checks that need schemas
 
-    def _check_all(self, trial: Session, problems: list[Problem]) -> None:
+    def _check_all(self, trial: Session, problems: list[PolicyProblem]) -> None:
         """Compare what the policy says with the names and types of columns. Only rows of public tables are read."""
         tables = self._document.tables
         try:
             catalog = self._catalog(trial)
         except DPError as error:  # two declarations that contradict each other
-            problems.append(Problem(self._document.line("tables"), str(error)))
+            problems.append(PolicyProblem(self._document.line("tables"), str(error)))
             return
         columns: dict[str, list[str]] = {}
         for name in tables:
@@ -334,7 +340,7 @@ class Policy:
             for one in columns[name]:
                 if seen.setdefault(folded(one), one) != one:
                     text = f"{name} has columns that differ only by case or look alike: {one!a}. Rename one."
-                    problems.append(Problem(self._document.line("tables", name, "source"), text))
+                    problems.append(PolicyProblem(self._document.line("tables", name, "source"), text))
         if problems:
             return
         for name, table in tables.items():
@@ -345,10 +351,15 @@ class Policy:
                 self._check_columns(name, table, columns, catalog, problems)
 
     def _check_unit(
-        self, name: str, table: TablePolicy, columns: dict[str, list[str]], catalog: Catalog, problems: list[Problem]
+        self,
+        name: str,
+        table: TablePolicy,
+        columns: dict[str, list[str]],
+        catalog: Catalog,
+        problems: list[PolicyProblem],
     ) -> None:
         def wrong(key: str, text: str) -> None:
-            problems.append(Problem(self._document.line("tables", name, key), text))
+            problems.append(PolicyProblem(self._document.line("tables", name, key), text))
 
         if table.through is not None and table.on is not None:
             for mine, theirs in table.on.items():
@@ -387,33 +398,38 @@ class Policy:
                 wrong("unit", f"{one} tells who is protected, and can only be counted. Leave ask = false out.")
 
     def _check_columns(
-        self, name: str, table: TablePolicy, columns: dict[str, list[str]], catalog: Catalog, problems: list[Problem]
+        self,
+        name: str,
+        table: TablePolicy,
+        columns: dict[str, list[str]],
+        catalog: Catalog,
+        problems: list[PolicyProblem],
     ) -> None:
         for column, own in table.columns.items():
             line = partial(self._document.line, "tables", name, "columns", column)
             if column not in columns[name]:
                 same = [one for one in columns[name] if folded(one) == folded(column)]
                 hint = f" Did you mean {same[0]}?" if same else f" It has {', '.join(columns[name])}."
-                problems.append(Problem(line(), f"{name} has no column {ascii(column)[1:-1]}.{hint}"))
+                problems.append(PolicyProblem(line(), f"{name} has no column {ascii(column)[1:-1]}.{hint}"))
                 continue
             if own.bounds is None and own.keys is None:
                 continue
             meant = catalog.known_table(self._keys[name]).columns[column]
             if not isinstance(meant, TableColumn):
                 problems.append(
-                    Problem(line(), f"{column} has the type {meant}, which can't be asked. Write ask = false.")
+                    PolicyProblem(line(), f"{column} has the type {meant}, which can't be asked. Write ask = false.")
                 )
                 continue
             try:
                 if own.bounds is not None:
                     stored_bounds(own.bounds, column, meant.dtype, "the policy", can_estimate=False)
             except DPError as error:
-                problems.append(Problem(line("bounds"), str(error)))
+                problems.append(PolicyProblem(line("bounds"), str(error)))
             try:
                 if own.keys is not None:
                     self._list_keys(name, column, meant.dtype, own.keys, catalog)
             except DPError as error:
-                problems.append(Problem(line("keys"), f"{column}: {error}"))
+                problems.append(PolicyProblem(line("keys"), f"{column}: {error}"))
 
     def _list_keys(self, name: str, column: str, dtype: pl.DataType, keys: Any, catalog: Catalog) -> None:
         """Keep the public keys of a column, after checking that they fit its type."""

@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dp_polars._policy.document import Document, Problem, TablePolicy
+from dp_polars._policy.document import Document, TablePolicy
 from dp_polars._sql.files import files_at
-from dp_polars.errors import DPError
+from dp_polars.errors import DPError, PolicyProblem
 
 DATABASES = (".duckdb", ".ddb", ".db")
 """The endings of DuckDB files."""
@@ -31,17 +31,19 @@ class FoundSource:
     is_database: bool
 
 
-def find_sources(document: Document, folder: str) -> tuple[dict[str, FoundSource], list[Problem]]:
+def find_sources(document: Document, folder: str) -> tuple[dict[str, FoundSource], list[PolicyProblem]]:
     """Return the files of each table, and every mistake about them."""
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     allowed = [os.path.realpath(folder)]
     for place in document.folders:
         if not os.path.isabs(place) or not os.path.isdir(place):
             problems.append(
-                Problem(document.line("folders"), f"folders: there is no folder {place}. Write whole paths.")
+                PolicyProblem(document.line("folders"), f"folders: there is no folder {place}. Write whole paths.")
             )
         elif os.path.realpath(place) == os.path.abspath(os.sep):
-            problems.append(Problem(document.line("folders"), "folders: / would allow every file. Name the folders."))
+            problems.append(
+                PolicyProblem(document.line("folders"), "folders: / would allow every file. Name the folders.")
+            )
         else:
             allowed.append(os.path.realpath(place))
     found: dict[str, FoundSource] = {}
@@ -49,14 +51,14 @@ def find_sources(document: Document, folder: str) -> tuple[dict[str, FoundSource
         line = document.line("tables", name, "source")
         text, source = _source(table, folder, allowed)
         if text:
-            problems.append(Problem(line, text))
+            problems.append(PolicyProblem(line, text))
         elif source is not None:
             found[name] = source
     problems += _shared(document, found)
     return found, problems
 
 
-def ledger_problem(document: Document, folder: str) -> Problem | None:
+def ledger_problem(document: Document, folder: str) -> PolicyProblem | None:
     """Return what is wrong with the place of the ledger, if anything."""
     if document.ledger is None:
         return None
@@ -65,7 +67,7 @@ def ledger_problem(document: Document, folder: str) -> Problem | None:
     if any(_inside(whole, one) for one in allowed):
         return None
     text = f"ledger leads out of the policy's folder. {_HOW}"
-    return Problem(document.line("budget", "ledger"), text)
+    return PolicyProblem(document.line("budget", "ledger"), text)
 
 
 _HOW = 'Put it beside the policy, or name its folder: folders = ["/data"] above the first [table].'
@@ -107,7 +109,7 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
     return "", FoundSource(whole, frozenset(files), is_database)
 
 
-def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[Problem]:
+def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[PolicyProblem]:
     """Return a mistake for each table that has a file of another one."""
     problems, names = [], list(found)
     for place, second in enumerate(names):
@@ -121,5 +123,5 @@ def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[Proble
                 text = f"{public} is public and {private} is private, but they have a file in common"
             else:
                 text = f"{first} and {second} have a file in common, so they shadow each other"
-            problems.append(Problem(line, f"{text}: by a link, a pattern or the same path. Name each file once."))
+            problems.append(PolicyProblem(line, f"{text}: by a link, a pattern or the same path. Name each file once."))
     return problems

@@ -8,7 +8,8 @@ A statement passes through these modules, in this order:
   of `relations` (the rows of tables, SELECT and WHERE), `unit_steps` and `unit_functions` (groups, windows and distinct
   rows within a unit), `joins` (with public rows), `private_joins` (of private rows, on the unit), `scope` (what names
   mean), `aggregate_calls` (calls of private aggregates and their options), `grouping_sets` (ROLLUP and CUBE),
-  `interval_ends` (`dp_low(n)` and its siblings), `expressions` (SQL expressions over private rows as typed
+  `plain_sql` (COUNT and AVG as private aggregates, with a policy), `interval_ends` (`dp_low(n)` and its siblings),
+  `expressions` (SQL expressions over private rows as typed
   expressions) and `allowed_functions` (the functions that a statement may call);
 - `queries`: plans and releases the queries over private rows, with the same plans, releases and ledger as Polars;
 - `spark_tables`: tables of a Spark session, for `dp.connect(spark, session)`;

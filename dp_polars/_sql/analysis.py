@@ -24,6 +24,7 @@ from dp_polars._sql.expressions import Reader, is_whole
 from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
+from dp_polars._sql.plain_sql import private_sql
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
 from dp_polars._sql.public_facts import schema_query
 from dp_polars._sql.relations import (
@@ -198,6 +199,8 @@ class _Analyser:
             return self._public_select(node, relation, known)
         node, relation = self._with_memberships(node, relation, known)
         node, relation = without_unnest(node, relation, self._context)
+        if self._context.catalog.has_policy:
+            node = private_sql(node, relation, self._context)
         if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
             return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])

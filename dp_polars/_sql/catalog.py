@@ -258,6 +258,11 @@ class Catalog:
             name: WITHHELD if rules is not None and name in rules.withheld else one for name, one in columns.items()
         }
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether the tables come from a policy, so that plain aggregates over private rows are private ones."""
+        return bool(self._database.rules)
+
     def rules(self) -> Rules:
         """Return what a policy says about the private tables whose rows were asked for."""
         known = self._database.rules

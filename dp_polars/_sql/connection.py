@@ -95,6 +95,8 @@ class GuardedConnection:
                 "A guarded connection needs a session to charge: dp.connect(database, session)."
             )
         self._database, self._session, self._owns = database, session, owns
+        self._usual_spend: dict[str, Any] = {}
+        """The spend of statements that name none."""
         self._parser = Parser()
         self._result: Any = None
         self._table: Any = None
@@ -313,7 +315,10 @@ class GuardedConnection:
     def _analysed(
         self, node: Node, context: Context, wanted: WantedIntervals | None, options: dict[str, Any]
     ) -> PlannedStatement:
-        return plan_statement(analyse(node, context, wanted), self._session, context.catalog, options)
+        analysis = analyse(node, context, wanted)
+        if analysis.aggregations and all(options.get(name) is None for name in ("epsilon", "share", "rho", "within")):
+            options = {**options, **self._usual_spend}
+        return plan_statement(analysis, self._session, context.catalog, options)
 
     @property
     def notes(self) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_policy_of_the_shop_is_read():
         ("[tables.items]", "[tables.Orders]", 28, "shadow each other"),
         ("[tables.items]", '[tables."оrders"]', 28, "look-alike"),
         ("[tables.items]", "[tables.dp_items]", 28, "dp_"),
-        ("[tables.items.columns.price]", "[tables.items.columns.pricе]", 36, "not TOML"),
+        ("[tables.items.columns.price]", "[tables.items.columns.pricе]", 0, "at line 36"),
         ("[tables.items.columns.price]", '[tables.items.columns."pricе"]', 36, "look alike"),
         ("public = true", "public = true\nmax_groups = 3", 42, "means nothing"),
     ],
@@ -80,7 +80,7 @@ def test_all_mistakes_are_told_at_once():
 
 def test_a_key_that_stands_twice_is_refused():
     (problem,) = mistakes(changed("queries = 100", "epsilon = 2.0")).problems
-    assert problem.line == 5
+    assert "at line 5" in problem.text
 
 
 @pytest.mark.parametrize("text", ["x = " + "9" * 5000, "x = " + "[" * 5000, "x = " + "a" * 2_000_000])

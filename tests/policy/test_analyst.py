@@ -1,0 +1,75 @@
+"""The handle of an analyst asks, and declares nothing."""
+
+import pytest
+
+import dp_polars as dp
+from tests.policy.shop import POLICY, write_shop
+
+pytestmark = pytest.mark.filterwarnings("ignore:epsilon=:dp_polars.errors.DPWarning")  # little noise, on purpose
+
+LIMITED = POLICY.replace("queries = 100", "queries = 100\nlargest_share = 0.02").replace(
+    'unit = "customer_id"', 'unit = "customer_id"\nquestions = ["count", "count_units"]'
+)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    return dp.Policy.load(write_shop(tmp_path_factory.mktemp("shop"), LIMITED))
+
+
+def test_it_has_no_word_to_declare_anything(policy):
+    con = policy.connect(analyst="team-a")
+    for name in ("public", "private", "register", "reopen", "session"):
+        assert not hasattr(con, name)
+        assert not hasattr(con.cursor(), name)
+        assert name not in ("public", "private", "register") or hasattr(policy.connect(), name)
+    assert repr(con) == "<dp.AnalystConnection of team-a>"
+
+
+def test_it_asks_and_previews(policy):
+    with policy.connect(analyst="team-a") as con:
+        statement = "SELECT status, COUNT(*) AS n FROM orders GROUP BY status"
+        assert con.preview(statement).query.keys[0].name == "status"
+        assert con.sql(statement).columns == ["status", "n"]
+        assert con.execute(statement).pl().height == 2
+        assert con.execute(statement).fetchall() == con.sql(statement).fetchall()
+        assert con.remaining.epsilon < 100
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "words"),
+    [
+        ("SELECT COUNT(email) FROM orders", {}, "email may not be asked"),
+        ("SELECT AVG(total) FROM orders", {}, "does not allow mean on orders"),
+        ("SELECT dp_avg(total) FROM orders", {}, "does not allow mean on orders"),
+        ("SELECT COUNT(*) FROM orders", {"share": 0.03}, "share=0.02 or less"),
+        ("SELECT dp_count(*, share := 0.03) FROM orders", {}, "share := 0.02 or less"),
+        ("SELECT COUNT(*) FROM orders", {"session": 1}, "takes? no session"),
+    ],
+)
+def test_what_the_policy_does_not_allow_is_refused_while_planning(policy, statement, options, words):
+    con = policy.connect(analyst="team-a")
+    for ask in (con.preview, con.sql):
+        with pytest.raises(dp.DPError, match=words):
+            ask(statement, **options)
+
+
+def test_frames_of_an_analyst_have_the_same_limits(policy):
+    frame = policy.scan("orders", analyst="team-a")
+    assert round(frame.count().item(), -3) == 9_000
+    with pytest.raises(dp.InvalidParameterError, match="does not allow mean"):
+        frame.mean("total")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a" * 200, 5, "a\nb", "\ud800"])
+def test_names_of_analysts_are_checked(policy, name):
+    with pytest.raises(dp.InvalidParameterError, match="analyst="):
+        policy.connect(analyst=name)
+
+
+def test_a_connection_of_the_owner_changes_no_other(policy):
+    owner = policy.connect()
+    owner.private("orders", data_version="2")
+    owner.public("orders")
+    with pytest.raises(dp.StatementNotAllowed, match="show private rows"):
+        policy.connect(analyst="team-a").sql("SELECT * FROM orders")
