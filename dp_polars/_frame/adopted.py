@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.unit_steps import unique_columns
 from dp_polars._expressions.tree import Column, Expression
 from dp_polars._frame.options import (
     AnyOptions,
@@ -58,7 +57,7 @@ def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple
 
     The cap is enforced like any other, so the guarantee doesn't depend on this.
     """
-    unique = unique_columns(view.rows)
+    unique = view.unique
     if unique is None or not set(view.unit) <= unique:
         return None
     others = unique - set(view.unit)
@@ -115,8 +114,9 @@ def line_to_add(view: View, tree: Expression | None = None) -> Iterator[None]:
     try:
         yield
     except InvalidParameterError as error:
-        line = _CAP_LINES.get(error.code)
-        ruled = None if tree is None or error.code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
+        code: str = error.code
+        line = _CAP_LINES.get(code)
+        ruled = None if tree is None or code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
         rules = capping_rules(view.rules, view.rows)
         if ruled is not None:
             text = f"[tables.{ruled[0].table}.columns.{ruled[1]}] bounds = [0, 100]"

@@ -92,7 +92,7 @@ def question_of(
         max_groups_rule=groups_rule,
         max_rows=max_rows,
         max_rows_rule=rows_rule,
-        min_units=count_of(options.get("min_units", 1), "min_units"),
+        min_units=count_of(options["min_units"], "min_units") if "min_units" in options else 1,
         interval=interval,
         nonnegative=is_set(options, "nonnegative"),
         spend=spend_of(options, session, with_error=True, instead=view.spend),
@@ -132,10 +132,9 @@ def engine_rows(
     view: View, keys: Sequence[CheckedExpression], expressions: Mapping[str, Expression], columns: Sequence[Value]
 ) -> PrivateRows:
     """Return the rows with the columns that a bounded request names."""
-    made = unit_columns(view)
-    made |= {f"key{i}": item.tree for i, item in enumerate(keys)}
-    made |= {f"value{i}": expressions[one.expression] for i, one in enumerate(columns)}
-    return view.rows.make(made, keep=False)
+    trees = {f"key{i}": item.tree for i, item in enumerate(keys)}
+    values = {f"value{i}": expressions[one.expression] for i, one in enumerate(columns)}
+    return view.rows.make(unit_columns(view) | trees | values, keep=False)
 
 
 def unit_columns(view: View, prefix: str = "") -> dict[str, Expression]:

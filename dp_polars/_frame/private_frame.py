@@ -31,6 +31,7 @@ from dp_polars._engines.unit_steps import (
     check_lookups,
     described_step,
     has_unit_steps,
+    unique_columns,
     unit_rows,
     with_units,
 )
@@ -139,7 +140,7 @@ class PrivateFrame(
         self._table_columns = tuple(self._rows.source_schema)
         self._partners: tuple[tuple[PrivateFrame[Any], dict[str, str] | None], ...] = ()
         self._session = session
-        self._unit, self._weaker_unit = unit, flag_of(weaker_unit, "weaker_unit")
+        self._unit, self._weaker_unit = unit, weaker_unit is True  # `private` checks that it is a flag
         self._unit_of(session)  # raises an error if it is not a unit
         self._name, self._data_version = name, data_version
         self._steps: tuple[str, ...] = ()
@@ -717,8 +718,8 @@ class PrivateFrame(
                 "of their line items, join that column to this frame before .dp."
             )
         self._own_unit(unit)
-        rows = with_units(self._rows, unit)
         self._check_partners(session, table)
+        rows = with_units(self._rows, unit)
         # After an unchecked step, nobody knows what a column of the source became, and a step within a unit changes
         # how many rows a unit has.
         sources = None if self._unchecked or has_unit_steps(rows) else self._sources
@@ -732,6 +733,7 @@ class PrivateFrame(
             spend,
             sources,
             if_rows,
+            unique=unique_columns(rows),
             rules=self._all_rules(session),
         )
 
@@ -1117,7 +1119,12 @@ def private(
     ['count_units']
     """
     return PrivateFrame(
-        frame, session=session, unit=unit, name=name, data_version=data_version, weaker_unit=weaker_unit
+        frame,
+        session=session,
+        unit=unit,
+        name=name,
+        data_version=data_version,
+        weaker_unit=flag_of(weaker_unit, "weaker_unit"),
     )
 
 

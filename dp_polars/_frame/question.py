@@ -62,6 +62,8 @@ class View:
     """Columns of the rows that are functions of the unit alone, so that they are the same in all rows of a unit."""
     rules: Rules = ()
     """What a policy says about the sources of the rows."""
+    unique: frozenset[str] | None = None
+    """Columns of which no two rows have the same values, if steps within a unit make sure of that."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question
