@@ -43,7 +43,8 @@ def test_public_rows_are_turned_as_duckdb_turns_them(both, statement):
 
 def test_answers_are_turned_and_cost_what_they_cost_anyway(both):
     _, con = both
-    asked = "SELECT region, month, dp_count(*, keys := {'region': [0, 1, 2], 'month': [0, 1]}) AS n FROM visits GROUP BY ALL"
+    keys = "keys := {'region': [0, 1, 2], 'month': [0, 1]}"
+    asked = f"SELECT region, month, dp_count(*, {keys}) AS n FROM visits GROUP BY ALL"
     plain = con.sql(f"{asked} ORDER BY ALL", epsilon=0.2).fetchall()
     spent = con._session.spent.share
     turned = con.sql(f"FROM ({asked}) PIVOT (sum(n) FOR month IN (0, 1)) ORDER BY region", epsilon=0.2)
