@@ -22,6 +22,7 @@ Beside this path:
 - `functions`: the aggregates as functions on a user's own connection (`dp.register`), from the templates in `sql/`;
 - `local_statements`: the two statements of the local model; `summaries`: SUMMARIZE, a profile of private rows;
   `descriptions`: DESCRIBE and SHOW TABLES; `public_facts`: information_schema and dp_budget();
+  `pivots`: PIVOT of answers;
   `option_words`: messages about options as SQL writes them.
 
 DuckDB computes nothing on private rows. It hands over columns, and `dp_polars._engines` computes.

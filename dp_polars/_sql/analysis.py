@@ -24,6 +24,7 @@ from dp_polars._sql.expressions import Reader, is_whole
 from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, selects_of_sets
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
+from dp_polars._sql.pivots import pivot_select
 from dp_polars._sql.plain_sql import private_sql
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
 from dp_polars._sql.public_facts import schema_query
@@ -382,8 +383,21 @@ class _Analyser:
                     code="table-function-not-allowed",
                 )
             return self._constant_table(node, [child for _, child in arguments(node["function"])])
+        if kind == "PIVOT":
+            return self._pivot(node, ctes)
         what = "DESCRIBE, SHOW and SUMMARIZE are" if kind == "SHOW_REF" else f"{kind.replace('_', ' ').lower()} is"
         raise self._refuse(node, f"{what} not supported in FROM.")
+
+    def _pivot(self, node: Node, ctes: dict[str, Relation]) -> Relation:
+        """Return the rows of a PIVOT, which is about answers or public rows."""
+        source = self._from(node["source"], ctes)
+        if isinstance(source, PrivateRelation):
+            raise self._refuse(
+                node,
+                "PIVOT of private rows would aggregate them without noise. Ask first, and turn the answers: FROM "
+                "(SELECT region, month, dp_count(*) AS n FROM t GROUP BY ALL) PIVOT (sum(n) FOR month IN (1, 2)).",
+            )
+        return self._aliased(self._public_select(pivot_select(node, source, self._context), source, ctes), node)
 
     def _elements(self, node: Node, ctes: dict[str, Relation]) -> PrivateRelation | None:
         """Return the rows of `FROM t, unnest(t.tags) AS u(tag)`, or None if a join is something else."""

@@ -274,8 +274,8 @@ def _planned(query: SqlQuery, session: Session, catalog: Catalog, options: dict[
         query_options["keys"] = _public_keys(query_options["keys"], query)
     elif query.unit_keys:
         raise InvalidParameterError(
-            f"{', '.join(query.unit_keys)} is a function of the unit, such as an experiment arm. Its groups are not "
-            "discovered, because each could be one person: list them with keys := [...]."
+            f"A key of GROUP BY is a function of {', '.join(query.unit)}, which is the unit. Such groups (arms of an "
+            "experiment) are not discovered, because each could be one person: list them with keys := [...]."
         )
     if query.ends:
         query_options["confidence"] = query.confidence

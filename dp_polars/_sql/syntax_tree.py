@@ -274,7 +274,10 @@ def _values_of(table: Node) -> Node | None:
 def _parse_problem(answer: dict[str, Any]) -> str:
     message = str(answer.get("error_message", "")).strip()
     if "SELECT" in message and "serialized" in message:
-        return "A guarded connection runs SELECT statements only. It neither writes data nor changes settings."
+        return (
+            "A guarded connection runs SELECT statements only. It neither writes data nor changes settings. For a "
+            "PIVOT write SELECT * FROM (...) PIVOT (sum(n) FOR month IN (1, 2, 3))."
+        )
     return f"DuckDB can't parse this statement: {message}"
 
 
