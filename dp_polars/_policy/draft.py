@@ -73,7 +73,7 @@ def _kind(dtype: pl.DataType) -> str:
 
 
 def _likely_unit(columns: Sequence[set[str]]) -> str | None:
-    """Return the column that most tables have and that is called like an identifier of people, or None."""
+    """Return the column that most tables have and that is called like an identifier of people, if there is one."""
     people = re.compile(r"(user|customer|person|patient|client|member|account|visitor|employee|student)s?(_?id)?", re.I)
     names = sorted({name for one in columns for name in one if people.fullmatch(name)})
     return max(names, key=lambda name: sum(name in one for one in columns), default=None)
