@@ -8,21 +8,7 @@ import polars as pl
 
 from dp_polars._display.text import escaped
 from dp_polars._session.cost import Budget
-from dp_polars._session.session import check_text
 from dp_polars._sql.connection import GuardedConnection, Parameters
-from dp_polars.errors import InvalidParameterError
-
-_LONGEST_NAME = 100
-
-
-def check_analyst(name: str | None) -> str | None:
-    """Return the name of an analyst, or say what is wrong with it."""
-    if name is None:
-        return None
-    check_text(name, "analyst")
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InvalidParameterError(f"analyst= is a name of at most {_LONGEST_NAME} printable characters.")
-    return name
 
 
 class AnalystConnection:

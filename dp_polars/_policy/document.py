@@ -17,7 +17,8 @@ from typing import Any, Literal
 from dp_polars._aggregates.base import REGISTRY
 from dp_polars._numbers import MAX_MAGNITUDE
 from dp_polars._policy.lines import Path, key_lines
-from dp_polars.errors import PolicyError, PolicyProblem
+from dp_polars._session.session import check_name
+from dp_polars.errors import InvalidParameterError, PolicyError, PolicyProblem
 
 OTHER_QUESTIONS = (
     "noisy_max", "noisy_min", "top_k", "select_best", "stream", "online_queries", "synthesize", "randomized_response",
@@ -26,11 +27,11 @@ OTHER_QUESTIONS = (
 """The questions that are not aggregates, by the names that a policy may allow."""
 
 _BUDGET = ("epsilon", "delta", "rho", "key_delta", "adjacency", "group_size", "queries", "ledger", "per_unit",
-           "smallest_share", "largest_share")  # fmt: skip
+           "smallest_share", "largest_share", "overcommit")  # fmt: skip
 _TABLE = ("source", "table", "types", "public", "unit", "through", "on", "unique", "data_version", "max_groups",
           "max_rows_per_group", "columns")  # fmt: skip
 _COLUMN = ("bounds", "keys", "ask")
-_TOP = ("unit", "folders", "questions", "budget", "tables")
+_TOP = ("unit", "folders", "questions", "budget", "analysts", "tables")
 _LARGEST = 1_000_000  # characters of a policy
 _MOST_KEYS = 100_000
 _DIGITS_BEFORE, _DIGITS_AFTER = 18, 100
@@ -87,6 +88,8 @@ class Document:
     largest: Fraction | None
     tables: Mapping[str, TablePolicy]
     lines: Mapping[Path, int]
+    analysts: Mapping[str, Fraction] | None = None
+    """The share of each analyst; None if anybody may ask within the whole budget."""
 
     def line(self, *path: str) -> int:
         """Return the line of a key, or of the innermost table around it that is written."""
@@ -185,14 +188,41 @@ class _PolicyReader:
             return Fraction(value)
         return None
 
-    def _share(self, given: Mapping[str, Any], name: str) -> Fraction | None:
+    def _share(self, given: Mapping[str, Any], path: Path) -> Fraction | None:
+        name = path[-1]
         if name not in given:
             return None
-        found = self._number(given[name], ("budget", name), "0.05")
+        found = self._number(given[name], path, "0.05")
         if found is not None and not 0 < found <= 1:
-            self._wrong(("budget", name), f"{name} is a part of the budget, between 0 and 1. Write {name} = 0.05.")
+            self._wrong(path, f"{_shown(name)} is a part of the budget, between 0 and 1. Write {_shown(name)} = 0.05.")
             return None
         return found
+
+    def _analysts(self, budget: Mapping[str, Any]) -> dict[str, Fraction] | None:
+        overcommit = self._flag(budget, "overcommit", ("budget",), otherwise=False)
+        if "analysts" not in self._plain:
+            return None
+        section = self._section(self._plain, "analysts", ())
+        shares = {}
+        for name in section:
+            share = self._share(section, ("analysts", name))
+            try:
+                check_name(name)
+            except InvalidParameterError as error:
+                self._wrong(("analysts", name), str(error))
+            if _mixes_scripts(name):
+                self._wrong(("analysts", name), f"{_shown(name)} mixes letters of scripts that look alike. Rename it.")
+            if share is not None:
+                shares[name] = share
+        self._collisions(list(section), ("analysts",), "analysts")
+        total = sum(shares.values())
+        if total > 1 and not overcommit:
+            self._wrong(
+                ("analysts",),
+                f"The shares of the analysts sum to {float(total):.4g}, so not everybody could use all of theirs. If "
+                "this is intended, write overcommit = true in [budget].",
+            )
+        return shares
 
     def _unit(self, value: Any, path: Path) -> Any:
         names = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else [value]
@@ -216,7 +246,9 @@ class _PolicyReader:
             self._wrong(("budget",), "What may be spent? Write [budget] with epsilon = 1.0 and delta = 1e-6.")
         self._known(budget, _BUDGET, ("budget",), "[budget]")
         terms = self._terms(budget)
-        smallest, largest = self._share(budget, "smallest_share"), self._share(budget, "largest_share")
+        smallest = self._share(budget, ("budget", "smallest_share"))
+        largest = self._share(budget, ("budget", "largest_share"))
+        analysts = self._analysts(budget)
         if smallest is not None and largest is not None and smallest > largest:
             self._wrong(("budget", "smallest_share"), "smallest_share is above largest_share: nothing could be asked.")
         ledger = self._text(budget, "ledger", ("budget",), "budget.db")
@@ -230,7 +262,7 @@ class _PolicyReader:
         if self.problems:
             return None
         known = {name: one for name, one in tables.items() if one is not None}
-        return Document(unit, terms, ledger, folders, questions, smallest, largest, known, self._lines)
+        return Document(unit, terms, ledger, folders, questions, smallest, largest, known, self._lines, analysts)
 
     def _terms(self, budget: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}

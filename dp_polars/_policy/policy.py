@@ -20,10 +20,10 @@ from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.table_rules import TableRules
 from dp_polars._numbers import Number, exact
 from dp_polars._plan.query import Key
-from dp_polars._policy.analyst import AnalystConnection, check_analyst
+from dp_polars._policy.analyst import AnalystConnection
 from dp_polars._policy.document import Document, KeyColumn, TablePolicy, folded, read_document
 from dp_polars._policy.sources import FoundSource, find_sources, ledger_problem
-from dp_polars._session.session import Session
+from dp_polars._session.session import Session, check_name
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
 from dp_polars._sql.connection import GuardedConnection
@@ -134,7 +134,30 @@ class Policy:
                 ledger = self._document.ledger
                 place = None if ledger is None else os.path.join(self._folder, ledger)
                 self._session = Session(**self._terms(), ledger=place)
+                for name, share in (self._document.analysts or {}).items():
+                    self._session.grant(name, share=share, overcommit=True)  # the document was checked
             return self._session
+
+    def _session_of(self, analyst: str | None) -> Session:
+        """Return the session of the owner, or an analyst's share of it.
+
+        Where the policy lists no analysts, everybody who gives a name may spend what is left of the whole budget. Their
+        questions are in the audit log all the same, and a failure stops only the analyst who asked.
+        """
+        if analyst is None:
+            return self.session
+        listed = self._document.analysts
+        if listed is None:
+            check_name(analyst)
+            if analyst not in self.session.shares:
+                self.session.grant(analyst, share=1, overcommit=True)
+        elif analyst not in listed:
+            raise InvalidParameterError(
+                "The policy lists its analysts, and this name is not among them. Its owner adds a line to [analysts]: "
+                "a name and a share of the budget.",
+                code="no-such-analyst",
+            )
+        return self.session.analyst(analyst)
 
     def describe(self) -> str:
         """Return the policy as a reviewer reads it: who is protected, what may be spent, and each table."""
@@ -145,6 +168,9 @@ class Policy:
         limits = {"smallest share of one question": document.smallest, "largest": document.largest}
         shown = [f"{name} {float(share):g}" for name, share in limits.items() if share is not None]
         lines += [f"limits: {', '.join(shown)}"] if shown else []
+        if document.analysts is not None:
+            shares = (f"{name} {float(share):g}" for name, share in document.analysts.items())
+            lines.append(f"analysts: {', '.join(shares)}")
         if document.questions is not None:
             lines.append(f"questions: {', '.join(sorted(document.questions))}")
         for name, table in document.tables.items():
@@ -170,13 +196,14 @@ class Policy:
         table
             The name of the table in the policy.
         analyst
-            Who asks. The frame of an analyst is the same; the name is for the owner's records to come.
+            Who asks: within the share that the policy gives this analyst, and with an entry in the audit log. None
+            stands for the owner.
         """
         name = self._known(table)
         if self._document.tables[name].public:
             return self._catalog(self.session).public_frame(_everything(name)).lazy()
-        analyst = check_analyst(analyst)
-        catalog = Catalog(self._database(self.session, analyst), self.session)
+        session = self._session_of(analyst)
+        catalog = Catalog(self._database(session, analyst), session)
         relation = table_relation(Parser().table(name), Context("", {}, Parser(), catalog))
         if not isinstance(relation, PrivateRelation):
             raise ValueError("a private table gave public rows")
@@ -188,7 +215,7 @@ class Policy:
             return catalog.private_source(relation.sources, relation.rows)
 
         unit = self._unit_of(name)
-        return PrivateFrame._of_policy(relation.rows, catalog.rules(), self.session, unit, identity)
+        return PrivateFrame._of_policy(relation.rows, catalog.rules(), session, unit, identity)
 
     @overload
     def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...
@@ -205,14 +232,15 @@ class Policy:
         ----------
         analyst
             Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
-            `reopen`. None stands for the owner, whose connection has them.
+            `reopen`; it asks within the share that the policy gives this analyst, and with entries in the audit log.
+            None stands for the owner, whose connection has them.
         share
             The spend of a statement that names none, as a share of the budget.
         """
-        who = check_analyst(analyst)
-        connection = GuardedConnection(self._database(self.session, who), self.session)
+        session = self._session_of(analyst)
+        connection = GuardedConnection(self._database(session, analyst), session)
         connection._usual_spend = {} if share is None else {"share": exact(share, "share")}
-        return connection if who is None else AnalystConnection(connection, who)
+        return connection if analyst is None else AnalystConnection(connection, analyst)
 
     def _guarded_connection(self) -> GuardedConnection:
         """Return the owner's connection, for `dp.connect(policy)`."""

@@ -143,6 +143,7 @@ class Session:
         self._plans: dict[int, object] = {}
         self._adopted: tuple[Suggestions, ...] = ()
         self._analyst: str | None = None
+        self._analyst_sessions: dict[str, Session] = {}
 
     def _throwaway(self) -> Session:
         """Return a new session in memory with the same terms and defaults and its whole budget."""
@@ -312,9 +313,13 @@ class Session:
         self._check_owner("analyst")
         check_name(name)
         self._ledger.spent_by(name)  # raises an error if there is no such share
-        session = Session.__new__(Session)
-        session._start(self._terms, self._defaults, self._ledger)
-        session._adopted, session._analyst = self._adopted, name
+        # One object for each name, because frames of different sessions can't be combined.
+        session = self._analyst_sessions.get(name)
+        if session is None:
+            session = Session.__new__(Session)
+            session._start(self._terms, self._defaults, self._ledger)
+            session._adopted, session._analyst = self._adopted, name
+            session = self._analyst_sessions.setdefault(name, session)
         return session
 
     @property

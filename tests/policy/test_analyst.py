@@ -73,3 +73,78 @@ def test_a_connection_of_the_owner_changes_no_other(policy):
     owner.public("orders")
     with pytest.raises(dp.StatementNotAllowed, match="show private rows"):
         policy.connect(analyst="team-a").sql("SELECT * FROM orders")
+
+
+# ---------------------------------------------------------------------- shares
+
+SHARES = """
+[analysts]
+team-a = 0.25
+team-b = 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_shop(tmp_path_factory.mktemp("shares"), POLICY).parent
+
+
+@pytest.fixture
+def shared(folder):
+    path = folder / "shares.toml"
+    path.write_text(POLICY + SHARES)
+    return dp.Policy.load(path)
+
+
+def test_an_analyst_asks_within_the_share_and_the_log_tells(shared):
+    con = shared.connect(analyst="team-a")
+    con.sql("SELECT COUNT(*) AS n FROM orders", share=0.2)
+    with pytest.raises(dp.BudgetExceeded):
+        con.sql("SELECT AVG(total) AS mean FROM orders", share=0.1)
+    assert shared.session.analyst("team-a").spent.share == pytest.approx(0.2)
+    log = shared.session.audit_log()
+    assert log.select("analyst", "asked", "outcome").rows() == [
+        ("team-a", "SELECT COUNT(*) AS n FROM orders", "committed"),
+        ("team-a", "SELECT AVG(total) AS mean FROM orders", "refused"),
+    ]
+
+
+def test_frames_of_one_analyst_can_be_combined(shared):
+    orders, again = shared.scan("orders", analyst="team-b"), shared.scan("orders", analyst="team-b")
+    joined = orders.join(again, on="customer_id", how="semi")
+    assert joined.count_units(share=0.1).height == 1
+    assert shared.session.export()["analyst"].to_list() == ["team-b"]
+
+
+def test_only_listed_analysts_may_ask(shared):
+    for ask in (shared.connect, lambda analyst: shared.scan("orders", analyst=analyst)):
+        with pytest.raises(dp.InvalidParameterError, match="not among them"):
+            ask(analyst="team-c")
+    assert shared.session.shares == {"team-a": 0.25, "team-b": 0.5}
+
+
+def test_without_a_list_everybody_is_logged(folder):
+    path = folder / "open.toml"
+    path.write_text(POLICY)
+    policy = dp.Policy.load(path)
+    policy.connect(analyst="anybody").sql("SELECT COUNT(*) AS n FROM orders", share=0.2)
+    assert policy.session.audit_log()["analyst"].to_list() == ["anybody"]
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("[analysts]\nteam-a = 0.75\nteam-b = 0.5", "overcommit = true"),
+        ("[analysts]\nteam-a = 2", "part of the budget"),
+        ("[analysts]\nteam-a = nan", "finite"),
+        ('[analysts]\nteam-a = "x"', "number"),
+        ('[analysts]\n"team\\n" = 0.5', "printable"),
+        ("[analysts]\nteam-a = 0.1\nTEAM-A = 0.1", "shadow each other"),
+        ("analysts = 1", "table"),
+    ],
+)
+def test_mistakes_in_shares_are_told(folder, section, expected):
+    path = folder / "wrong.toml"
+    path.write_text(section + "\n" + POLICY if section.startswith("analysts") else POLICY + "\n" + section)
+    with pytest.raises(dp.PolicyError, match=expected):
+        dp.Policy.load(path)

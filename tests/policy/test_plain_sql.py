@@ -100,7 +100,7 @@ def test_a_path_to_the_unit_and_joins_with_public_rows(con):
         ("SELECT AVG(order_id) FROM orders", r"\[tables.orders.columns.order_id\] bounds = \[0, 100\]"),
         ("SELECT email, COUNT(*) FROM orders GROUP BY email", "email may not be asked"),
         ("SELECT SUM(DISTINCT total) FROM orders", "no private form"),
-        ("SELECT string_agg(status) FROM orders", "string_agg is not among"),
+        ("SELECT string_agg(status) FROM orders", "string_agg combines the rows of all people"),
         ("SELECT MIN(total), mode(status) FROM orders", "neither a key"),
         ("SELECT total, COUNT(*) OVER () FROM orders", "."),
         ("SELECT SUM(AVG(total)) FROM orders", "."),
