@@ -52,6 +52,7 @@ def answer(frame, *keys, unit="person", condition=None, **words):
     return run_bounded(asked, BoundedRequest(keys=len(keys), **given)).groups
 
 
+@pytest.mark.slow
 def test_the_second_answer_comes_from_kept_rows_and_is_the_same(used):
     frame = frame_of()
     for keys in (["text"], ["text", "other"], []):
@@ -64,6 +65,7 @@ def test_the_second_answer_comes_from_kept_rows_and_is_the_same(used):
         used.clear()
 
 
+@pytest.mark.slow
 def test_one_number_written_into_the_units_is_noticed(used):
     """Polars shares the memory of integers with NumPy arrays, so it does not know that a unit has changed."""
     unit = np.random.default_rng(2).integers(0, 5000, ROWS)
@@ -81,6 +83,7 @@ def test_one_number_written_into_the_units_is_noticed(used):
     assert bool(used) == (unit[0] == unit[1])
 
 
+@pytest.mark.slow
 def test_other_columns_and_conditions_get_their_own_rows(used):
     frame = frame_of()
     answer(frame, "text")
@@ -103,6 +106,7 @@ def test_rows_without_a_unit_are_not_kept(used):
     assert not used
 
 
+@pytest.mark.slow
 def test_kept_rows_count_towards_the_limit_and_are_forgotten_first(used, monkeypatch):
     frame = frame_of()
     monkeypatch.setattr(held_frame, "MOST_BYTES", 5 * ROWS)  # codes of one byte, and four bytes of a packed row
