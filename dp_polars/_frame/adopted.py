@@ -115,8 +115,9 @@ def line_to_add(view: View, tree: Expression | None = None) -> Iterator[None]:
     try:
         yield
     except InvalidParameterError as error:
-        line = _CAP_LINES.get(error.code)
-        ruled = None if tree is None or error.code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
+        code: str = error.code
+        line = _CAP_LINES.get(code)
+        ruled = None if tree is None or code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
         rules = capping_rules(view.rules, view.rows)
         if ruled is not None:
             text = f"[tables.{ruled[0].table}.columns.{ruled[1]}] bounds = [0, 100]"
