@@ -9,7 +9,8 @@ columns of the source, and forgets only what cannot change a row:
   as the two conditions `a` and `b`;
 - whether a condition stands before or after a step that makes columns. Every step looks at one row, and none fails.
 
-Before a unit-wise step, only the order of conditions and the like are forgotten; after it, columns start anew.
+Before a unit-wise step, the order of conditions and the like are forgotten, and columns that nothing depends on; after
+it, columns start anew.
 
 All else is kept: every operation with its arguments and its types, constants to the last bit, and public rows by their
 digest. Equal rows may still have different forms, as `x > 1` and `1 < x` do. Then the question counts as a new one.
@@ -27,7 +28,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
-from dp_polars._engines.unit_steps import UnitRows, input_forms
+from dp_polars._engines.unit_steps import UnitRows, input_forms, without_unread
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression, canonical, written_type
 
 
@@ -37,10 +38,14 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
     The form names each column of the result and says what it is computed from. Texts would grow with every step that
     uses a column twice, so they are replaced by their hashes.
     """
+    return _form(without_unread(rows), digest)
+
+
+def _form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dict[str, Any]:
     source: list[Any] = ["source"]
     if isinstance(rows.source, UnitRows):
         # The names of columns count here, on both sides of the step. That tells more questions apart than necessary.
-        source += input_forms(rows.source, lambda own: normal_form(own, digest))
+        source += input_forms(rows.source, lambda own: _form(own, digest))
     columns = {name: _hash(*source, name, written_type(dtype)) for name, dtype in rows.source_schema.items()}
     conditions: set[str] = set()
     copies: list[str] = []

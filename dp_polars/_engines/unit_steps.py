@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.rows import OWN, Lookup, PrivateRows, Source, Step, WithColumns
+from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Source, Step, WithColumns
 from dp_polars._expressions import apply
 from dp_polars._expressions.tree import Column, Expression, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
@@ -426,6 +426,70 @@ def _renamed(found: frozenset[str], step: WithColumns) -> frozenset[str] | None:
             return None
         names.add(copies[0])
     return frozenset(names)
+
+
+# ---------------------------------------------------------------------- columns that are read
+
+
+def without_unread(rows: PrivateRows) -> PrivateRows:
+    """Return the same rows, without columns before and after unit-wise steps that no column of the result depends on.
+
+    A column that nobody reads can only matter where rows are sorted, because ties are sorted by all columns. So before
+    such steps (`KeepFirst`, and windows with an order) all columns stay. Functions of a group read their own columns,
+    and a join chooses the rows of heavy units at random.
+    """
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return rows
+    steps, read = _read_columns(rows)
+    if not read:  # the columns of a question include its unit, so this is not one
+        return rows
+    step, inputs, first = source.step, source.inputs, set(source.inputs[0].schema)
+    names: list[set[str] | None] = [None] * len(inputs)
+    match step:
+        case GroupRows():
+            step = replace(step, columns=tuple(one for one in step.columns if one[0] in read))
+            names = [{*step.keys, *_read_by(step)}]
+        case AddWindows():
+            step = replace(step, columns=tuple(one for one in step.columns if one[0] in read))
+            if not step.columns:  # the rows as they were
+                return without_unread(replace(inputs[0], steps=(*inputs[0].steps, *steps)))
+            if not any(value.order for _, value in step.columns):
+                names = [{*step.partition, *_read_by(step), *(read & first)}]
+        case JoinRows():
+            step = replace(step, columns=tuple(pair for pair in step.columns if pair[1] in read))
+            names = [{*dict(step.on), *(read & first)}, {*dict(step.on).values(), *dict(step.columns)}]
+        case StackRows():
+            names = [read] * len(inputs)
+        case LabelRows():
+            names = [{*dict(step.on), *(read & first)}, {*dict(step.on).values(), *dict(step.unit)}]
+    kept = [one if own is None else one.keep(sorted(own)) for one, own in zip(inputs, names, strict=True)]
+    return PrivateRows(unit_rows(step, *map(without_unread, kept)).source, steps)
+
+
+def _read_by(step: GroupRows | AddWindows) -> set[str]:
+    values = [value for _, value in step.columns]
+    named = {value.column for value in values if value.column is not None}
+    return named | {one.name for value in values for one in value.order}
+
+
+def _read_columns(rows: PrivateRows) -> tuple[tuple[Step, ...], set[str]]:
+    """Return the steps without columns that no later one reads, and the columns of the source that they read."""
+    read, steps = set(rows.schema), list[Step]()
+    for step in reversed(rows.steps):
+        match step:
+            case Filter():
+                read = read | {name for condition in step.conditions for name in condition.columns}
+                step = replace(step, columns=None)
+            case WithColumns():
+                made = {name: one for name, one in step.columns if name in read}
+                step = replace(step, columns=tuple(made.items()))
+                read = {own for name in read for own in (made[name].columns if name in made else {name})}
+            case Lookup():
+                step = replace(step, columns=tuple(pair for pair in step.columns if pair[1] in read))
+                read = (read - {name for _, name in step.columns}) | {mine for mine, _ in step.on}
+        steps.append(step)
+    return tuple(reversed(steps)), read
 
 
 # ---------------------------------------------------------------------- texts

@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 
 import dp_polars as dp
 from dp_polars._engines.registry import engine_for
-from dp_polars._engines.unit_steps import with_units
+from dp_polars._engines.unit_steps import with_units, without_unread
 
 ORDERS = pl.DataFrame(
     {
@@ -243,6 +243,60 @@ def test_a_stored_release_is_found_again_and_another_step_is_another_question(se
     assert asked(private.join(other, on="user", how="semi")) == 10
     first, second = dp.concat([private.select("n"), private.select("n")]), dp.concat([private.select("n")] * 3)
     assert (asked(first), asked(second), asked(first)) == (11, 12, 12)
+
+
+SAME_ROWS = {
+    "another function": lambda f, o: f.group_by("user").agg(n=pl.len(), m=pl.col("paid").sum()),
+    "another column": lambda f, o: f.with_columns(x=pl.col("n") + 1).group_by("user").agg(n=pl.len()),
+    "fewer columns": lambda f, o: f.select("item", "user").group_by("user").agg(n=pl.len()),
+    "a window": lambda f, o: f.with_columns(x=pl.col("n").sum().over("user")).group_by("user").agg(n=pl.len()),
+    "columns afterwards": lambda f, o: f.group_by("user").agg(n=pl.len(), m=pl.col("n").max()).select("user", "m", "n"),
+    "conditions": lambda f, o: f.group_by("user").agg(n=pl.len()).filter(pl.lit(True)),
+}
+OTHER_ROWS = {
+    "another key": lambda f, o: f.group_by("user", "item").agg(n=pl.len()),
+    "fewer rows": lambda f, o: f.filter(pl.col("n") > 1).group_by("user").agg(n=pl.len()),
+    "a value of the other function": lambda f, o: f.group_by("user").agg(n=pl.col("n").max()),
+    "a condition on it": lambda f, o: f.group_by("user").agg(n=pl.len(), m=pl.col("n").max()).filter(pl.col("m") > 1),
+    "a join": lambda f, o: f.join(o, on="user").group_by("user").agg(n=pl.len()),
+    "another side": lambda f, o: o.join(f, on="user").group_by("user").agg(n=pl.len()),
+    "a left join": lambda f, o: f.join(o, on="user", how="left").group_by("user").agg(n=pl.len()),
+    "ties": lambda f, o: f.group_by("user").head(1, order_by="item").group_by("user").agg(n=pl.col("day").count()),
+    "ties, fewer columns": lambda f, o: (
+        f.drop("n").group_by("user").head(1, order_by="item").group_by("user").agg(n=pl.col("day").count())
+    ),
+    "windows with an order": lambda f, o: (
+        f.with_columns(x=pl.int_range(pl.len()).over("user", order_by="item"))
+        .filter(pl.col("x") == 0)
+        .group_by("user")
+        .agg(n=pl.len())
+    ),
+}
+
+
+def test_columns_that_nobody_reads_do_not_make_a_question_new(session):
+    private, other = dp.private(ORDERS, session), dp.private(CUSTOMERS, session)
+
+    def asked(make):
+        make(private, other).sum("n", bounds=(0, 5), epsilon=0.2)
+        return len(session.releases)
+
+    assert asked(lambda f, o: f.group_by("user").agg(n=pl.len())) == 1
+    for name, make in SAME_ROWS.items():
+        assert asked(make) == 1, name
+    for place, (name, make) in enumerate(OTHER_ROWS.items()):
+        assert asked(make) == place + 2, name
+    joined = lambda f, o: f.join(o, on="user").group_by("user").agg(n=pl.len())  # noqa: E731
+    assert asked(joined) == len(OTHER_ROWS) + 1
+
+
+@pytest.mark.parametrize("name", [*SAME_ROWS, *OTHER_ROWS])
+def test_rows_without_unread_columns_are_the_same_rows(session, name):
+    frame = {**SAME_ROWS, **OTHER_ROWS}[name](dp.private(ORDERS, session), dp.private(CUSTOMERS, session))
+    rows = with_units(frame._rows.keep(["user", "n"]), ["user"])
+    fewer = without_unread(rows)
+    found, wanted = (engine_for(one).read(one).sort("user", "n") for one in (fewer, rows))
+    assert found.equals(wanted)
 
 
 @pytest.mark.parametrize(
