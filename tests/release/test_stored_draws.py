@@ -507,9 +507,12 @@ def test_groups_that_are_not_shown_never_reach_the_ledger(tmp_path):
 
 
 def as_format_2(path):
-    """Turn a ledger into one of format 2, which had no table for noisy numbers and was otherwise the same."""
+    """Turn a ledger into one of format 2, which had no noisy numbers and no analysts and was otherwise the same."""
     with sqlite3.connect(path) as connection:
-        connection.executescript("DROP TABLE draw; PRAGMA user_version = 2;")
+        connection.executescript(
+            "DROP TABLE audit; DROP TABLE analyst; DROP INDEX charge_by_analyst; ALTER TABLE charge DROP COLUMN analyst; "
+            "DROP TABLE draw; PRAGMA user_version = 2;"
+        )
     connection.close()
 
 
