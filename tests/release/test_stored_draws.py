@@ -510,8 +510,8 @@ def as_format_2(path):
     """Turn a ledger into one of format 2, which had no noisy numbers and no analysts and was otherwise the same."""
     with sqlite3.connect(path) as connection:
         connection.executescript(
-            "DROP TABLE audit; DROP TABLE analyst; DROP INDEX charge_by_analyst; ALTER TABLE charge DROP COLUMN analyst; "
-            "DROP TABLE draw; PRAGMA user_version = 2;"
+            "DROP TABLE audit; DROP TABLE analyst; DROP INDEX charge_by_analyst; "
+            "ALTER TABLE charge DROP COLUMN analyst; DROP TABLE draw; PRAGMA user_version = 2;"
         )
     connection.close()
 
