@@ -51,5 +51,6 @@ def run(options: argparse.Namespace) -> None:
     elif log.is_empty():
         show(b"Analysts have asked nothing so far. The owner's releases are shown by dp-polars budget.\n")
     else:
-        shown = log.with_columns(pl.col("share").mul(100).round(3)).rename({"share": "budget (%)"})
+        budget = pl.col("share").mul(100).round(3).alias("budget (%)")
+        shown = log.select("analyst", "outcome", budget, "at", "reason", "asked")
         show(encoded(shown, "table", table_width()))

@@ -141,17 +141,16 @@ class Policy:
     def _session_of(self, analyst: str | None) -> Session:
         """Return the session of the owner, or an analyst's share of it.
 
-        Where the policy lists no analysts, everybody who gives a name may spend what is left of the whole budget. Their
-        questions are in the audit log all the same, and a failure stops only the analyst who asked.
+        Where the policy lists no analysts, everybody who gives a name asks as the owner does: a failure then stops
+        everybody, because a new name would otherwise go on after each failure.
         """
         if analyst is None:
             return self.session
+        check_name(analyst)
         listed = self._document.analysts
         if listed is None:
-            check_name(analyst)
-            if analyst not in self.session.shares:
-                self.session.grant(analyst, share=1, overcommit=True)
-        elif analyst not in listed:
+            return self.session
+        if analyst not in listed:
             raise InvalidParameterError(
                 "The policy lists its analysts, and this name is not among them. Its owner adds a line to [analysts]: "
                 "a name and a share of the budget.",

@@ -123,12 +123,14 @@ def test_only_listed_analysts_may_ask(shared):
     assert shared.session.shares == {"team-a": 0.25, "team-b": 0.5}
 
 
-def test_without_a_list_everybody_is_logged(folder):
+def test_without_a_list_a_failure_stops_every_name(folder):
     path = folder / "open.toml"
     path.write_text(POLICY)
     policy = dp.Policy.load(path)
     policy.connect(analyst="anybody").sql("SELECT COUNT(*) AS n FROM orders", share=0.2)
-    assert policy.session.audit_log()["analyst"].to_list() == ["anybody"]
+    policy.session.reserve(dp.pure_cost(0.1), label="fails").fail()
+    with pytest.raises(dp.SessionClosed):
+        policy.connect(analyst="somebody else").sql("SELECT COUNT(*) AS m FROM items", share=0.2)
 
 
 @pytest.mark.parametrize(

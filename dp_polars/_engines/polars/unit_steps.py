@@ -39,6 +39,7 @@ from dp_polars._engines.unit_steps import (
     UnnestRows,
     unique_columns,
 )
+from dp_polars._expressions.types import MOST_TEXT
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
@@ -255,7 +256,13 @@ def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
         nulls_last=[*(one.nulls_last for one in value.order), False],
     )
     if value.function == "join":
-        return ordered.str.join(str(value.parameter or ""), ignore_nulls=True)
+        # One unit's texts are joined for each of its rows, so their length is limited, as that of all texts is.
+        return (
+            ordered.str.head(MOST_TEXT)
+            .head(MOST_TEXT)
+            .str.join(str(value.parameter or ""), ignore_nulls=True)
+            .str.head(MOST_TEXT)
+        )
     return ordered.first() if value.function == "first" else ordered.last()
 
 
