@@ -73,6 +73,8 @@ def sail():
     )
     from pyspark.sql import SparkSession
 
+    # Sail ends sessions that are idle for a while, as they are while a slow machine runs other tests.
+    os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", "86400")
     running = server.SparkConnectServer(ip="127.0.0.1", port=0)
     running.start(background=True)
     host, port = running.listening_address
