@@ -29,7 +29,7 @@ class LongTextError(Exception):
 
 
 @dataclass(frozen=True)
-class _Slots:
+class _SlotsOfTexts:
     """The words and the code of the text in each slot of a small table, so that a text is compared in one step."""
 
     shift: np.uint64
@@ -38,7 +38,7 @@ class _Slots:
     numbers: NDArray[Any]
 
     @classmethod
-    def of(cls, shift: np.uint64, numbers: NDArray[np.int32], known: Words, more: Words) -> _Slots:
+    def of(cls, shift: np.uint64, numbers: NDArray[np.int32], known: Words, more: Words) -> _SlotsOfTexts:
         """Return the slots of a table. The number -1 stands for the last words, which are those of no text."""
         short = numbers.astype(np.uint8) if len(known) <= 1 << 8 else numbers  # what -1 becomes is never used
         return cls(shift, known.take(numbers), more.take(numbers), short)
@@ -60,7 +60,7 @@ class ShortTexts:
         self._found = [pl.Series(name, [], dtype=pl.String)]
         self._known = np.array([_NOTHING]), np.zeros(1, np.uint64)
         """The two words of each known text, and at the end those of no text."""
-        self._slots: _Slots | None = None
+        self._slots: _SlotsOfTexts | None = None
 
     def numbers(self, texts: pl.Series) -> NDArray[Any]:
         """Return the code of each text, perhaps as unsigned integers of one byte."""
@@ -95,7 +95,7 @@ class ShortTexts:
                 self._known = known, more
                 shift, numbered = self._table.slots()
                 few = len(numbered) <= _FEW_SLOTS
-                self._slots = _Slots.of(shift, numbered, known, more) if few else None
+                self._slots = _SlotsOfTexts.of(shift, numbered, known, more) if few else None
         numbers = self._table.find(hashes)
         if not self._are(numbers, first, second).all():
             raise HashCollisionError
