@@ -56,8 +56,8 @@ class Noisy(Protocol):
     """The noisy numbers of one aggregate, with one entry per group. Values are in stored units."""
 
     @property
-    def interval(self) -> float | None:
-        """The confidence of the interval that was asked for."""
+    def confidence(self) -> float | None:
+        """The confidence of the intervals that were asked for, or None."""
         ...
 
     @property
@@ -125,11 +125,14 @@ class Limits(Protocol):
         ...
 
     def sums(self, *products: str) -> dict[str, tuple[Floats, Floats]]:
-        """Return limits of the rows ("rows") and of sums of products, from the centres, that hold together."""
+        """Return limits of the number of rows ("rows") and of sums of products about the centres.
+
+        All of them hold at once with the confidence that was asked for.
+        """
         ...
 
     def rank_error(self) -> pl.Series:
-        """Return the largest number of rows that the rank of the only chosen value may be off by."""
+        """Return how many rows the rank of the only chosen value may be off by, at most."""
         ...
 
     def ranks(self, quantile: Fraction) -> Ends:
@@ -183,8 +186,8 @@ class AggregateCall:
         named = "" if self.name is None else f".alias({self.name!r})"
         return f"dp.{self.kind}({', '.join(given)}){named}"
 
-    # Polars asks what it gets only one question: whether it is an instance of pl.Expr. A call says that it is, and
-    # answers with an error that helps when Polars, or this library's own parser, then reads its content.
+    # Polars only checks whether an argument is an instance of pl.Expr. A call pretends to be one, so that a helpful
+    # error is raised when Polars, or this library's own parser, reads its content.
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -192,7 +195,7 @@ class AggregateCall:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.aggregate, self.columns, self.bounds, self.options, self.weight, self.name)
-        return AggregateCall, fields  # what pickle does by itself relies on __class__
+        return AggregateCall, fields  # by default, pickle would rely on __class__
 
     @property
     def _pyexpr(self) -> NoReturn:
@@ -216,25 +219,25 @@ Arguments = ParamSpec("Arguments")
 
 
 def aggregate_function(function: Callable[Arguments, AggregateCall]) -> Callable[Arguments, AggregateCall]:
-    """Decorate a function such as `dp.count` so that it explains where options that it doesn't have belong."""
+    """Decorate a function such as `dp.count` so that an option it doesn't take is refused with a helpful message."""
     known = list(signature(function).parameters)
 
     @wraps(function)
-    def asked(*given: Arguments.args, **named: Arguments.kwargs) -> AggregateCall:
+    def checked_function(*given: Arguments.args, **named: Arguments.kwargs) -> AggregateCall:
         unknown = [name for name in named if name not in known]
         if unknown:
             name, kind = unknown[0], function.__name__
             near = difflib.get_close_matches(name, known, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise InvalidParameterError(
-                f"dp.{kind} has no argument {name}.{hint} It takes {', '.join(known)}. What holds for the whole "
-                "question (spend, caps, keys, confidence and so on) stands beside it: "
+                f"dp.{kind} has no argument {name}.{hint} It takes {', '.join(known)}. Options of the whole "
+                "question (spend, caps, keys, confidence and so on) are arguments of agg: "
                 f"df.dp.group_by('region').agg(answer=dp.{kind}(...), {'epsilon' if near else name}=...).",
                 code="unknown-option",
             )
         return function(*given, **named)
 
-    return asked
+    return checked_function
 
 
 def _written(column: ExpressionLike) -> str:
@@ -266,9 +269,9 @@ class Aggregate(ABC):
     summary: ClassVar[str]
     """What it computes, for the documentation."""
     sql_names: ClassVar[tuple[str, ...]]
-    """Its names in SQL; `dp_` and `kind` by default."""
+    """Its names in SQL. The default is `dp_` followed by `kind`."""
     plain_sql_names: ClassVar[Mapping[str, str]] = {}
-    """What plain SQL calls it, with a policy: each name with the private SQL that it means. x and y stand for the
+    """Its names in plain SQL, which a policy allows, each with the private SQL that it means. x and y stand for the
     first and the second argument."""
     columns: ClassVar[tuple[str, ...]] = ("column",)
     """The names of the arguments that are columns."""
@@ -322,15 +325,16 @@ class Aggregate(ABC):
         """Return a call of this aggregate. Two columns take a pair of bounds each."""
         pairs: tuple[Any, ...] = ()
         if cls.bounded:
-            one = len(cls.columns) == 1 or not isinstance(bounds, Sequence)  # a wrong number of pairs is refused later
-            pairs = (None, None) if len(cls.columns) == 2 and bounds is None else (bounds,) if one else bounds
+            # A wrong number of pairs is refused later.
+            one_pair = len(cls.columns) == 1 or not isinstance(bounds, Sequence)
+            pairs = (None, None) if len(cls.columns) == 2 and bounds is None else (bounds,) if one_pair else bounds
         return AggregateCall(cls, columns, pairs, {**cls.options, **options}, weight)
 
     @classmethod
     def parse(cls, call: AggregateCall, name: str, values: tuple[Value, ...]) -> Self:
         """Return the aggregate that a call means, with its options checked."""
-        own = cls.checked_options(call, values)
-        return cls(name=name, values=values, weight=positive(call.weight, "weight"), **own)
+        own_fields = cls.checked_options(call, values)
+        return cls(name=name, values=values, weight=positive(call.weight, "weight"), **own_fields)
 
     @classmethod
     def checked_options(cls, call: AggregateCall, values: tuple[Value, ...]) -> dict[str, Any]:
@@ -407,11 +411,14 @@ class Aggregate(ABC):
         return Fraction(1)
 
     def beside(self, others: Sequence[Aggregate], confidence: float | None) -> Self:
-        """Return the aggregate as it is in one question with `others`, with intervals of this confidence, or none."""
+        """Return the aggregate, adjusted to the other aggregates of its question and to the confidence of intervals.
+
+        The confidence is None if no intervals were asked for.
+        """
         return self
 
     def interval_schema(self) -> dict[str, pl.DataType]:
-        """Return the columns of the interval of the privacy noise. There are none if no interval is known."""
+        """Return the columns of the interval for the privacy noise. There are none if no interval is known."""
         return dict.fromkeys((f"{self.name}_low", f"{self.name}_high"), self.answer_type)
 
     def schema(self, *, interval: bool) -> dict[str, pl.DataType]:
@@ -431,7 +438,7 @@ class Aggregate(ABC):
         return limits.number()
 
     def interval(self, limits: Limits) -> dict[str, pl.Series] | None:
-        """Return the columns of the interval if they are not the two `ends`, which contain the answer; else None."""
+        """Return the columns of the interval, or None if they are the two `ends`, widened to contain the answer."""
         return None
 
     def error_per_row(self, error: float) -> str | None:

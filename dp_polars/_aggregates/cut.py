@@ -1,4 +1,4 @@
-"""How many units lose something to caps and bounds, which `cut=True` adds to an answer.
+"""The number of units that lose something to caps and bounds, which `cut=True` adds to an answer.
 
 How much a unit loses has no bound: it may have any number of rows beyond a cap, and values however far beyond the
 bounds. So this counts the units that lose anything at all. What one unit can change: it adds at most 1 to each of the
@@ -86,14 +86,14 @@ def outside_bounds(aggregates: Iterable[Aggregate], tree_of: Callable[[str], Exp
     if not clipped:
         return None
     outside = [_is_outside(tree_of(value.expression), value) for value in clipped.values()]
-    return apply("cast", reduce(lambda one, other: apply("or", one, other), outside), to=pl.Int8())
+    return apply("cast", reduce(lambda left, right: apply("or", left, right), outside), to=pl.Int8())
 
 
 def _is_outside(tree: Expression, value: Value) -> Expression:
     """Return whether a value lies outside its bounds, as an expression. It is false or null if there is no value."""
     lower, upper = value.lower, value.upper
     if tree.dtype.is_float():
-        ends = [Constant(float(one), pl.Float64()) for one in (lower, upper)]
+        ends = [Constant(float(bound), pl.Float64()) for bound in (lower, upper)]
     else:
         dtype = pl.Int64() if tree.dtype.is_integer() else tree.dtype
         ends = [Constant(math.ceil(lower), dtype), Constant(math.floor(upper), dtype)]

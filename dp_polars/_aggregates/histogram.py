@@ -97,7 +97,7 @@ class Histogram(Aggregate):
             BIN[1]: pl.concat([edges[1:]] * groups) if groups else edges.clear(),
             "count": counts,
         }
-        if noisy.interval is not None:
+        if noisy.confidence is not None:
             columns |= {"count_low": counts - error, "count_high": counts + error}
         if noisy.nonnegative:
             columns = {name: s.clip(lower_bound=0) if name.startswith("count") else s for name, s in columns.items()}

@@ -1,9 +1,9 @@
 """The ranges of variances, correlations and regressions over limits of the sums that they are made of.
 
-The limits hold together with the wanted confidence. Then so does the range of any function of the sums. All sums are
-measured from the centres of their values: with the limits of Q = sum of xy, X = sum of x, Y = sum of y and the rows N,
-the sum of products about the means is Q - X Y / N. Limits may be infinite. Where this leaves a range undefined, it is
-everything that the bounds allow.
+All limits hold at once with the wanted confidence, and so does the range of any function of the sums over them. Values
+are measured from their centres: with Q = sum of xy, X = sum of x, Y = sum of y and the number of rows N, the sum of
+products about the means is Q - X Y / N. Limits may be infinite. Where this leaves a range undefined, it is everything
+that the bounds allow.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def covariance_range(sums: SumRanges, values: tuple[Value, ...], product: str, d
         _extreme(sums[product][0], highest, rows, ddof, np.minimum),
         _extreme(sums[product][1], lowest, rows, ddof, np.maximum),
     ]
-    largest, unit = _largest(values, product)
+    largest, unit = largest_covariance(values, product)
     most = largest * rows[0] / np.maximum(rows[0] - ddof, 1)
     least = np.zeros_like(most) if product[0] == product[1] else -most
-    low, high = (np.clip(one, least, most) * unit for one in _defined(*found))
+    low, high = (np.clip(end, least, most) * unit for end in _defined(*found))
     return pl.Series(low, dtype=pl.Float64), pl.Series(high, dtype=pl.Float64)
 
 
@@ -58,15 +58,15 @@ def regression_range(sums: SumRanges, values: tuple[Value, ...], centres: tuple[
         limits = _quotient(sums[letter], rows)
         means.append(tuple(np.clip(limit + centre, float(value.lower), float(value.upper)) for limit in limits))
     with np.errstate(invalid="ignore"):
-        corners = np.stack([own * mean for own in slope for mean in means[0]])
+        corners = np.stack([slope_end * mean for slope_end in slope for mean in means[0]])
     known = np.isfinite(slope[0]) & np.isfinite(slope[1])
     intercept = (
         np.where(known, means[1][0] - corners.max(axis=0), -np.inf),
         np.where(known, means[1][1] - corners.min(axis=0), np.inf),
     )
     of_x, of_y = (float(value.unit) for value in values)
-    ends = ([one * of_y / of_x for one in slope], [one * of_y for one in intercept])
-    (first, last), (least, most) = ([pl.Series(one, dtype=pl.Float64) for one in pair] for pair in ends)
+    ends = ([end * of_y / of_x for end in slope], [end * of_y for end in intercept])
+    (first, last), (least, most) = ([pl.Series(end, dtype=pl.Float64) for end in pair] for pair in ends)
     return (first, last), (least, most)
 
 
@@ -80,7 +80,7 @@ def _product(sums: SumRanges, product: str) -> FloatRange:
     """Return the range of X Y, or of the square of X."""
     first, second = (sums[letter] for letter in product)
     with np.errstate(invalid="ignore"):
-        corners = np.stack([one * other for one in first for other in second])
+        corners = np.stack([x_end * y_end for x_end in first for y_end in second])
     low = corners.min(axis=0)
     if product[0] == product[1]:
         low = np.where((first[0] <= 0) & (first[1] >= 0), 0.0, np.minimum(first[0] ** 2, first[1] ** 2))
@@ -107,22 +107,25 @@ def _quotient(above: FloatRange, below: FloatRange) -> FloatRange:
 
 
 def _defined(low: Floats, high: Floats) -> FloatRange:
-    """Return a range that has all numbers beyond an end that is not defined."""
+    """Return a range whose undefined ends (NaN) are replaced by infinite ones."""
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
-def _extreme(products: Floats, squares: Floats, rows: FloatRange, ddof: int, least_or_most: np.ufunc) -> Floats:
-    """Return an extreme of (Q N - P) / (N (N - ddof)) over the rows N."""
+def _extreme(q: Floats, xy: Floats, rows: FloatRange, ddof: int, least_or_most: np.ufunc) -> Floats:
+    """Return an extreme of (Q N - X Y) / (N (N - ddof)) over the limits of the rows N."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        root = np.sqrt(np.maximum(squares * squares - products * squares * ddof, 0))
-        inner = [np.nan_to_num((squares + sign * root) / products, nan=1.0) for sign in (-1, 1)]
-        candidates = [np.clip(one, *rows) for one in (*rows, *inner)]
-        found: Floats = least_or_most.reduce([(products * n - squares) / (n * (n - ddof)) for n in candidates])
+        root = np.sqrt(np.maximum(xy * xy - q * xy * ddof, 0))
+        inner = [np.nan_to_num((xy + sign * root) / q, nan=1.0) for sign in (-1, 1)]
+        candidates = [np.clip(n, *rows) for n in (*rows, *inner)]
+        found: Floats = least_or_most.reduce([(q * n - xy) / (n * (n - ddof)) for n in candidates])
     return found
 
 
-def _largest(values: tuple[Value, ...], product: str) -> tuple[float, float]:
-    """Return the largest product of deviations from the means that bounds allow, and the unit of a product."""
+def largest_covariance(values: tuple[Value, ...], product: str) -> tuple[float, float]:
+    """Return the largest covariance that the bounds allow, in stored units, and the value of one such unit.
+
+    The variance of a value within its bounds is at most a quarter of the squared distance between them.
+    """
     by_letter = dict(zip("xy", values, strict=False))
     largest, unit = 1.0, 1.0
     for letter in product:

@@ -19,7 +19,7 @@ from dp_polars._aggregates.base import (
     Shape,
     aggregate_function,
 )
-from dp_polars._aggregates.moment_ranges import covariance_range
+from dp_polars._aggregates.moment_ranges import covariance_range, largest_covariance
 from dp_polars._aggregates.needs import Need, Power, Rows
 from dp_polars._aggregates.values import Bounds, Value
 from dp_polars._numbers import Number
@@ -153,12 +153,8 @@ def clipped_mean(noisy: Noisy, value: Value, letter: str) -> pl.Series:
 
 def covariance(noisy: Noisy, values: tuple[Value, ...], product: str, ddof: int) -> pl.Series:
     """Return the mean of a product minus the product of the means, clipped to what the bounds allow."""
-    by_letter = dict(zip("xy", values, strict=False))
     first, second = (noisy.average(letter) for letter in product)
-    largest, unit = 1.0, 1.0
-    for letter in product:
-        largest *= float(by_letter[letter].upper - by_letter[letter].lower) / 2
-        unit *= float(by_letter[letter].unit)
+    largest, unit = largest_covariance(values, product)
     smallest = 0.0 if product[0] == product[1] else -largest
     found = (noisy.average(product) - first * second).clip(smallest, largest)
     rows = noisy.rows()

@@ -92,7 +92,7 @@ class Quantiles:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileEnds:
-    """The ends of intervals that cover the values at these quantiles with a confidence, first all lower ends."""
+    """The ends of intervals that cover the values at these quantiles with a confidence: all lower ends come first."""
 
     value: Value
     targets: tuple[Fraction, ...]

@@ -68,7 +68,7 @@ class Quantile(Aggregate):
             raise InvalidParameterError(
                 "interval='value' chooses the ends of an interval. Say how sure it should be: confidence=0.95."
             )
-        counted = any(counts_rows_of(one, self.values[0]) for one in others)
+        counted = any(counts_rows_of(other, self.values[0]) for other in others)
         return replace(self, confidence=confidence if self.of_value else None, counted=counted)
 
     def needs(self) -> tuple[Need, ...]:
@@ -101,21 +101,21 @@ class Quantile(Aggregate):
         names = list(self.interval_schema())
         if len(names) < 2:
             return {name: limits.rank_error() for name in names}
-        ends = [limits.chosen(own) if self.of_value else limits.ranks(own) for own in self.quantiles]
+        ends = [limits.chosen(quantile) if self.of_value else limits.ranks(quantile) for quantile in self.quantiles]
         return {name: self._together([pair[side] for pair in ends]) for side, name in enumerate(names)}
 
     @property
     def answer_type(self) -> pl.DataType:
         """The type of the answer."""
-        one = self.values[0].answer_type
-        return pl.List(one) if self.several else one
+        dtype = self.values[0].answer_type
+        return pl.List(dtype) if self.several else dtype
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the chosen values. Several are a list, in the order in which they were asked for."""
         return self._together([noisy.chosen(quantile) for quantile in self.quantiles])
 
     def _together(self, columns: Sequence[pl.Series]) -> pl.Series:
-        """Return the numbers of all quantiles as one column: the only one, or lists."""
+        """Return one column for all quantiles: the only column, or a column of lists."""
         if not self.several:
             return columns[0]
         named = [column.alias(str(place)) for place, column in enumerate(columns)]
@@ -186,10 +186,11 @@ def _of_value(call: AggregateCall, quantiles: tuple[Fraction, ...]) -> bool:
     return bool(given == "value")
 
 
-def counts_rows_of(one: Aggregate, value: Value) -> bool:
+def counts_rows_of(aggregate: Aggregate, value: Value) -> bool:
     """Tell whether an aggregate counts the rows that have this value, with the same cap on a unit's rows."""
     return any(
-        isinstance(need, Rows) and [own.expression for own in need.values] == [value.expression] for need in one.needs()
+        isinstance(need, Rows) and [counted.expression for counted in need.values] == [value.expression]
+        for need in aggregate.needs()
     )
 
 
@@ -199,10 +200,10 @@ def _quantiles_of(given: Any) -> tuple[tuple[Fraction, ...], bool]:
     listed = list(given) if several else [given]
     if not listed or given is None or isinstance(given, str | datetime.date | datetime.time):
         raise InvalidParameterError("quantile= takes a number between 0 and 1, or a list of them.")
-    found = tuple(exact(one, "quantile") for one in listed)
-    if any(not 0 <= one <= 1 for one in found):
+    found = tuple(exact(number, "quantile") for number in listed)
+    if any(not 0 <= quantile <= 1 for quantile in found):
         raise InvalidParameterError("quantile= must lie between 0 and 1.")
-    if any(one.denominator > _FINEST for one in found):
+    if any(quantile.denominator > _FINEST for quantile in found):
         raise InvalidParameterError(f"quantile= takes at most four digits after the point, such as {1 / _FINEST:g}.")
     if len(found) > _MOST_QUANTILES:
         raise InvalidParameterError(f"quantile= takes at most {_MOST_QUANTILES} quantiles at once.")
@@ -237,7 +238,7 @@ def quantile(
 def median(
     column: ExpressionLike, *, bounds: Bounds = None, interval: IntervalOf = "rank", weight: Number = 1
 ) -> AggregateCall:
-    """Estimate the median of a column. `interval` is that of `dp.quantile`.
+    """Estimate the median of a column. `interval` means the same as for `dp.quantile`.
 
     Examples
     --------

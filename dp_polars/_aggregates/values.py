@@ -22,7 +22,8 @@ Bounds = tuple[Any, Any] | Literal["auto"] | None
 AUTO_RANGE = (-(10**12), 10**12)
 """The range in which bounds are looked for when they are estimated."""
 
-_LARGEST_BOUND = {True: Fraction(2**62), False: Fraction(10**15)}  # for times and decimals, and for plain numbers
+_LARGEST_STORED = 2**62  # for times and decimals, whose bounds are stored integers
+_LARGEST_NUMBER = 10**15
 _EXAMPLES = {
     pl.Date: "datetime.date(2020, 1, 1), datetime.date(2030, 1, 1)",
     pl.Datetime: "datetime.datetime(2020, 1, 1), datetime.datetime(2030, 1, 1)",
@@ -106,7 +107,7 @@ def stored_bounds(
 ) -> tuple[Fraction, Fraction]:
     """Return the bounds of a column as stored numbers, or raise an error that explains what bounds are for.
 
-    `example` are bounds of numbers that this kind of aggregate takes.
+    `example` shows bounds of numbers that this kind of aggregate takes.
     """
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else example
@@ -121,13 +122,22 @@ def stored_bounds(
             "bounds= takes a pair, the smallest and the largest value that counts: bounds=(0, 100).",
             code="invalid-bounds",
         )
-    lower, upper = (stored_number(one, f"bounds[{place}]", name, dtype) for place, one in enumerate(given))
+    lower, upper = (stored_number(bound, f"bounds[{place}]", name, dtype) for place, bound in enumerate(given))
     if not lower < upper:
         raise InvalidParameterError("bounds=(lower, upper) needs lower < upper.", code="invalid-bounds")
     largest = max(abs(lower), abs(upper))
-    if not Fraction(1, 10**100) < largest <= _LARGEST_BOUND[not dtype.is_float() and not dtype.is_integer()]:
+    is_stored = not dtype.is_float() and not dtype.is_integer()
+    if largest > (_LARGEST_STORED if is_stored else _LARGEST_NUMBER):
         raise InvalidParameterError(
-            "bounds= must lie between -1e15 and 1e15, and at least one of them must be further from 0 than 1e-100.",
+            f"bounds= for {name} ({dtype}) must be at most 2**62 from 0 in the column's own unit, such as the last "
+            "digit of a decimal."
+            if is_stored
+            else "bounds= must lie between -1e15 and 1e15.",
+            code="invalid-bounds",
+        )
+    if largest <= Fraction(1, 10**100):
+        raise InvalidParameterError(
+            "bounds= are too close to 0: at least one of them must be further from 0 than 1e-100.",
             code="invalid-bounds",
         )
     return lower, upper

@@ -5,6 +5,8 @@
 - `constants`: public values, converted to the type of a column exactly or not at all;
 - `types`: kinds of types, and the limits of the language;
 - `from_polars`: the parser of Polars expressions (the parser of SQL is `_sql.expressions`);
+- `unit_functions`: the functions of steps that combine the rows of one unit, such as `first` and `cum_sum`;
+- `unit_expressions`: Polars expressions that use these functions;
 - `check`: checks user expressions and runs them on hostile values before any private row is read;
 - `hostile`: made-up values on which functions usually fail;
 - `readable`: expressions as people write them, for labels and plans;

@@ -62,7 +62,8 @@ def check_expression(expr: pl.Expr | str | PythonLiteral, *, schema: pl.Schema, 
     if len(checked) != 1:
         raise ExpressionNotAllowed(
             f"The {what} expression stands for {len(checked)} columns "
-            f"({', '.join(repr(one.name) for one in checked[:5])}) where one is needed. Write one expression for each."
+            f"({', '.join(repr(expression.name) for expression in checked[:5])}) where one is needed. Write one "
+            "expression for each."
         )
     return checked[0]
 
@@ -78,21 +79,21 @@ def check_expressions(
     >>> [one.name for one in check_expressions(pl.col("a", "b").fill_null(0), schema=schema, what="with_columns")]
     ['a', 'b']
     """
-    found = tuple(CheckedExpression(one.tree, one.name) for one in parse(expr, schema=schema, what=what))
-    for one in found:
-        check_tree(one, schema, what)
+    found = tuple(CheckedExpression(parsed.tree, parsed.name) for parsed in parse(expr, schema=schema, what=what))
+    for expression in found:
+        check_tree(expression, schema, what)
     return found
 
 
-def check_tree(one: CheckedExpression, schema: pl.Schema, what: str) -> None:
+def check_tree(expression: CheckedExpression, schema: pl.Schema, what: str) -> None:
     """Refuse an expression that is too long, or that fails on made-up values of its columns' types."""
-    if len(one.canonical) > MOST_WRITTEN:
+    if len(expression.canonical) > MOST_WRITTEN:
         raise ExpressionNotAllowed(
             f"The {what} expression has constants of more than {MOST_WRITTEN:,} characters in all. If the memory ran "
             "out because of one person's row, the failure would reveal that the person is in the data. Join a public "
             "frame instead."
         )
-    _try_on_hostile_values(one.tree, schema, what)
+    _try_on_hostile_values(expression.tree, schema, what)
 
 
 def _try_on_hostile_values(tree: Expression, schema: pl.Schema, what: str) -> None:
@@ -118,9 +119,9 @@ def problem_on_hostile_values(trees: Sequence[Expression], columns: Mapping[str,
 
 
 def _separate_steps(tree: Expression) -> tuple[list[Expression], dict[str, pl.DataType]]:
-    """Return each operation that has parameters, applied to columns of its own, and these columns.
+    """Return each operation that has parameters, applied to columns made for it, and these columns.
 
-    Within the tree, made-up rows may never reach an operation that stands behind a condition.
+    Within the whole tree, made-up rows may never reach an operation that runs only under a condition.
     """
     found: dict[Expression, None] = {}
     columns: dict[str, pl.DataType] = {}
@@ -130,11 +131,13 @@ def _separate_steps(tree: Expression) -> tuple[list[Expression], dict[str, pl.Da
             and node.parameters
             and any(isinstance(argument, Apply) for argument in node.arguments)
         ):
-            given = []
-            for place, one in enumerate(node.arguments):
-                own = one if isinstance(one, Constant) else Column(f"{place} {one.dtype}", one.dtype)
-                if isinstance(own, Column):
-                    columns[own.name] = own.dtype
-                given.append(own)
+            given: list[Expression] = []
+            for place, argument in enumerate(node.arguments):
+                if isinstance(argument, Constant):
+                    given.append(argument)
+                else:
+                    column = Column(f"{place} {argument.dtype}", argument.dtype)
+                    columns[column.name] = column.dtype
+                    given.append(column)
             found[replace(node, arguments=tuple(given))] = None
     return list(found), columns

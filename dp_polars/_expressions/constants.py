@@ -30,8 +30,8 @@ def constant(value: Any, dtype: pl.DataType | None = None) -> Constant:
     >>> constant("a").dtype
     String
     """
-    own = _listed(value) if isinstance(value, list | tuple) else _single(value)
-    return own if dtype is None else converted(own, dtype)
+    found = _listed(value) if isinstance(value, list | tuple) else _single(value)
+    return found if dtype is None else converted(found, dtype)
 
 
 def from_series(series: pl.Series) -> Constant:
@@ -55,15 +55,15 @@ def _stored(series: pl.Series) -> list[Any]:
     if kind in ("other", "list", "array", "struct"):
         raise Refused(f"a constant of the type {dtype}", _UNKNOWN)
     if isinstance(dtype, pl.Decimal):
-        found = [None if one is None else _scaled(one, dtype.scale) for one in series.to_list()]
+        found = [None if number is None else _scaled(number, dtype.scale) for number in series.to_list()]
     elif kind in STORED:
         found = series.to_physical().to_list()
     elif kind in ("categorical", "enum"):
         found = series.cast(pl.String).to_list()
     else:
         found = series.to_list()
-    for one in found:
-        check_value(one)
+    for value in found:
+        check_value(value)
     return found
 
 
@@ -125,14 +125,14 @@ def _listed(values: Sequence[Any]) -> Constant:
     if len(values) > MOST_VALUES:
         raise too_many(len(values))
     found = [_single(value) for value in values]
-    types = {one.dtype for one in found if one.dtype != pl.Null()}
+    types = {item.dtype for item in found if item.dtype != pl.Null()}
     if not types:
-        return Constant(tuple(one.value for one in found), pl.List(pl.Null()))
+        return Constant(tuple(item.value for item in found), pl.List(pl.Null()))
     if types == {pl.Int64(), pl.Float64()}:
         types = {pl.Float64()}
     if len(types) > 1:
         raise Refused("a list of constants", _MIXED)
-    return Constant(tuple(one.value for one in found), pl.List(types.pop()))
+    return Constant(tuple(item.value for item in found), pl.List(types.pop()))
 
 
 def check_value(value: Any) -> None:

@@ -52,7 +52,7 @@ class Parsed:
 
 
 ReadNode = Callable[[Tree], Expression | None]
-"""Reads a node that looks at several rows of one unit, or returns None for all others."""
+"""A function that reads nodes that look at several rows of one unit, and returns None for all other nodes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def parse(expr: Any, *, schema: pl.Schema, what: str, node: ReadNode | None = No
     tree = _serialized(expr, what)
     try:
         trees = _spelled_out(tree, scope)
-        return tuple(Parsed(_read(one, scope, 0), _name(one)) for one in trees)
+        return tuple(Parsed(_read(part, scope, 0), _name(part)) for part in trees)
     except Refused as error:
         raise refusal(what, error.name, error.reason) from None
 
@@ -284,15 +284,16 @@ def _function(function: Tree, inputs: list[Tree], read: Callable[[Tree], Express
         raise Refused(spoken(path), reason_for(path))
     if path in ("Replace", "ReplaceStrict", "StringExpr.ReplaceMany", "StringExpr.ContainsAny"):
         inputs = [*inputs[:1], *map(_listed, inputs[1:])]
-    given = [read(one) for one in inputs]
-    own = _UnreadOptions(options) if isinstance(options, dict) else options
+    given = [read(part) for part in inputs]
+    tracked = _UnreadOptions(options) if isinstance(options, dict) else options
     try:
-        made = build(given, own)
+        made = build(given, tracked)
     except Refused:  # this is a ValueError too, but it has a reason already
         raise
     except (TypeError, ValueError, KeyError, IndexError):
         raise Refused(spoken(path), UNKNOWN) from None
-    if isinstance(own, _UnreadOptions) and own.unread:  # an option of a later version of Polars, which would be ignored
+    if isinstance(tracked, _UnreadOptions) and tracked.unread:
+        # This is an option of a later version of Polars, which would be ignored.
         raise Refused(spoken(path), UNKNOWN)
     return made
 
@@ -486,24 +487,24 @@ def _clip(given: Inputs, options: Any) -> Expression:
 @_reads("SumHorizontal")
 def _sum_horizontal(given: Inputs, options: Any) -> Expression:
     total: Expression | None = None
-    for one in given:
-        zero = Constant(0, one.dtype if kind_of(one.dtype) == "duration" else pl.Int64())
-        own = apply("coalesce", _counted(one), zero) if options["ignore_nulls"] else _counted(one)
-        total = own if total is None else apply("add", total, own)
+    for part in given:
+        zero = Constant(0, part.dtype if kind_of(part.dtype) == "duration" else pl.Int64())
+        term = apply("coalesce", _counted(part), zero) if options["ignore_nulls"] else _counted(part)
+        total = term if total is None else apply("add", total, term)
     if total is None:
         raise Refused("sum_horizontal", UNKNOWN)
     return total
 
 
-def _counted(one: Expression) -> Expression:
-    return apply("cast", one, to=pl.Int64()) if kind_of(one.dtype) == "boolean" else one
+def _counted(value: Expression) -> Expression:
+    return apply("cast", value, to=pl.Int64()) if kind_of(value.dtype) == "boolean" else value
 
 
 @_reads("MeanHorizontal")
 def _mean_horizontal(given: Inputs, options: Any) -> Expression:
-    there = [apply("cast", apply("is_not_null", one), to=pl.Int64()) for one in given]
+    present = [apply("cast", apply("is_not_null", part), to=pl.Int64()) for part in given]
     total = _sum_horizontal(given, options)
-    count = _sum_horizontal(there, {"ignore_nulls": True})
+    count = _sum_horizontal(present, {"ignore_nulls": True})
     return apply("div", total, count if options["ignore_nulls"] else Constant(len(given), pl.Int64()))
 
 
@@ -514,8 +515,10 @@ def _cut(given: Inputs, options: Any) -> Expression:
         raise Refused("cut", fails("Give finite breaks and leave out include_breaks."))
     edges = ["-inf", *map(_shown, breaks), "inf"]
     marks = ("[", ")") if left else ("(", "]")
-    own = [f"{marks[0]}{a}, {b}{marks[1]}" for a, b in pairwise(edges)]
-    return apply("cut", *given, breaks=tuple(breaks), labels=tuple(options["labels"] or own), left_closed=left)
+    default_labels = [f"{marks[0]}{a}, {b}{marks[1]}" for a, b in pairwise(edges)]
+    return apply(
+        "cut", *given, breaks=tuple(breaks), labels=tuple(options["labels"] or default_labels), left_closed=left
+    )
 
 
 @_reads("Bin")
@@ -527,11 +530,11 @@ def _bin_intervals(given: Inputs, options: Any) -> Expression:
             "include_intervals": False,
         } if len(options) == 3:
             found = from_series(_of_polars({"Literal": {"Scalar": {"List": breaks}}}, "breaks"))
-            edges = [exact_number(Constant(one, found.dtype.inner)) for one in found.value]  # type: ignore[attr-defined]
+            edges = [exact_number(Constant(edge, found.dtype.inner)) for edge in found.value]  # type: ignore[attr-defined]
             if None in edges or any(edge != float(edge) for edge in edges if edge is not None):
                 raise Refused("bin_intervals", fails("Give breaks that are numbers."))
-            own = tuple(float(edge) for edge in edges if edge is not None)
-            return apply("cut", *given, breaks=own, labels=tuple(labels), left_closed=not right)
+            floats = tuple(float(edge) for edge in edges if edge is not None)
+            return apply("cut", *given, breaks=floats, labels=tuple(labels), left_closed=not right)
         case {"method": {"Intervals": {"spec": {"Breaks": _}}}}:
             raise Refused("bin_intervals", fails("Give labels and leave out include_intervals."))
     raise Refused("bin_quantiles, bin_ranks or a number of bins", OTHER_ROWS)
@@ -544,8 +547,8 @@ def _shown(edge: float) -> str:
 @_reads("Replace")
 def _replace(given: Inputs, options: Any) -> Expression:
     x, old, new = given
-    own = apply("cast", x, to=pl.String()) if kind_of(x.dtype) in ("categorical", "enum") else x
-    return apply("map_values", own, own, old=_list_of(old, "replace"), new=_list_of(new, "replace"))
+    text = apply("cast", x, to=pl.String()) if kind_of(x.dtype) in ("categorical", "enum") else x
+    return apply("map_values", text, text, old=_list_of(old, "replace"), new=_list_of(new, "replace"))
 
 
 @_reads("ReplaceStrict")
@@ -570,8 +573,8 @@ def _concat(given: Inputs, options: Any) -> Expression:
 @_reads("StringExpr.Format")
 def _format(given: Inputs, options: Any) -> Expression:
     text, places, parts, last = options["format"].encode(), options["insertions"], [], 0
-    for one, place in zip(given, places, strict=True):
-        parts += [Constant(text[last:place].decode(), pl.String()), one]
+    for argument, place in zip(given, places, strict=True):
+        parts += [Constant(text[last:place].decode(), pl.String()), argument]
         last = place
     parts.append(Constant(text[last:].decode(), pl.String()))
     kept = [part for part in parts if not (isinstance(part, Constant) and part.value == "")]
@@ -654,8 +657,8 @@ def _tail(given: Inputs, options: Any) -> Expression:
 
 
 for _path, _operation in {"PadStart": "pad_start", "PadEnd": "pad_end"}.items():
-    _FUNCTIONS[f"StringExpr.{_path}"] = lambda given, options, own=_operation: apply(  # type: ignore[misc]
-        own, given[0], length=_value(given[1], f"str.{own}"), fill=options["fill_char"]
+    _FUNCTIONS[f"StringExpr.{_path}"] = lambda given, options, operation=_operation: apply(  # type: ignore[misc]
+        operation, given[0], length=_value(given[1], f"str.{operation}"), fill=options["fill_char"]
     )
 
 
@@ -734,8 +737,8 @@ _TIME_UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 for _path, _operation, _word in (("Truncate", "truncate_time", "every"), ("Round", "round_time", "every"),
                                  ("OffsetBy", "offset_time", "by")):  # fmt: skip
     _FUNCTIONS[f"TemporalExpr.{_path}"] = (
-        lambda given, options, own=_operation, word=_word: apply(  # type: ignore[misc]
-            own, given[0], **{word: _value(given[1], f"dt.{own[:-5]}")}
+        lambda given, options, operation=_operation, word=_word: apply(  # type: ignore[misc]
+            operation, given[0], **{word: _value(given[1], f"dt.{operation[:-5]}")}
         )
     )
 
@@ -779,12 +782,12 @@ def _combine(given: Inputs, options: Any) -> Expression:
 def _duration(given: Inputs, options: Any) -> Expression:
     names = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
     used = [
-        (one, name)
-        for one, name in zip(given, names, strict=True)
-        if not (isinstance(one, Constant) and one.value == 0)
+        (amount, name)
+        for amount, name in zip(given, names, strict=True)
+        if not (isinstance(amount, Constant) and amount.value == 0)
     ] or [(given[1], "days")]
     units = tuple(name for _, name in used)
-    return apply("make_duration", *(one for one, _ in used), units=units, time_unit=_TIME_UNITS[options])
+    return apply("make_duration", *(amount for amount, _ in used), units=units, time_unit=_TIME_UNITS[options])
 
 
 # Lists and structs.

@@ -52,16 +52,19 @@ def _text(node: Any) -> tuple[str, int]:
     name, given, settings = node["apply"], node["to"], dict(node["with"])
     if name in _BETWEEN:
         sign, bond = _BETWEEN[name]
-        inner = [_held(one, bond + (place > 0 and name not in _CHAINED)) for place, one in enumerate(given)]
+        inner = [
+            _parenthesised(argument, bond + (place > 0 and name not in _CHAINED))
+            for place, argument in enumerate(given)
+        ]
         return f" {sign} ".join(inner), bond
     if name == "not":
-        return f"not {_held(given[0], _NOT)}", _NOT
+        return f"not {_parenthesised(given[0], _NOT)}", _NOT
     if name == "neg":
-        return f"-{_held(given[0], 8)}", 8
+        return f"-{_parenthesised(given[0], 8)}", 8
     if name in _AFTER:
-        return f"{_held(given[0], 5)} {_AFTER[name]}", 4
+        return f"{_parenthesised(given[0], 5)} {_AFTER[name]}", 4
     if name == "is_in" and isinstance(settings.get("values"), dict):
-        return f"{_held(given[0], 5)} in {_text(settings['values'])[0]}", 4
+        return f"{_parenthesised(given[0], 5)} in {_text(settings['values'])[0]}", 4
     if name == "case":
         pairs = [
             f"when {_text(when)[0]} then {_text(then)[0]}" for when, then in zip(given[:-1:2], given[1::2], strict=True)
@@ -72,12 +75,12 @@ def _text(node: Any) -> tuple[str, int]:
         return f"cast({_text(given[0])[0]}, {settings['to']})", _ATOM
     if name == "date_part":
         spoken = str(settings.pop("part"))
-    inside = [_text(one)[0] for one in given]
+    inside = [_text(argument)[0] for argument in given]
     inside += [_text(value)[0] for value in settings.values() if not isinstance(value, bool) and value is not None]
     return f"{spoken.rpartition('.')[2]}({', '.join(inside)})", _ATOM
 
 
-def _held(node: Any, least: int) -> str:
+def _parenthesised(node: Any, least: int) -> str:
     """Return the text of an argument, in parentheses if it binds less than its operator needs."""
     text, bond = _text(node)
     return text if bond >= least else f"({text})"
@@ -87,7 +90,7 @@ def _literal(value: Any, kind: str) -> str:
     """Return a constant that is given as stored, in the form that people write."""
     if isinstance(value, list) and len(value) == 2 and value[0] == "list":
         inner = kind[5:-1] if kind.startswith("List[") else ""
-        return f"[{', '.join(_literal(one, inner) for one in value[1])}]"
+        return f"[{', '.join(_literal(item, inner) for item in value[1])}]"
     if isinstance(value, list) and len(value) == 2 and value[0] == "float":
         return f"{float.fromhex(value[1]):.15g}"
     if isinstance(value, int) and not isinstance(value, bool):

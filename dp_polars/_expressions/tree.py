@@ -50,7 +50,9 @@ class Constant:
         inner = self.dtype.inner if isinstance(self.dtype, pl.List) else self.dtype
         if inner.is_float():  # one form of zero, so equal constants are the same
             listed = isinstance(self.value, tuple)
-            found = [None if one is None else float(one) + 0.0 for one in (self.value if listed else [self.value])]
+            found = [
+                None if number is None else float(number) + 0.0 for number in (self.value if listed else [self.value])
+            ]
             object.__setattr__(self, "value", tuple(found) if listed else found[0])
 
     def series(self, name: str = "constant") -> pl.Series:
@@ -75,9 +77,9 @@ class Apply:
 
     def __post_init__(self) -> None:
         inner = [argument for argument in self.arguments if isinstance(argument, Apply)]
-        object.__setattr__(self, "columns", frozenset().union(*(one.columns for one in self.arguments)))
-        object.__setattr__(self, "depth", 1 + max((one.depth for one in inner), default=0))
-        object.__setattr__(self, "size", len(self.arguments) + 1 + sum(one.size for one in inner))
+        object.__setattr__(self, "columns", frozenset().union(*(argument.columns for argument in self.arguments)))
+        object.__setattr__(self, "depth", 1 + max((operation.depth for operation in inner), default=0))
+        object.__setattr__(self, "size", len(self.arguments) + 1 + sum(operation.size for operation in inner))
 
     def parameter(self, name: str) -> Any:
         """Return a parameter by its name."""
@@ -92,7 +94,7 @@ def stored(values: Any, dtype: pl.DataType) -> pl.Series:
     if isinstance(dtype, pl.Decimal):
         whole = pl.Series(list(values), dtype=pl.Int128)
         # A decimal is stored as a multiple of its last digit. Dividing by a power of ten would round.
-        return pl.Series([None if one is None else _decimal(one, dtype.scale) for one in whole], dtype=dtype)
+        return pl.Series([None if number is None else _decimal(number, dtype.scale) for number in whole], dtype=dtype)
     if dtype == pl.Date:
         return pl.Series(list(values), dtype=pl.Int32).cast(dtype)
     if dtype.is_temporal():
@@ -132,7 +134,7 @@ def _written(node: Any) -> Any:
         case pl.DataType():
             return written_type(node)
         case tuple() | list():
-            return [_written(one) for one in node]
+            return [_written(part) for part in node]
     return _value(node)
 
 
@@ -142,7 +144,7 @@ def _value(value: Any) -> Any:
         case float():
             return ["float", value.hex()]
         case tuple() | list():
-            return ["list", [_value(one) for one in value]]
+            return ["list", [_value(item) for item in value]]
     return value
 
 
@@ -156,7 +158,7 @@ def written_type(dtype: pl.DataType) -> str:
         case pl.Array():
             return f"Array[{written_type(dtype.inner)},{dtype.shape}]"  # type: ignore[arg-type]
         case pl.Struct():
-            return "Struct" + json.dumps([[one.name, written_type(one.dtype)] for one in dtype.fields])  # type: ignore[arg-type]
+            return "Struct" + json.dumps([[part.name, written_type(part.dtype)] for part in dtype.fields])  # type: ignore[arg-type]
     return str(dtype)
 
 

@@ -28,7 +28,7 @@ _NOT_AGGREGATED = Reason(
 )
 
 _ORDERED = Reason(
-    "is not known within a unit",
+    "is not supported within a unit",
     "How rows are stored must not matter, so an order needs columns to sort by.",
     "Use pl.col('x').sort_by('day').first() or .last(), .min() or .max(). For later rows, number them with "
     "pl.int_range(pl.len()).over(unit, order_by='day'), or keep some with group_by(unit).head(2, order_by='day').",
@@ -72,16 +72,16 @@ class UnitExpressions:
     @property
     def schema(self) -> pl.Schema:
         """The columns that the row-wise rest of the expressions may read."""
-        made = {name: one.dtype for values in self.values.values() for name, one in values.items()}
+        made = {name: value.dtype for values in self.values.values() for name, value in values.items()}
         return pl.Schema({**self._given, **made})
 
     def read(self, expr: Any) -> tuple[CheckedExpression, ...]:
         """Return the expressions that an expression stands for, over the columns that the step computes."""
         node: ReadNode = self._outside if self._group is None else self._inside(self._group)
         parsed = parse(expr, schema=self._given, what=self._what, node=node)
-        found = tuple(CheckedExpression(one.tree, one.name) for one in parsed)
-        for one in found:
-            check_tree(one, self.schema, self._what)
+        found = tuple(CheckedExpression(expression.tree, expression.name) for expression in parsed)
+        for expression in found:
+            check_tree(expression, self.schema, self._what)
         return found
 
     # ------------------------------------------------------------------ nodes
@@ -137,7 +137,7 @@ class UnitExpressions:
                 case _:
                     raise Refused(
                         spoken(f"Agg.{kind}"),
-                        Reason("is not known with this ddof", "The sum of squares is divided by n or n - 1.",
+                        Reason("does not support this ddof", "The sum of squares is divided by n or n - 1.",
                                "Write ddof=0 or ddof=1."),
                     )  # fmt: skip
         if kind in ("First", "Last"):
@@ -153,7 +153,7 @@ class UnitExpressions:
             raise Refused(
                 f"filter or drop_nulls before {spoken(f'Agg.{kind}')}",
                 Reason(
-                    "can't be told from null values",
+                    "can't be distinguished from null values",
                     "Rows that are dropped inside an expression count as null here.",
                     "Filter the frame first, or use drop_nulls().n_unique(), .min() or .max().",
                 ),
@@ -173,7 +173,7 @@ class UnitExpressions:
                                 Constant(None, pl.Boolean()))  # fmt: skip
                 return self._value(window, "count", missing)
             case "MinBy" | "MaxBy", None:
-                value, by = (self._row_wise(one) for one in inputs)
+                value, by = (self._row_wise(part) for part in inputs)
                 value = apply("case", apply("is_not_null", by), value, Constant(None, value.dtype))
                 if by.dtype.is_float():  # NaN is neither the smallest nor the largest number
                     by = apply("case", apply("is_nan", by), Constant(None, by.dtype), by)
@@ -183,12 +183,12 @@ class UnitExpressions:
                 value, _ = self._argument(inputs[0])
                 level = self._row_wise(inputs[1])
                 if not isinstance(level, Constant) or not isinstance(level.value, int | float):
-                    raise Refused("quantile", Reason("needs a constant share", "It is public.", "Write quantile(0.9)."))
+                    raise Refused("quantile", Reason("needs a constant", "It must be public.", "Write quantile(0.9)."))
                 return self._value(window, "quantile", value, parameter=float(level.value))
             case "Quantile", _:
                 raise Refused(
                     "quantile",
-                    Reason("is known with one interpolation only within a unit", "It lies between two values.",
+                    Reason("supports only linear interpolation within a unit", "It lies between two values.",
                            "Write quantile(0.9, interpolation='linear')."),
                 )  # fmt: skip
         if grouped:
@@ -228,7 +228,7 @@ class UnitExpressions:
                 return apply("case", enough, made, Constant(None, made.dtype))
         raise Refused(
             f"rolling_{rolled.lower()}",
-            Reason("is not known with weights or center=True within a unit", "It looks at the last rows.",
+            Reason("does not support weights or center=True within a unit", "It looks at the last rows.",
                    "Leave these options out."),
         )  # fmt: skip
 
@@ -248,7 +248,11 @@ class UnitExpressions:
         if method not in _RANKS:
             raise Refused(
                 f"rank({method.lower()!r})",
-                Reason("is not known within a unit", "Ranks are whole numbers here.", "Use 'min', 'dense', 'ordinal'."),
+                Reason(
+                    "is not supported within a unit",
+                    "Ranks are whole numbers here.",
+                    "Use 'min', 'dense' or 'ordinal'.",
+                ),
             )
         value = self._row_wise(inputs[0])
         order = (SortColumn(self._column(value), descending, nulls_last=True),)  # so nulls don't count
@@ -286,8 +290,8 @@ class UnitExpressions:
     def _order(self, by: Sequence[Tree], options: dict[str, Any]) -> tuple[SortColumn, ...]:
         descending, last = (_each(options.get(name), len(by)) for name in ("descending", "nulls_last"))
         return tuple(
-            SortColumn(self._column(self._row_wise(one)), down, nulls)
-            for one, down, nulls in zip(by, descending, last, strict=True)
+            SortColumn(self._column(self._row_wise(part)), down, nulls)
+            for part, down, nulls in zip(by, descending, last, strict=True)
         )
 
     def _order_of_window(self, order: Any) -> tuple[SortColumn, ...]:
@@ -327,7 +331,9 @@ class UnitExpressions:
         if argument is not None and argument.dtype == pl.Categorical:
             argument = apply("cast", argument, to=pl.String())
         column = None if argument is None else self._column(argument)
-        schema = pl.Schema({**self._given, **{name: one.dtype for name, one in self.arguments.items()}})
+        schema = pl.Schema(
+            {**self._given, **{name: argument_tree.dtype for name, argument_tree in self.arguments.items()}}
+        )
         made = unit_value(function, column, schema, order=order, offset=offset, parameter=parameter, frame=frame)
         values = self.values.setdefault(window.partition, {})
         for name, other in values.items():

@@ -22,11 +22,10 @@ import polars as pl
 
 from dp_polars._expressions.messages import Reason, Refused
 
-MOST_DIGITS = 28
-"""Digits of decimals that can be added up: the sum of 10**10 of them still fits into 38 digits."""
+_MOST_SUMMED_DIGITS = 28  # the sum of 10**10 decimals of this many digits still fits into 38 digits
 
 MOST_FRAME = 1_000
-"""Rows of a frame that ends on both sides, because each of its rows is one step of work for every row."""
+"""Largest number of rows in a frame that has a start and an end. Every row costs one step for each row of its frame."""
 
 Frame = tuple[int | None, int | None]
 """The first and the last row of a frame, counted from the current row (-6 is the sixth row before it). None: no end."""
@@ -82,7 +81,7 @@ def _sum(dtype: pl.DataType) -> pl.DataType | None:
     if dtype in (pl.Float32, pl.Float64):
         return pl.Float64()
     if isinstance(dtype, pl.Decimal):
-        return pl.Decimal(38, dtype.scale) if (dtype.precision or 38) <= MOST_DIGITS else None
+        return pl.Decimal(38, dtype.scale) if (dtype.precision or 38) <= _MOST_SUMMED_DIGITS else None
     return dtype if isinstance(dtype, pl.Duration) else None
 
 
@@ -140,9 +139,9 @@ UNIT_FUNCTIONS = {
 }
 """All functions by name. `n_values` counts distinct values without null, `n_unique` counts null as one of them.
 
-`variance` divides by the number of values less one, `variance_pop` by their number. `quantile` lies between two values,
-`quantile_value` is one of them: the smallest one that at least this share of the values does not exceed. `mode` is the
-smallest of the most frequent values. `join` puts texts behind each other. `variance` is NaN if a value is.
+`variance` divides by the number of values minus one, `variance_pop` by their number; both are NaN if a value is NaN.
+`quantile` lies between two values, `quantile_value` is one of them: the smallest one that at least this share of the
+values does not exceed. `mode` is the smallest of the most frequent values. `join` concatenates texts.
 """
 
 
@@ -223,7 +222,7 @@ def unit_value(
                 "Say what to sort by: pl.col('x').sort_by('day').first(), or .over('user_id', order_by='day').",
             ),
         )
-    unsorted = [one.name for one in order if not is_sortable(schema[one.name])]
+    unsorted = [sort_column.name for sort_column in order if not is_sortable(schema[sort_column.name])]
     if unsorted:
         raise Refused(
             function,

@@ -35,7 +35,7 @@ class NoisyNumbers:
     plan: Plan
 
     @property
-    def interval(self) -> float | None:
+    def confidence(self) -> float | None:
         """The confidence of the interval, or None if none is wanted."""
         return self.plan.query.interval
 
@@ -141,7 +141,7 @@ class NoisyNumbers:
         """Return the noisy counts of all bins, group after group, and the error that each stays within."""
         measurement = self._measurement("bins")
         counts = self.frame[measurement.name]
-        error = 0 if self.interval is None else measurement.error(self.interval)
+        error = 0 if self.confidence is None else measurement.error(self.confidence)
         return counts.explode(empty_as_null=False) if len(counts) else pl.Series([], dtype=pl.Int64), error
 
 

@@ -30,7 +30,7 @@ INT, FLOAT, TEXT, TRUTH = pl.Int64(), pl.Float64(), pl.String(), pl.Boolean()
 Build = Callable[..., Expression]
 
 CUT = f"It reads and returns at most {MOST_TEXT:,} characters, so no text grows without limit."
-"""Reason of operations that may make texts longer."""
+"""The reason why operations that may make texts longer never fail."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,15 @@ def apply(name: str, /, *arguments: Expression, **parameters: Any) -> Expression
         raise Refused(
             operation.spoken, Reason(f"has more than {MOST_ARGUMENTS} arguments", _GROWS, "Use fewer at a time.")
         )
-    for one in arguments:
-        if kind_of(one.dtype) == "other":
-            raise wrong_type(operation.spoken, one)
+    for argument in arguments:
+        if kind_of(argument.dtype) == "other":
+            raise wrong_type(operation.spoken, argument)
     return _small(operation.build(*(_read(argument) for argument in arguments), **parameters), operation.spoken)
 
 
-def _read(one: Expression) -> Expression:
+def _read(value: Expression) -> Expression:
     """Return a category as its text. The code of a category depends on other rows."""
-    return make("cast", (one,), TEXT, to=TEXT) if kind_of(one.dtype) == "categorical" else one
+    return make("cast", (value,), TEXT, to=TEXT) if kind_of(value.dtype) == "categorical" else value
 
 
 def _small(made: Expression, spoken: str) -> Expression:
@@ -143,7 +143,7 @@ _GROWS = "If the memory ran out because of one person's row, the failure would r
 
 def wrong_type(spoken: str, *given: Expression, fix: str = "") -> Refused:
     """Return the refusal of types that an operation does not accept."""
-    shown = " and ".join(dict.fromkeys(str(one.dtype) for one in given))
+    shown = " and ".join(dict.fromkeys(str(argument.dtype) for argument in given))
     advice = fix or "Cast its arguments to types that it accepts first."
     why = "Operations on private rows accept only types on which they never fail."
     return Refused(spoken, Reason(f"does not accept {shown}", why, advice))
@@ -157,75 +157,75 @@ def bad(spoken: str, does: str, fix: str) -> Refused:
 # ---------------------------------------------------------------------- types
 
 
-def as_number(one: Expression, spoken: str) -> Expression:
+def as_number(value: Expression, spoken: str) -> Expression:
     """Return a number as Int64 or Float64. Constants are converted exactly."""
-    kind = kind_of(one.dtype)
+    kind = kind_of(value.dtype)
     if kind == "null":
         return Constant(None, INT)
     if kind not in NUMBERS:
-        raise wrong_type(spoken, one)
+        raise wrong_type(spoken, value)
     if kind in ("float", "decimal"):
-        return as_type(one, FLOAT)
-    return as_type(one, INT)
+        return as_type(value, FLOAT)
+    return as_type(value, INT)
 
 
-def as_type(one: Expression, dtype: pl.DataType) -> Expression:
+def as_type(value: Expression, dtype: pl.DataType) -> Expression:
     """Return an expression converted to a type. Constants are converted exactly."""
-    if one.dtype == dtype:
-        return one
-    if isinstance(one, Constant):
-        found = fits(one, dtype)
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Constant):
+        found = fits(value, dtype)
         if found is not None:
             return found
-        if dtype == FLOAT and isinstance(one.dtype, pl.Decimal):  # such as 0.1 in SQL: use the nearest float
-            return Constant(float(Fraction(one.value, 10**one.dtype.scale)), dtype)
-        if dtype == INT and isinstance(one.value, bool):
-            return Constant(int(one.value), dtype)
-        return converted(one, dtype)
-    return make("cast", (one,), dtype, to=dtype)
+        if dtype == FLOAT and isinstance(value.dtype, pl.Decimal):  # such as 0.1 in SQL: use the nearest float
+            return Constant(float(Fraction(value.value, 10**value.dtype.scale)), dtype)
+        if dtype == INT and isinstance(value.value, bool):
+            return Constant(int(value.value), dtype)
+        return converted(value, dtype)
+    return make("cast", (value,), dtype, to=dtype)
 
 
 def common_numbers(given: Sequence[Expression], spoken: str) -> tuple[list[Expression], pl.DataType]:
     """Return numbers in a common type: Float64 if one of them is a float or a decimal, otherwise Int64."""
-    found = [as_number(one, spoken) for one in given]
-    dtype = FLOAT if any(one.dtype == FLOAT for one in found) else INT
-    return [as_type(one, dtype) for one in found], dtype
+    found = [as_number(value, spoken) for value in given]
+    dtype = FLOAT if any(value.dtype == FLOAT for value in found) else INT
+    return [as_type(value, dtype) for value in found], dtype
 
 
-def as_float(one: Expression, spoken: str) -> Expression:
+def as_float(value: Expression, spoken: str) -> Expression:
     """Return a number as Float64."""
-    return as_type(as_number(one, spoken), FLOAT)
+    return as_type(as_number(value, spoken), FLOAT)
 
 
-def as_text(one: Expression, spoken: str) -> Expression:
+def as_text(value: Expression, spoken: str) -> Expression:
     """Return a text, category or Enum as String."""
-    if kind_of(one.dtype) == "null":
+    if kind_of(value.dtype) == "null":
         return Constant(None, TEXT)
-    if kind_of(one.dtype) not in TEXTS:
-        raise wrong_type(spoken, one, fix="It accepts texts; cast to pl.String first.")
-    if isinstance(one, Constant):
-        return Constant(one.value, TEXT)
-    return as_type(one, TEXT)
+    if kind_of(value.dtype) not in TEXTS:
+        raise wrong_type(spoken, value, fix="It accepts texts; cast to pl.String first.")
+    if isinstance(value, Constant):
+        return Constant(value.value, TEXT)
+    return as_type(value, TEXT)
 
 
-def as_condition(one: Expression, spoken: str) -> Expression:
+def as_condition(value: Expression, spoken: str) -> Expression:
     """Return a condition, or refuse another type."""
-    if kind_of(one.dtype) == "null":
+    if kind_of(value.dtype) == "null":
         return Constant(None, TRUTH)
-    if one.dtype != TRUTH:
-        raise wrong_type(spoken, one, fix="It accepts conditions: expressions that are true or false in each row.")
-    return one
+    if value.dtype != TRUTH:
+        raise wrong_type(spoken, value, fix="It accepts conditions: expressions that are true or false in each row.")
+    return value
 
 
 def common_type(given: Sequence[Expression], spoken: str) -> list[Expression]:
     """Return values in a common type that can hold all of them."""
-    held = [one for one in given if not isinstance(one, Constant)]
-    kinds = {kind_of(one.dtype) for one in given} - {"null"}
-    types = list(dict.fromkeys(one.dtype for one in held if kind_of(one.dtype) != "null"))
+    held = [value for value in given if not isinstance(value, Constant)]
+    kinds = {kind_of(value.dtype) for value in given} - {"null"}
+    types = list(dict.fromkeys(value.dtype for value in held if kind_of(value.dtype) != "null"))
     if not kinds:
         return list(given)
     if not types:
-        types = list(dict.fromkeys(one.dtype for one in given if kind_of(one.dtype) != "null"))
+        types = list(dict.fromkeys(value.dtype for value in given if kind_of(value.dtype) != "null"))
     if len(types) == 1 and (found := _all_fit(given, types[0])) is not None:
         return found
     if kinds <= {"boolean"}:
@@ -235,35 +235,35 @@ def common_type(given: Sequence[Expression], spoken: str) -> list[Expression]:
     elif kinds <= NUMBERS:
         target = FLOAT
     elif kinds <= TEXTS:
-        return [as_text(one, spoken) for one in given]
+        return [as_text(value, spoken) for value in given]
     elif kinds <= CALENDAR:
         target = _latest(given, spoken)
     else:
         raise wrong_type(spoken, *given, fix="Cast them to one type first, for example with `.cast(pl.Float64)`.")
-    return [Constant(None, target) if kind_of(one.dtype) == "null" else as_type(one, target) for one in given]
+    return [Constant(None, target) if kind_of(value.dtype) == "null" else as_type(value, target) for value in given]
 
 
 def _all_fit(given: Sequence[Expression], dtype: pl.DataType) -> list[Expression] | None:
     found: list[Expression] = []
-    for one in given:
-        own = fits(one, dtype) if isinstance(one, Constant) else one if one.dtype == dtype else None
-        if own is None and kind_of(one.dtype) == "null":
-            own = Constant(None, dtype)
-        if own is None:
+    for value in given:
+        fitting = fits(value, dtype) if isinstance(value, Constant) else value if value.dtype == dtype else None
+        if fitting is None and kind_of(value.dtype) == "null":
+            fitting = Constant(None, dtype)
+        if fitting is None:
             return None
-        found.append(own)
+        found.append(fitting)
     return found
 
 
 def _latest(given: Sequence[Expression], spoken: str) -> pl.DataType:
     """Return a type that can hold all of these dates and datetimes."""
-    types = list(dict.fromkeys(one.dtype for one in given if isinstance(one.dtype, pl.Datetime)))
-    zones = {one.time_zone for one in types if isinstance(one, pl.Datetime)}
+    types = list(dict.fromkeys(value.dtype for value in given if isinstance(value.dtype, pl.Datetime)))
+    zones = {dtype.time_zone for dtype in types if isinstance(dtype, pl.Datetime)}
     if len(zones) > 1 or (zones != {None} and len(types) > 1):
         raise wrong_type(spoken, *given, fix="Bring them to one time zone with `dt.convert_time_zone` first.")
-    units = sorted((one.time_unit for one in types if isinstance(one, pl.Datetime)), key=lambda unit: TICKS[unit])
+    units = sorted((dtype.time_unit for dtype in types if isinstance(dtype, pl.Datetime)), key=lambda unit: TICKS[unit])
     zone = next(iter(zones), None)
-    if zone is not None and any(kind_of(one.dtype) == "date" for one in given):
+    if zone is not None and any(kind_of(value.dtype) == "date" for value in given):
         raise wrong_type(spoken, *given, fix="Compare dates with `dt.date()` of the datetime.")
     return pl.Datetime(units[0], zone) if units else pl.Date()
 
@@ -278,9 +278,9 @@ def ticks_of(dtype: pl.DataType) -> int:
     return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
 
 
-def stored_integer(one: Expression) -> Expression:
+def stored_integer(value: Expression) -> Expression:
     """Return a time or duration as the integer that it is stored as."""
-    return Constant(one.value, INT) if isinstance(one, Constant) else make("cast", (one,), INT, to=INT)
+    return Constant(value.value, INT) if isinstance(value, Constant) else make("cast", (value,), INT, to=INT)
 
 
 def comparable(value: Constant, dtype: pl.DataType) -> bool:

@@ -98,15 +98,15 @@ def _map_values(x: Expression, default: Expression, *, old: Constant, new: Const
     if kind_of(x.dtype) in ("list", "array", "struct", "null", "wide"):
         raise wrong_type("replace", x)
     inner = _inner_of(new)
-    results = common_type([*(Constant(one, inner) for one in new.value), default], "replace")
+    results = common_type([*(Constant(value, inner) for value in new.value), default], "replace")
     dtype = results[-1].dtype
     table: dict[Any, Any] = {}
-    for own, result in zip(old.value, results, strict=False):
-        given = Constant(own, old.dtype.inner)  # type: ignore[arg-type]
-        if own is not None and not comparable(given, x.dtype):
+    for old_value, result in zip(old.value, results, strict=False):
+        given = Constant(old_value, old.dtype.inner)  # type: ignore[arg-type]
+        if old_value is not None and not comparable(given, x.dtype):
             raise wrong_type("replace", x, given, fix="Write old values of the column's type.")
-        found = None if own is None else fits(given, x.dtype)
-        if own is not None and found is None:
+        found = None if old_value is None else fits(given, x.dtype)
+        if old_value is not None and found is None:
             continue  # no value of the column is equal to it
         key = None if found is None else found.value
         value = result.value if isinstance(result, Constant) else None

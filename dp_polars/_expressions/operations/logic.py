@@ -30,9 +30,9 @@ from dp_polars._expressions.types import TEXTS, kind_of
 
 def _logic(name: str, spoken: str) -> None:
     def build(*given: Expression) -> Expression:
-        if given and all(kind_of(one.dtype) in ("integer", "null") for one in given):
+        if given and all(kind_of(value.dtype) in ("integer", "null") for value in given):
             return apply(f"bit_{name}", *given)
-        return make(name, [as_condition(one, spoken) for one in given], TRUTH)
+        return make(name, [as_condition(value, spoken) for value in given], TRUTH)
 
     operation(name, "Three-valued logic is defined for true, false and null.", spoken=spoken, arity=2)(build)
 
@@ -43,7 +43,7 @@ for _name, _spoken in (("and", "&"), ("or", "|"), ("xor", "^")):
 
 def _bits(name: str, spoken: str) -> None:
     def build(a: Expression, b: Expression) -> Expression:
-        if not all(kind_of(one.dtype) in ("integer", "null") for one in (a, b)):
+        if not all(kind_of(value.dtype) in ("integer", "null") for value in (a, b)):
             raise wrong_type(spoken, a, b)
         return make(name, [as_number(a, spoken), as_number(b, spoken)], INT)
 
@@ -86,14 +86,14 @@ def _comparison(name: str, spoken: str) -> None:
     def build(a: Expression, b: Expression) -> Expression:
         if isinstance(a, Constant) and not isinstance(b, Constant):
             return OPERATIONS[_TURNED.get(name, name)].build(b, a)
-        if isinstance(b, Constant) and not isinstance(a, Constant) and (own := _against(name, a, b)) is not None:
-            return own
+        if isinstance(b, Constant) and not isinstance(a, Constant) and (compared := _against(name, a, b)) is not None:
+            return compared
         kinds = {kind_of(a.dtype), kind_of(b.dtype)} - {"null"}
         if kinds & {"list", "array", "struct"} or (kinds == {"enum"} and name in _TURNED):
             raise wrong_type(spoken, a, b)
         if kinds <= {"integer", "wide", "boolean"} and len({a.dtype, b.dtype}) > 1 and kinds != {"boolean"}:
             wide = pl.Int128() if {a.dtype, b.dtype} & {pl.UInt64(), pl.Int128(), pl.UInt128()} else INT
-            sides = [Constant(None, wide) if kind_of(one.dtype) == "null" else as_type(one, wide) for one in (a, b)]
+            sides = [Constant(None, wide) if kind_of(side.dtype) == "null" else as_type(side, wide) for side in (a, b)]
             return make(name, sides, TRUTH)
         if kinds <= {"duration"} and len({a.dtype, b.dtype}) > 1 and "null" not in (kind_of(a.dtype), kind_of(b.dtype)):
             raise wrong_type(spoken, a, b, fix="Bring both to one time unit with `dt.cast_time_unit` first.")
@@ -136,9 +136,9 @@ def _against(name: str, x: Expression, value: Constant) -> Expression | None:
 
 def always(x: Expression, outcome: dict[str, bool], name: str) -> Expression:
     """Return a comparison with the same outcome for every value. Null gives null, unless nulls are compared too."""
-    told = Constant(outcome.get(name, name in ("ne", "ne_missing")), TRUTH)
-    of_null = told if name.endswith("_missing") else Constant(None, TRUTH)
-    return make("case", (make("is_null", (x,), TRUTH), of_null, told), TRUTH)
+    result = Constant(outcome.get(name, name in ("ne", "ne_missing")), TRUTH)
+    of_null = result if name.endswith("_missing") else Constant(None, TRUTH)
+    return make("case", (make("is_null", (x,), TRUTH), of_null, result), TRUTH)
 
 
 @operation(
@@ -155,15 +155,15 @@ def _is_in(x: Expression, *, values: Constant, nulls_equal: bool = False) -> Exp
         raise wrong_type("is_in", x)
     if kind in TEXTS:
         x = as_text(x, "is_in")
-    given = [Constant(one, inner) for one in values.value]  # type: ignore[arg-type]
-    related = [one for one in given if one.value is None or comparable(one, x.dtype)]
+    given = [Constant(value, inner) for value in values.value]  # type: ignore[arg-type]
+    related = [item for item in given if item.value is None or comparable(item, x.dtype)]
     if len(related) < len(given):
         raise wrong_type("is_in", x, values, fix="Write constants of the column's type.")
-    found = [fits(one, x.dtype) for one in related if one.value is not None]
-    unique = tuple(dict.fromkeys(one.value for one in found if one is not None))
+    found = [fits(item, x.dtype) for item in related if item.value is not None]
+    unique = tuple(dict.fromkeys(item.value for item in found if item is not None))
     listed = Constant(unique, pl.List(x.dtype))
     inside = make("is_in", (x,), TRUTH, values=listed)
-    if any(one.value is None for one in given) and nulls_equal:
+    if any(item.value is None for item in given) and nulls_equal:
         return make("case", (make("is_null", (x,), TRUTH), Constant(True, TRUTH), inside), TRUTH)
     if nulls_equal:
         return make("case", (make("is_null", (x,), TRUTH), Constant(False, TRUTH), inside), TRUTH)
@@ -179,7 +179,7 @@ def _is_in(x: Expression, *, values: Constant, nulls_equal: bool = False) -> Exp
 def _case(*given: Expression) -> Expression:
     if len(given) % 2 == 0 or len(given) < 3:
         raise bad("when/then/otherwise", "needs alternating conditions and values", "End with `otherwise`.")
-    conditions = [as_condition(one, "when") for one in given[:-1:2]]
+    conditions = [as_condition(condition, "when") for condition in given[:-1:2]]
     values = common_type([*given[1:-1:2], given[-1]], "when/then/otherwise")
     parts = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
     return make("case", [*parts, values[-1]], values[-1].dtype)

@@ -46,10 +46,10 @@ def _list_len(x: Expression) -> Expression:
 )
 def _list_get(x: Expression, *, index: int) -> Expression:
     check_integer(index, -(1 << 31), 1 << 31, "list.get", "an index")
-    own = _list(x, "list.get")
-    if kind_of(_inner(own)) in ("other", "categorical"):
+    items = _list(x, "list.get")
+    if kind_of(_inner(items)) in ("other", "categorical"):
         raise wrong_type("list.get", x)
-    return make("list_get", (own,), _inner(own), index=index)
+    return make("list_get", (items,), _inner(items), index=index)
 
 
 @operation(
@@ -59,24 +59,24 @@ def _list_get(x: Expression, *, index: int) -> Expression:
     samples=({"value": Constant(1, pl.Int64())}, {"value": Constant("a", TEXT)}),
 )
 def _list_contains(x: Expression, *, value: Constant) -> Expression:
-    own = _list(x, "list.contains")
-    inner = _inner(own)
+    items = _list(x, "list.contains")
+    inner = _inner(items)
     if kind_of(inner) in ("list", "array", "struct", "other", "categorical", "null") or value.value is None:
         raise wrong_type("list.contains", x, value)
     if not comparable(value, inner):
         raise wrong_type("list.contains", x, value)
     found = fits(value, inner)
     if found is None:
-        return always(own, {}, "eq")
-    return make("list_contains", (own,), TRUTH, value=found)
+        return always(items, {}, "eq")
+    return make("list_contains", (items,), TRUTH, value=found)
 
 
 def _list_number(name: str) -> None:
     def build(x: Expression) -> Expression:
-        own = _list(x, f"list.{name[5:]}")
-        if not _inner(own).is_integer() or _inner(own) in (pl.Int128(), pl.UInt128(), pl.UInt64()):
+        items = _list(x, f"list.{name[5:]}")
+        if not _inner(items).is_integer() or _inner(items) in (pl.Int128(), pl.UInt128(), pl.UInt64()):
             raise wrong_type(f"list.{name[5:]}", x, fix="It accepts lists of integers of up to 64 bits.")
-        return make(name, (own,), INT)
+        return make(name, (items,), INT)
 
     reason = "Integers are summed in 128 bits, and a result that does not fit into 64 bits is null."
     operation(name, reason, spoken=f"list.{name[5:]}")(build)
@@ -93,11 +93,11 @@ for _name in ("list_min", "list_max", "list_sum"):
     samples=({"separator": ", "},),
 )
 def _list_join(x: Expression, *, separator: str, ignore_nulls: bool = True) -> Expression:
-    own = _list(x, "list.join")
-    if _inner(own) != TEXT or own.dtype.base_type() != pl.List:
+    items = _list(x, "list.join")
+    if _inner(items) != TEXT or items.dtype.base_type() != pl.List:
         raise wrong_type("list.join", x, fix="It accepts lists of texts.")
     check_text(separator, "list.join", "a separator", MOST_INSERTED)
-    return make("list_join", (own,), TEXT, separator=separator, ignore_nulls=bool(ignore_nulls))
+    return make("list_join", (items,), TEXT, separator=separator, ignore_nulls=bool(ignore_nulls))
 
 
 @operation(
@@ -106,9 +106,9 @@ def _list_join(x: Expression, *, separator: str, ignore_nulls: bool = True) -> E
 def _struct_field(x: Expression, *, name: str) -> Expression:
     if not isinstance(x.dtype, pl.Struct):
         raise wrong_type("struct.field", x, fix="It accepts structs.")
-    field = next((one for one in x.dtype.fields if one.name == name), None)
+    field = next((candidate for candidate in x.dtype.fields if candidate.name == name), None)
     if field is None:
-        known = ", ".join(one.name for one in x.dtype.fields)
+        known = ", ".join(candidate.name for candidate in x.dtype.fields)
         raise bad("struct.field", f"names no field of the struct ({known})", "Use one of these.")
     dtype: pl.DataType = field.dtype  # type: ignore[assignment]
     if kind_of(dtype) in ("other", "categorical"):

@@ -82,8 +82,8 @@ def _of_number(name: str, why: str) -> None:
         if kind_of(x.dtype) == "duration" and name in ("neg", "abs", "sign"):
             made = make(name, (stored_integer(x),), INT)
             return made if name == "sign" else make("cast", (made,), x.dtype, to=x.dtype)
-        one = as_number(x, name)
-        return make(name, (one,), one.dtype)
+        number = as_number(x, name)
+        return make(name, (number,), number.dtype)
 
     operation(name, why, spoken="-" if name == "neg" else name)(build)
 
@@ -95,8 +95,8 @@ _of_number("sign", "Every number has the sign -1, 0 or 1, and NaN stays NaN.")
 
 def _rounding(name: str) -> None:
     def build(x: Expression) -> Expression:
-        one = as_number(x, name)
-        return one if one.dtype == INT else make(name, (one,), FLOAT)
+        number = as_number(x, name)
+        return number if number.dtype == INT else make(name, (number,), FLOAT)
 
     operation(name, "IEEE 754 rounds every float to an integral one. Integers do not change.")(build)
 
@@ -112,15 +112,15 @@ def _round(x: Expression, *, digits: int = 0, mode: str = "half_away") -> Expres
     check_integer(digits, 0, 15, "round", "digits")
     if mode not in ("half_away", "half_even"):
         raise bad("round", f"has no mode {mode!r}", "Use 'half_away_from_zero' or 'half_to_even'.")
-    one = as_number(x, "round")
-    return one if one.dtype == INT else make("round", (one,), FLOAT, digits=digits, mode=mode)
+    number = as_number(x, "round")
+    return number if number.dtype == INT else make("round", (number,), FLOAT, digits=digits, mode=mode)
 
 
 @operation("trunc", "Digits after the decimal point are cut off. Integers do not change.", samples=_DIGITS)
 def _trunc(x: Expression, *, digits: int = 0) -> Expression:
     check_integer(digits, 0, 15, "truncate", "digits")
-    one = as_number(x, "truncate")
-    return one if one.dtype == INT else make("trunc", (one,), FLOAT, digits=digits)
+    number = as_number(x, "truncate")
+    return number if number.dtype == INT else make("trunc", (number,), FLOAT, digits=digits)
 
 
 _FUNCTIONS = (
@@ -189,7 +189,7 @@ for _name in ("is_nan", "is_finite", "is_infinite"):
 
 def _extreme(name: str, spoken: str) -> None:
     def build(*given: Expression) -> Expression:
-        kinds = {kind_of(one.dtype) for one in given}
+        kinds = {kind_of(value.dtype) for value in given}
         if kinds & {"list", "array", "struct", "enum", "categorical", "wide", "other"}:
             raise wrong_type(spoken, *given)
         values = common_type(given, spoken)

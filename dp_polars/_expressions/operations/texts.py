@@ -88,8 +88,8 @@ def _pattern(value: Any, literal: bool, spoken: str) -> str:
 def _matching(name: str, dtype: pl.DataType, reason: str) -> None:
     def build(x: Expression, *, pattern: str, literal: bool = False) -> Expression:
         _pattern(pattern, literal, f"str.{name}")
-        own = as_text(x, f"str.{name}")
-        return make(name, (own,), dtype, pattern=pattern, literal=bool(literal))
+        text = as_text(x, f"str.{name}")
+        return make(name, (text,), dtype, pattern=pattern, literal=bool(literal))
 
     operation(name, reason, spoken=f"str.{name}", samples=_PATTERNS)(build)
 
@@ -128,8 +128,8 @@ def _replace(x: Expression, *, pattern: str, value: str, literal: bool = False, 
         raise bad("str.replace", "inserts more than four groups", "Use fewer groups in the replacement.")
     if n not in (1, -1):
         raise bad("str.replace", "replaces either the first match or all of them", "Use `replace` or `replace_all`.")
-    own = as_text(x, "str.replace")
-    return make("replace", (own,), TEXT, pattern=pattern, value=value, literal=bool(literal), n=n)
+    text = as_text(x, "str.replace")
+    return make("replace", (text,), TEXT, pattern=pattern, value=value, literal=bool(literal), n=n)
 
 
 @operation(
@@ -177,18 +177,18 @@ def _concat(*given: Expression, separator: str = "", ignore_nulls: bool = False)
     check_text(separator, "concat_str", "a separator", MOST_INSERTED)
     if not given:
         raise bad("concat_str", "has no arguments", "Name a column.")
-    texts = [_written(one) for one in given]
+    texts = [_written(value) for value in given]
     return make("concat", texts, TEXT, separator=separator, ignore_nulls=bool(ignore_nulls))
 
 
-def _written(one: Expression) -> Expression:
+def _written(value: Expression) -> Expression:
     """Return a value as text."""
-    if kind_of(one.dtype) in TEXTS or kind_of(one.dtype) == "null":
-        return as_text(one, "concat_str")
-    if isinstance(one, Constant) and kind_of(one.dtype) in ("integer", "boolean"):
-        shown = None if one.value is None else str(one.value).lower()
+    if kind_of(value.dtype) in TEXTS or kind_of(value.dtype) == "null":
+        return as_text(value, "concat_str")
+    if isinstance(value, Constant) and kind_of(value.dtype) in ("integer", "boolean"):
+        shown = None if value.value is None else str(value.value).lower()
         return Constant(shown, TEXT)
-    return apply("cast", one, to=TEXT)
+    return apply("cast", value, to=TEXT)
 
 
 @operation(
@@ -242,7 +242,7 @@ def json_path(text: str, spoken: str) -> JsonPath:
         step = _JSON_STEP.match(text, place)
         if step is None:
             break
-        name = next((one for one in step.groups()[:3] if one is not None), None)
+        name = next((part for part in step.groups()[:3] if part is not None), None)
         found.append(int(step[4]) if name is None else name)
         place = step.end()
     if not text.startswith("$") or place < len(text) or not found:
@@ -272,8 +272,8 @@ def _json_text(x: Expression, *, path: JsonPath) -> Expression:
 
 @operation("md5", "Every text has a hash of 32 hexadecimal digits, which depends on its bytes alone.", spoken="md5")
 def _md5(x: Expression) -> Expression:
-    own = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5")
-    return make("md5", (own,), TEXT)
+    text = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5")
+    return make("md5", (text,), TEXT)
 
 
 @operation(
@@ -284,5 +284,5 @@ def _md5(x: Expression) -> Expression:
 )
 def _md5_share(x: Expression, *, parts: int) -> Expression:
     check_integer(parts, 1, 1 << 31, "md5_number_lower", "a number of parts")
-    own = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5_number_lower")
-    return make("md5_share", (own,), INT, parts=parts)
+    text = make("cast", (x,), TEXT, to=TEXT) if kind_of(x.dtype) == "integer" else as_text(x, "md5_number_lower")
+    return make("md5_share", (text,), INT, parts=parts)

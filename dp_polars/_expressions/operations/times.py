@@ -64,8 +64,8 @@ def _date_part(x: Expression, *, part: str) -> Expression:
 
 @operation("to_date", f"Every time has a day. {_INSIDE}", spoken="dt.date")
 def _to_date(x: Expression) -> Expression:
-    own = _date(x, "dt.date")
-    return own if own.dtype == pl.Date() else make("to_date", (own,), pl.Date())
+    moment = _date(x, "dt.date")
+    return moment if moment.dtype == pl.Date() else make("to_date", (moment,), pl.Date())
 
 
 @operation("to_time", f"Every datetime has a time of day. {_INSIDE}", spoken="dt.time")
@@ -82,8 +82,8 @@ def _to_time(x: Expression) -> Expression:
 def _epoch(x: Expression, *, unit: str) -> Expression:
     if unit not in ("d", "s", *TICKS):
         raise bad("dt.epoch", f"has no unit {unit!r}", "Use d, s, ms, us or ns.")
-    own = _date(x, "dt.epoch")
-    return make("epoch", (own,), INT, unit=unit)
+    moment = _date(x, "dt.epoch")
+    return make("epoch", (moment,), INT, unit=unit)
 
 
 _UNITS_OF_TIME = "ns|us|ms|mo|[smhdwqy]"
@@ -116,14 +116,14 @@ def _span(value: Any, spoken: str, *, negative: bool) -> str:
 
 
 def _local(x: Expression, spoken: str) -> Expression:
-    own = _date(x, spoken)
-    if zone_of(own.dtype) not in (None, "UTC"):
+    moment = _date(x, spoken)
+    if zone_of(moment.dtype) not in (None, "UTC"):
         raise bad(
-            f"{spoken} in the time zone {zone_of(own.dtype)}",
+            f"{spoken} in the time zone {zone_of(moment.dtype)}",
             "fails where a local time does not exist",
             "Go through local time: `.dt.replace_time_zone(None)` before it, or use `dt.date()`.",
         )
-    return own
+    return moment
 
 
 def _stepwise(name: str, spoken: str, reason: str, *, negative: bool, samples: Sequence[str]) -> None:
@@ -131,14 +131,14 @@ def _stepwise(name: str, spoken: str, reason: str, *, negative: bool, samples: S
         (key, value), *more = parameters.items() or [("", None)]
         if more or key != ("by" if name == "offset_time" else "every"):
             raise bad(spoken, "takes a single time span", "Write it as a text such as '1mo'.")
-        own = _local(x, spoken)
+        moment = _local(x, spoken)
         span = _span(value, spoken, negative=negative)
         clocks = re.findall(rf"\d+({_UNITS_OF_TIME})", span)
-        if own.dtype == pl.Date() and any(unit in ("ns", "us", "ms", "s", "m", "h") for unit in clocks):
+        if moment.dtype == pl.Date() and any(unit in ("ns", "us", "ms", "s", "m", "h") for unit in clocks):
             raise bad(spoken, "moves a date by less than a day", "Cast it to a datetime first.")
         if not negative and len(clocks) != 1:
             raise bad(spoken, "takes a single unit of time", "Write it as a text such as '1mo'.")
-        return make(name, (own,), own.dtype, **{key: span})
+        return make(name, (moment,), moment.dtype, **{key: span})
 
     key = "by" if name == "offset_time" else "every"
     operation(name, reason, spoken=spoken, samples=tuple({key: sample} for sample in samples))(build)
@@ -169,8 +169,8 @@ _stepwise(
 
 def _month(name: str) -> None:
     def build(x: Expression) -> Expression:
-        own = _local(x, f"dt.{name}")
-        return make(name, (own,), own.dtype)
+        moment = _local(x, f"dt.{name}")
+        return make(name, (moment,), moment.dtype)
 
     operation(name, f"Every month has a first and a last day. {_INSIDE}", spoken=f"dt.{name}")(build)
 
@@ -220,13 +220,13 @@ def _make_duration(*given: Expression, units: tuple[str, ...], time_unit: str = 
     if len(units) != len(given) or not all(unit in _TOTALS or unit == "weeks" for unit in units):
         raise bad("pl.duration", "needs a unit for each number", "Use days=, hours= and so on.")
     total: Expression | None = None
-    for one, unit in zip(given, units, strict=True):
-        if kind_of(one.dtype) not in ("integer", "null"):
-            raise wrong_type("pl.duration", one, fix="It accepts integers; cast to pl.Int64 first.")
+    for number, unit in zip(given, units, strict=True):
+        if kind_of(number.dtype) not in ("integer", "null"):
+            raise wrong_type("pl.duration", number, fix="It accepts integers; cast to pl.Int64 first.")
         ticks = (Fraction(604_800) if unit == "weeks" else Fraction(_TOTALS[unit])) * TICKS[time_unit]
         if ticks < 1:
             raise bad("pl.duration", f"cannot represent {unit} in this time unit", "Use time_unit='ns'.")
-        part = make("mul", (as_number(one, "pl.duration"), Constant(int(ticks), INT)), INT)
+        part = make("mul", (as_number(number, "pl.duration"), Constant(int(ticks), INT)), INT)
         total = part if total is None else make("add", (total, part), INT)
     if total is None:
         raise bad("pl.duration", "needs a number", "Use days=, hours= and so on.")
@@ -283,9 +283,9 @@ def _cast_time_unit(x: Expression, *, unit: str) -> Expression:
     samples=({"zone": "Europe/Paris"},),
 )
 def _convert_zone(x: Expression, *, zone: str) -> Expression:
-    own = _date(x, "dt.convert_time_zone", frozenset({"datetime"}))
-    to = pl.Datetime(own.dtype.time_unit, _known_zone(zone))  # type: ignore[attr-defined]
-    return make("convert_zone", (own,), to, zone=zone)
+    moment = _date(x, "dt.convert_time_zone", frozenset({"datetime"}))
+    to = pl.Datetime(moment.dtype.time_unit, _known_zone(zone))  # type: ignore[attr-defined]
+    return make("convert_zone", (moment,), to, zone=zone)
 
 
 @operation(
@@ -298,10 +298,10 @@ def _convert_zone(x: Expression, *, zone: str) -> Expression:
 def _replace_zone(x: Expression, *, zone: str | None, ambiguous: str = "null") -> Expression:
     if ambiguous not in ("null", "earliest", "latest"):
         raise bad("dt.replace_time_zone", f"has no choice {ambiguous!r}", "Use null, earliest or latest.")
-    own = _date(x, "dt.replace_time_zone", frozenset({"datetime"}))
+    moment = _date(x, "dt.replace_time_zone", frozenset({"datetime"}))
     known = None if zone is None else _known_zone(zone)
-    to = pl.Datetime(own.dtype.time_unit, known)  # type: ignore[attr-defined]
-    return make("replace_zone", (own,), to, zone=zone, ambiguous=ambiguous)
+    to = pl.Datetime(moment.dtype.time_unit, known)  # type: ignore[attr-defined]
+    return make("replace_zone", (moment,), to, zone=zone, ambiguous=ambiguous)
 
 
 def _known_zone(zone: Any) -> str:
@@ -312,15 +312,15 @@ def _known_zone(zone: Any) -> str:
 
 @operation("combine", f"Every day can be combined with every time of day. {_INSIDE}", spoken="dt.combine", arity=2)
 def _combine(x: Expression, time: Expression) -> Expression:
-    own = _local(x, "dt.combine")
+    moment = _local(x, "dt.combine")
     if kind_of(time.dtype) not in ("time", "null"):
         raise wrong_type("dt.combine", x, time)
-    day = apply("to_date", own)
+    day = apply("to_date", moment)
     start = make("cast", (make("cast", (day,), pl.Datetime("us"), to=pl.Datetime("us")),), INT, to=INT)
     clock = Constant(None, INT) if kind_of(time.dtype) == "null" else stored_integer(time)
     micro = make("floordiv", (clock, Constant(1000, INT)), INT)
     whole = make("add", (start, micro), INT)
-    to = pl.Datetime("us", zone_of(own.dtype))
+    to = pl.Datetime("us", zone_of(moment.dtype))
     return make("cast", (whole,), to, to=to)
 
 
@@ -341,7 +341,7 @@ def time_arithmetic(name: str, spoken: str, a: Expression, b: Expression) -> Exp
         sides = common_unit((a, b), spoken)
         return _on_stored_integers(name, sides, sides[0].dtype)
     if name == "sub" and first in CALENDAR and second in CALENDAR:
-        sides = [_instant(one, spoken) for one in common_type((a, b), spoken)]
+        sides = [_instant(side, spoken) for side in common_type((a, b), spoken)]
         unit = sides[0].dtype.time_unit  # type: ignore[attr-defined]
         return _on_stored_integers("sub", sides, pl.Duration(unit))
     if first in CALENDAR and second == "duration":
@@ -354,34 +354,34 @@ def time_arithmetic(name: str, spoken: str, a: Expression, b: Expression) -> Exp
     raise wrong_type(spoken, a, b)
 
 
-def _instant(one: Expression, spoken: str, like: Expression | None = None) -> Expression:
+def _instant(moment: Expression, spoken: str, like: Expression | None = None) -> Expression:
     """Return a date or datetime as a datetime."""
-    if kind_of(one.dtype) == "datetime":
-        return one
+    if kind_of(moment.dtype) == "datetime":
+        return moment
     unit: Any = like.dtype.time_unit if like is not None else "us"  # type: ignore[attr-defined]
-    return as_type(one, pl.Datetime(unit))
+    return as_type(moment, pl.Datetime(unit))
 
 
-def _as_unit(one: Expression, unit: str, spoken: str) -> Expression:
-    if isinstance(one, Constant):
-        found = fits(one, pl.Duration(unit))  # type: ignore[arg-type]
+def _as_unit(span: Expression, unit: str, spoken: str) -> Expression:
+    if isinstance(span, Constant):
+        found = fits(span, pl.Duration(unit))  # type: ignore[arg-type]
         if found is None:
             raise bad(spoken, "mixes time units", "Use `dt.cast_time_unit` on the column first.")
         return found
-    if one.dtype != pl.Duration(unit):  # type: ignore[arg-type]
+    if span.dtype != pl.Duration(unit):  # type: ignore[arg-type]
         raise bad(spoken, "mixes time units", "Convert both to one time unit with `dt.cast_time_unit` first.")
-    return one
+    return span
 
 
 def common_unit(given: Sequence[Expression], spoken: str) -> list[Expression]:
     """Return durations in a common time unit: that of the columns among them."""
-    held: list[Expression] = [one for one in given if not isinstance(one, Constant)]
+    held: list[Expression] = [span for span in given if not isinstance(span, Constant)]
     held = held or list(given)
-    return [_as_unit(one, held[0].dtype.time_unit, spoken) for one in given]  # type: ignore[attr-defined]
+    return [_as_unit(span, held[0].dtype.time_unit, spoken) for span in given]  # type: ignore[attr-defined]
 
 
 def _on_stored_integers(name: str, sides: Sequence[Expression], dtype: pl.DataType) -> Expression:
-    whole = [stored_integer(one) for one in sides]
+    whole = [stored_integer(side) for side in sides]
     return make("cast", (make(name, whole, INT),), dtype, to=dtype)
 
 
