@@ -13,7 +13,16 @@ import polars as pl
 
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.tree import Constant
-from dp_polars._expressions.types import MOST_DIGITS, MOST_LITERAL, MOST_VALUES, STORED, TICKS, integer_range, kind_of
+from dp_polars._expressions.types import (
+    MOST_DIGITS,
+    MOST_LITERAL,
+    MOST_VALUES,
+    STORED,
+    integer_range,
+    kind_of,
+    ticks_of,
+    zone_of,
+)
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _DAY = 86_400
@@ -182,21 +191,13 @@ def in_units_of(value: Constant, dtype: pl.DataType) -> Fraction | None:
         number = exact_number(value)
         return None if number is None else number * 10**dtype.scale
     if target in ("date", "datetime") and source in ("date", "datetime"):
-        if target == source == "datetime" and _zone(value.dtype) != _zone(dtype):
+        if target == source == "datetime" and zone_of(value.dtype) != zone_of(dtype):
             return None
-        seconds = Fraction(value.value) * _DAY if source == "date" else Fraction(value.value, _ticks(value.dtype))
-        return seconds / _DAY if target == "date" else seconds * _ticks(dtype)
+        seconds = Fraction(value.value) * _DAY if source == "date" else Fraction(value.value, ticks_of(value.dtype))
+        return seconds / _DAY if target == "date" else seconds * ticks_of(dtype)
     if target == source == "duration":
-        return Fraction(value.value, _ticks(value.dtype)) * _ticks(dtype)
+        return Fraction(value.value, ticks_of(value.dtype)) * ticks_of(dtype)
     return Fraction(value.value) if target == source == "time" else None
-
-
-def _ticks(dtype: pl.DataType) -> int:
-    return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
-
-
-def _zone(dtype: pl.DataType) -> str | None:
-    return getattr(dtype, "time_zone", None)
 
 
 def fits(value: Constant, dtype: pl.DataType) -> Constant | None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import polars as pl
 
+from dp_polars._expressions.types import TICKS, integer_range
+
 HEIGHT = 192
 """Number of made-up rows. Every list of hostile values below is shorter."""
 
@@ -36,7 +38,7 @@ _FLOATS = (
     *(float("inf"), float("-inf"), float("nan"), 9.3e18, 4294967296.5, 255.5),
 )
 _SECONDS = (0, 1, -1, 951782400, 1585443600, 1603587600, 1603591200, 1700000000, -62135596800, 253402300799)
-_UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
 _DAYS = (
     0,
     1,
@@ -114,14 +116,13 @@ def hostile(dtype: pl.DataType) -> pl.Series:
 
 
 def _integers(dtype: pl.DataType) -> pl.Series:
-    bits = int("".join(filter(str.isdigit, str(dtype))))
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed_integer() else (0, 2**bits - 1)
+    low, high = integer_range(dtype)
     usual = [0, 1, -1, 2, 3, 7, 10, 100, 127, 128, 256, 2**31, 2**53 + 1, 1700000000, -(2**31)]
     return pl.Series([low, low + 1, high - 1, high, *(x for x in usual if low <= x <= high), None], dtype=dtype)
 
 
 def _instants(unit: str) -> list[int | None]:
-    scale = _UNITS[unit]
+    scale = TICKS[unit]
     days = [day * 86400 * scale + off for day in _DAYS for off in (0, -1)]
     spread = [*(second * scale for second in _SECONDS), *days]
     return [2**63 - 1, -(2**63), -(2**63) + 1, *(x for x in spread if abs(x) < 2**63), None]

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from dp_polars._expressions.operations import OPERATIONS
+from dp_polars._expressions.types import TICKS
 
 _BETWEEN = {
     "or": ("or", 1), "xor": ("xor", 1), "and": ("and", 2), "eq": ("==", 4), "ne": ("!=", 4), "lt": ("<", 4),
@@ -25,7 +26,6 @@ _BETWEEN = {
 _CHAINED = ("and", "or", "add", "mul")
 _NOT, _ATOM = 3, 10
 _AFTER = {"is_null": "is null", "is_not_null": "is not null"}
-_UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def readable(canonical: str) -> str:
@@ -110,7 +110,7 @@ def _number(value: int, kind: str) -> str:
         if scale:
             return str(Decimal(value).scaleb(-int(scale[1])))
         if unit:
-            seconds = Fraction(value, _UNITS[unit[1]])
+            seconds = Fraction(value, TICKS[unit[1]])
             length = timedelta(seconds=int(seconds // 1), microseconds=int(seconds % 1 * 10**6))
             return str(length) if kind.startswith("Duration") else str(datetime(1970, 1, 1) + length)
     except OverflowError:  # a date that Python doesn't have

@@ -64,6 +64,16 @@ def kind_of(dtype: pl.DataType) -> str:
     return _KINDS.get(dtype.base_type(), "other")
 
 
+def zone_of(dtype: pl.DataType) -> str | None:
+    """Return the time zone of a type, or None."""
+    return getattr(dtype, "time_zone", None)
+
+
+def ticks_of(dtype: pl.DataType) -> int:
+    """Return the ticks per second of a type with a time unit."""
+    return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
+
+
 def integer_range(dtype: pl.DataType) -> tuple[int, int]:
     """Return the least and the largest value of an integer type."""
     bits = int("".join(filter(str.isdigit, str(dtype))))

@@ -268,16 +268,6 @@ def _latest(given: Sequence[Expression], spoken: str) -> pl.DataType:
     return pl.Datetime(units[0], zone) if units else pl.Date()
 
 
-def zone_of(dtype: pl.DataType) -> str | None:
-    """Return the time zone of a type, or None."""
-    return getattr(dtype, "time_zone", None)
-
-
-def ticks_of(dtype: pl.DataType) -> int:
-    """Return the ticks per second of a type with a time unit."""
-    return TICKS[dtype.time_unit]  # type: ignore[attr-defined]
-
-
 def stored_integer(value: Expression) -> Expression:
     """Return a time or duration as the integer that it is stored as."""
     return Constant(value.value, INT) if isinstance(value, Constant) else make("cast", (value,), INT, to=INT)

@@ -18,10 +18,9 @@ from dp_polars._expressions.operations.base import (
     make,
     operation,
     wrong_type,
-    zone_of,
 )
 from dp_polars._expressions.tree import Constant, Expression
-from dp_polars._expressions.types import CALENDAR, MOST_VALUES, TEXTS, kind_of
+from dp_polars._expressions.types import CALENDAR, MOST_VALUES, TEXTS, kind_of, zone_of
 
 _CASTS: dict[str, frozenset[str]] = {
     "boolean": frozenset({"boolean", "integer", "float"}),

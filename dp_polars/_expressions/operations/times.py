@@ -26,12 +26,10 @@ from dp_polars._expressions.operations.base import (
     make,
     operation,
     stored_integer,
-    ticks_of,
     wrong_type,
-    zone_of,
 )
 from dp_polars._expressions.tree import Constant, Expression
-from dp_polars._expressions.types import CALENDAR, TICKS, kind_of
+from dp_polars._expressions.types import CALENDAR, TICKS, kind_of, ticks_of, zone_of
 
 _INSIDE = "Times outside the years 1 to 9999 give null."
 _PARTS_OF_DATES = (
