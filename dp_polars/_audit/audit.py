@@ -210,7 +210,7 @@ def _claim_of(
     probes: Sequence[Rehearsal], session: Session, epsilon: Number | None, delta: Number | None
 ) -> _PrivacyClaim:
     """Return the claim that the user stated, or else what was charged."""
-    cost = max((_price(probe) for probe in probes), key=lambda own: (own.epsilon, own.rho))
+    cost = max((_price(probe) for probe in probes), key=lambda price: (price.epsilon, price.rho))
     plans = [plan for probe in probes for plan in probe.plans]
     gaussian = all(_is_gaussian(plan) for plan in plans)
     said_delta = None if delta is None else float(delta_of(delta, zero=True))
@@ -328,10 +328,10 @@ def _copied(
         return [make.read() for _ in range(reads)] if isinstance(make, QueryRun | ChoiceRun) else []
 
     found = [_within(question, frame, session, exact) for frame in inputs]
-    numbers = max(numbers_in(exact, plan) for own in found for exact, plan in own)
+    numbers = max(numbers_in(exact, plan) for exacts in found for exact, plan in exacts)
     runs = max(_FEWEST, min(runs, _MOST_NUMBERS // max(1, numbers)))
     each = max(1, runs // reads) if chance else runs // 4 * 4
-    tables = [joined([copies_of(exact, plan, each, names) for exact, plan in own]) for own in found]
+    tables = [joined([copies_of(exact, plan, each, names) for exact, plan in exacts]) for exacts in found]
     how = "their noise was drawn all at once by the library's own code"
     how += f", {each:,} times for each of {reads:,} reads of the rows" if chance else "; the rows were read once"
     return _Drawn(tables[0], tables[1], reads=reads, how=how)
@@ -351,7 +351,9 @@ def check_neighbours(first: pl.DataFrame, second: pl.DataFrame, terms: Terms) ->
     if not set(units) <= set(first.columns):
         return False  # the question itself names the column of the unit
     counted = [frame.group_by(frame.columns).len(_COUNT) for frame in (first, second)]
-    only = [one.join(other, on=one.columns, how="anti", nulls_equal=True) for one, other in (counted, counted[::-1])]
+    only = [
+        table.join(other, on=table.columns, how="anti", nulls_equal=True) for table, other in (counted, counted[::-1])
+    ]
     if isinstance(terms.unit, _Row):
         both = counted[0].join(counted[1], on=first.columns, how="full", nulls_equal=True, suffix="\0", coalesce=True)
         change = both.select(

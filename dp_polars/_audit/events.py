@@ -78,7 +78,7 @@ def chosen_event(
             here, there = (first, second) if forward else (-second, -first)
             value, threshold = _best_threshold(here, there, worth, z + _WARY, loose)
             found.append((value, Event(score, kind, threshold, forward)))
-    return max(found, key=lambda one: one[0])[1]
+    return max(found, key=lambda candidate: candidate[0])[1]
 
 
 def _best_threshold(here: Floats, there: Floats, worth: Worth, z: float, loose: float) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def learned_scores(first: Samples, second: Samples) -> dict[str, Score]:
     }
     if not numbers:
         return {"frequencies": _summed(common)}
-    return {kind: _summed([*common, *own]) for kind, own in kinds.items()}
+    return {kind: _summed([*common, *of_kind]) for kind, of_kind in kinds.items()}
 
 
 def _summed(scores: list[Score]) -> Score:
@@ -171,13 +171,13 @@ def _frequencies(names: list[str], first: Samples, second: Samples) -> Score | N
     known = np.unique(np.concatenate([here, there]))
     if len(known) > _MOST_NAMES and len(names) > 1:
         return None
-    counts = [np.bincount(np.searchsorted(known, own), minlength=len(known)) for own in (here, there)]
+    counts = [np.bincount(np.searchsorted(known, side), minlength=len(known)) for side in (here, there)]
     ratio = _ratios(counts[0], counts[1], (first.runs, second.runs))
 
     def score(samples: Samples) -> Floats:
-        own = together(samples)
-        places = np.minimum(np.searchsorted(known, own), len(known) - 1)
-        return np.where(known[places] == own, ratio[places], 0.0)
+        summary = together(samples)
+        places = np.minimum(np.searchsorted(known, summary), len(known) - 1)
+        return np.where(known[places] == summary, ratio[places], 0.0)
 
     return score
 
@@ -245,7 +245,9 @@ def _histogram(name: str, first: Samples, second: Samples) -> Score:
     edges = np.unique(pooled)
     if len(edges) > _FEW:
         edges = np.unique(np.quantile(pooled, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    counts = [np.bincount(np.searchsorted(edges, own, side="right"), minlength=len(edges) + 1) for own in (here, there)]
+    counts = [
+        np.bincount(np.searchsorted(edges, side, side="right"), minlength=len(edges) + 1) for side in (here, there)
+    ]
     ratio = _ratios(counts[0], counts[1], (max(1, len(here)), max(1, len(there))))
     if not ratio.any():
         return _nothing
@@ -288,12 +290,12 @@ def judged(
     hits = [event.hits(samples) for samples in event.ordered(judge)]
     if shared:
         before = [event.hits(samples) for samples in event.ordered(choose)]
-        parts: list[Floats] = [own.reshape(-1, each).mean(axis=1) for own in (*hits, *before)]
+        parts: list[Floats] = [values.reshape(-1, each).mean(axis=1) for values in (*hits, *before)]
         limits = mean_lower(parts[0], miss, parts[2]), mean_upper(parts[1], miss, parts[3])
     else:
-        (p, q), (n, m) = (int(own.sum()) for own in hits), (len(own) for own in hits)
+        (p, q), (n, m) = (int(hit.sum()) for hit in hits), (len(hit) for hit in hits)
         limits = binomial_lower(p, n, miss), binomial_upper(q, m, miss)
-    likely, unlikely = (float(own.mean()) for own in hits)
+    likely, unlikely = (float(hit.mean()) for hit in hits)
     return Judgement(max(0.0, worth(*limits)), likely, unlikely, limits, _curve(event, judge))
 
 

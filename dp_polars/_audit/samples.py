@@ -129,8 +129,8 @@ def _leaves(answer: Any, place: str) -> Iterator[tuple[str, Any]]:
             yield from _cells(answer.distribution, f"{place}.distribution")
             yield f"{place}.size", float(answer.size)
         case _ if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-            for one in dataclasses.fields(answer):
-                yield from _leaves(getattr(answer, one.name), f"{place}.{one.name}")
+            for entry in dataclasses.fields(answer):
+                yield from _leaves(getattr(answer, entry.name), f"{place}.{entry.name}")
         case _ if callable(getattr(answer, "pl", None)):  # a relation of DuckDB
             yield from _cells(answer.pl(), place)
         case _:

@@ -94,7 +94,7 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         help="add the ends of the intervals of the privacy noise with this probability, as columns _low and _high",
     )  # fmt: skip
     caps.add_argument(
-        "--queries", type=int, metavar="N", help="with neither of them, each statement costs 1/N of the budget"
+        "--queries", type=int, metavar="N", help="without --spend and --share, each statement costs 1/N of the budget"
     )
     return parser
 

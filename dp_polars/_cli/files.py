@@ -20,17 +20,24 @@ from dp_polars._cli.exit_codes import FileProblem
 from dp_polars._engines.duckdb.rows import quoted
 from dp_polars._session.session import Session
 from dp_polars._sql.connection import GuardedConnection, connect
-from dp_polars._sql.files import ENDINGS, TEXT, ending_of, files_at, header_names, inferred_types, is_several
+from dp_polars._sql.files import (
+    DATABASES,
+    ENDINGS,
+    TEXT,
+    ending_of,
+    files_at,
+    header_names,
+    inferred_types,
+    is_several,
+)
 from dp_polars.errors import InvalidDataError, InvalidParameterError
-
-DATABASES = (".duckdb", ".ddb", ".db")
 
 
 @contextlib.contextmanager
 def open_tables(options: argparse.Namespace, session: Session) -> Iterator[GuardedConnection]:
     """Open the given files read-only behind a guarded connection, and close everything at the end."""
     with contextlib.closing(session):
-        public = [one for one in options.public if os.path.exists(one) or _ending(one) is not None]
+        public = [name for name in options.public if os.path.exists(name) or _ending(name) is not None]
         tables = _named(options, public)
         _refuse_links(tables, public)
         databases = [path for path in tables if _ending(path) in DATABASES]
@@ -54,14 +61,14 @@ def open_tables(options: argparse.Namespace, session: Session) -> Iterator[Guard
                         f"{path} is a database. Name its public tables instead: --public TABLE."
                     )
             con.public(*(quoted(tables[path]) for path in public))  # in one call, because one file may have two names
-            _declare(con, options, [one for one in options.public if one not in public])
+            _declare(con, options, [name for name in options.public if name not in public])
             yield con
 
 
 def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
     """Return the name of the table for the path of each file. Refuse two files with the same name."""
-    said = {path: name for name, _, path in (pair.partition("=") for pair in options.name)}
-    tables = {path: said.get(path) or stem_of(path) for path in (*options.files, *said, *public)}
+    given = {path: name for name, _, path in (pair.partition("=") for pair in options.name)}
+    tables = {path: given.get(path) or stem_of(path) for path in (*options.files, *given, *public)}
     taken: dict[str, str] = {}
     for path, name in tables.items():
         _check(path)
@@ -75,10 +82,10 @@ def _named(options: argparse.Namespace, public: list[str]) -> dict[str, str]:
 
 def _refuse_links(tables: dict[str, str], public: list[str]) -> None:
     """Refuse a private file that is given twice, because it could be public as well or have two units."""
-    for one, other in combinations(tables, 2):
-        if one in public and other in public and _ending(one) not in DATABASES:
+    for path, other in combinations(tables, 2):
+        if path in public and other in public and _ending(path) not in DATABASES:
             continue
-        for mine, theirs in product(files_at(one), files_at(other)):
+        for mine, theirs in product(files_at(path), files_at(other)):
             if os.path.samefile(mine, theirs):
                 raise InvalidParameterError(
                     f"{mine} and {theirs} are the same file, by a link or another spelling. Give it once: it is either "
@@ -106,17 +113,17 @@ def stem_of(path: str) -> str:
     >>> stem_of("data/visits.csv.gz"), stem_of("data/visits"), stem_of("data/visits_*.csv"), stem_of("visits/*.csv")
     ('visits', 'visits', 'visits', 'visits')
     """
-    folder, own = os.path.split(path.rstrip(os.sep))
+    folder, stem = os.path.split(path.rstrip(os.sep))
     if not is_several(path):
-        return own[: -len(_ending(path) or "") or None]
+        return stem[: -len(_ending(path) or "") or None]
     if glob.has_magic(path) and not os.path.isdir(path):
-        own = re.split(r"[*?\[]", own)[0].rstrip("_-. ")
-        while not own and folder:
+        stem = re.split(r"[*?\[]", stem)[0].rstrip("_-. ")
+        while not stem and folder:
             folder, inner = os.path.split(folder)
-            own = "" if glob.has_magic(inner) else inner
-        if not own:
+            stem = "" if glob.has_magic(inner) else inner
+        if not stem:
             raise InvalidParameterError(f"Name the table that {path} stands for: --name visits={path}")
-    return own or os.path.basename(os.path.abspath(path))
+    return stem or os.path.basename(os.path.abspath(path))
 
 
 def _is_text(path: str) -> bool:
@@ -134,8 +141,8 @@ def _check(path: str) -> None:
             found = files_at(path)
         except InvalidParameterError as problem:
             raise FileProblem(str(problem)) from None
-        for one in found:
-            _check(one)
+        for file in found:
+            _check(file)
         return
     if not os.path.exists(path):
         raise FileProblem(f"There is no file {path}.")
@@ -186,8 +193,8 @@ def _database(tables: dict[str, str]) -> Any:
     try:
         connection = duckdb.connect(os.path.abspath(first), read_only=True)
         for path in more:
-            own = "'" + os.path.abspath(path).replace("'", "''") + "'"
-            connection.execute(f"ATTACH {own} AS {quoted(tables[path])} (READ_ONLY)")
+            literal = "'" + os.path.abspath(path).replace("'", "''") + "'"
+            connection.execute(f"ATTACH {literal} AS {quoted(tables[path])} (READ_ONLY)")
     except duckdb.Error:
         raise FileProblem(
             f"{' or '.join(tables)} can't be opened: it is damaged, was written by another version of DuckDB, or is "
@@ -206,7 +213,6 @@ def _unit(text: str) -> list[str] | dict[str, str]:
 
 def _declare(con: GuardedConnection, options: argparse.Namespace, public: list[str]) -> None:
     """Declare which tables are public, and the units of others."""
-    owners = [(table, _unit(columns)) for table, _, columns in (pair.partition("=") for pair in options.unit_of)]
-    for table, unit in owners:
-        con.private(table, unit)
+    for table, _, columns in (pair.partition("=") for pair in options.unit_of):
+        con.private(table, _unit(columns))
     con.public(*public)

@@ -51,7 +51,7 @@ def naming_all_missing(options: argparse.Namespace) -> Iterator[None]:
     found, columns = _missing(first, options, lambda name: "BIGINT" if name.casefold() in aggregated else "VARCHAR")
     if "column-types-missing" in found:
         numbers = _missing(first, options, lambda _: "BIGINT")
-        found, columns = max((found, columns), numbers, key=lambda one: len(one[0]))
+        found, columns = max((found, columns), numbers, key=lambda trial: len(trial[0]))
     if len(found) == 1 and first.code != "unit-missing":
         raise first
     raise OptionsMissing(found, columns)

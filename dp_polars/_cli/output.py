@@ -62,15 +62,15 @@ def check_output(parser: argparse.ArgumentParser, options: argparse.Namespace, u
         if options.format is None:
             parser.error(
                 f"--output {path}: no format is known for the extension {ending}. Use one of "
-                f"{', '.join(one for one in _FORMAT_OF if one)}, or give --format"
+                f"{', '.join(ending for ending in _FORMAT_OF if ending)}, or give --format"
             )
     if path is None:
         if options.format == "parquet" and sys.stdout.isatty():
             parser.error("Parquet is binary: give --output FILE, or redirect stdout to a file")
         return
-    if any(_same(path, one) for one in used):
+    if any(_same(path, file) for file in used):
         parser.error(f"--output {path} would overwrite a file that the command reads")
-    if any(_would_be_read(path, one) for one in used):
+    if any(_would_be_read(path, file) for file in used):
         parser.error(f"--output {path} would become a part of the table that the command reads: write it elsewhere")
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
@@ -145,10 +145,10 @@ def _json(value: Any, indent: int | None, margin: str) -> str:
     inner = margin if indent is None else margin + " " * indent
     match value:
         case dict():
-            parts = [f"{_json(str(name), None, '')}: {_json(own, indent, inner)}" for name, own in value.items()]
+            parts = [f"{_json(str(name), None, '')}: {_json(item, indent, inner)}" for name, item in value.items()]
             return _bracketed("{}", parts, indent, inner, margin)
         case list() | tuple():
-            return _bracketed("[]", [_json(own, indent, inner) for own in value], indent, inner, margin)
+            return _bracketed("[]", [_json(item, indent, inner) for item in value], indent, inner, margin)
         case float() | Decimal():
             return "null" if not math.isfinite(value) else repr(value) if isinstance(value, float) else f"{value:f}"
     return json.dumps(value, default=_plain, ensure_ascii=False)
@@ -193,11 +193,11 @@ def _fitting(frame: pl.DataFrame, width: int) -> list[str]:
 def table_width() -> int:
     """Return the width of the terminal in characters."""
     try:
-        said = int(os.environ.get("COLUMNS", ""))
+        given = int(os.environ.get("COLUMNS", ""))
     except ValueError:
-        said = 0
-    if said > 0:
-        return said
+        given = 0
+    if given > 0:
+        return given
     return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDE if sys.stdout.isatty() else _WIDE
 
 

@@ -11,8 +11,8 @@ from dp_polars._policy.draft import draft_policy
 from dp_polars._policy.policy import Policy
 
 _DESCRIPTION = """\
-check FILE    read a policy, compare it with its tables, and print what it says; every mistake is told with its line
-init FILE...  print a first draft of a policy for Parquet, CSV or Arrow files, from names and types of columns alone"""
+check FILE    read a policy, compare it with its tables and print what it says, or every mistake with its line
+init FILE...  print a first draft of a policy for Parquet, CSV or Arrow files, from column names and types alone"""
 
 _EPILOG = f"""\
 examples:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         con = opened.enter_context(open_tables(options, session))
         print_types([fact for fact in session.facts if fact not in before], arguments.recorded_in())
         plan = con.preview(options.statement, **statement_options(options))
-        cost = sum((one.cost for one in (plan if isinstance(plan, list) else [plan])), NOTHING)
+        cost = sum((single.cost for single in (plan if isinstance(plan, list) else [plan])), NOTHING)
         fits, left = session.can_afford(cost) if cost.epsilon and cost.rho else True, left_of(session)
     text = escaped(str(plan), keep="\n") if plan != [] else "This statement reads nothing private, so it costs nothing."
     print(text)

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _read_with_policy(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments of a statement whose tables, terms, caps and bounds stand in a policy."""
+    """Parse the arguments of a statement whose tables, terms, caps and bounds come from a policy."""
     parser = CommandParser(
         prog="dp-polars sql",
         usage="dp-polars sql --policy FILE [--share S | --spend E] 'SELECT ...'",
@@ -112,7 +112,7 @@ def _run_with_policy(options: argparse.Namespace) -> None:
     with elapsed("running"):
         policy = Policy.load(options.policy)
         con = policy.connect()
-        frame = con.sql(options.statement, **{name: own for name, own in given.items() if own is not None}).pl()
+        frame = con.sql(options.statement, **{name: value for name, value in given.items() if value is not None}).pl()
         lines = receipt(con._session, con._paid, kept=policy.session.ledger_path is not None)
     write(frame, options)
     sys.stdout.flush()
@@ -149,8 +149,7 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
         elif len(releases) == 1 and (
             isinstance(made[0].plan, ChoicePlan) or (isinstance(made[0].plan, Plan) and len(made[0].plan.compiled) == 1)
         ):
-            told = [(name, text) for name, text in made[0].plan.rows() if name.startswith("expected")]
-            lines += [f"{name}: {text}" for name, text in told]
+            lines += [f"{name}: {text}" for name, text in made[0].plan.rows() if name.startswith("expected")]
     lines += [line for release in releases for line in _notes(release)]
     lines.append(f"left: {left_of(session)}")
     if not kept:

@@ -2,6 +2,8 @@
 
 - `request`: what an engine is asked to compute, and its exact answer;
 - `rows`: the rows of a private frame, a source and the steps applied to it;
+- `unit_steps`: steps that combine the rows of one unit;
+- `nulls`: which columns can't be null;
 - `normal_form`: when two ways to write rows mean the same rows;
 - `base`: the protocol that every engine follows, and what identifies a source;
 - `registry`: the list of engines;

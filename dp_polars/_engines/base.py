@@ -4,14 +4,14 @@ A stored release is found again only if it was made from the same source. Identi
 equal content would reveal that a person is absent. A source is the same as another one if
 
 - its owner says so (`name` and `data_version`);
-- it is a plan over files that the engine understands in full, and each file is the same object, told by its path,
+- it is a plan over files that the engine understands in full, and each file is the same object, recognised by its path,
   device, inode, size and times of change (that a file was touched counts as public);
 - it is the same object in the same process.
 
 A table of a database file has the state of that file, or the version that its owner gave it.
 
-A Polars frame into which other columns or rows are put is another source from then on. Other objects that are changed
-in place keep their identity: pass `fresh=True`, or give the data a version.
+A Polars frame whose columns or rows are replaced in place is another source from then on. Other objects that are
+changed in place keep their identity: pass `fresh=True`, or give the data a version.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ changes leaves all other units' rows as they are, to the last bit. Such steps co
 steps, and caps and clipping apply to what comes out. This holds for adding, removing and replacing a unit, and for
 several units together. `with_units` refuses a question whose unit is not among the partition columns.
 
-Rows without a unit stay together in the meantime. They are dropped when contributions are bounded, as everywhere.
+Rows without a unit are treated as the rows of one unit here. They are dropped when contributions are bounded, as
+everywhere.
 """
 
 from __future__ import annotations

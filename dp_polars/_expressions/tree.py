@@ -7,7 +7,8 @@ private rows is such a tree.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -111,6 +112,15 @@ def walk(expression: Expression) -> tuple[Expression, ...]:
     if not isinstance(expression, Apply):
         return (expression,)
     return (*(part for argument in expression.arguments for part in walk(argument)), expression)
+
+
+def substituted(expression: Expression, made: Mapping[str, Expression]) -> Expression:
+    """Return an expression in which columns are replaced by the expressions that made them."""
+    if isinstance(expression, Column):
+        return made.get(expression.name, expression)
+    if isinstance(expression, Apply):
+        return replace(expression, arguments=tuple(substituted(part, made) for part in expression.arguments))
+    return expression
 
 
 def canonical(expression: Expression) -> str:

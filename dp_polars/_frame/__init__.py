@@ -5,10 +5,12 @@
 - `dashboard`: `dp.Dashboard`, questions that are planned as a whole.
 - `methods`: the aggregates as methods. The other methods come from `_choices`, `_streams`, `_many`, `_local` and
   `_profile`.
+- `behaviour`: sessions, funnels and retention, as steps within a unit.
 - `misplaced`: what to write instead of an aggregate of Polars.
 - `question`: what a question is: its view of a frame, its plan, its answer.
 - `aggregate_question`: from the arguments of aggregates to a planned question.
 - `adopted`: caps and bounds that a question leaves out and the session adopted from a profile.
+- `table_rules`: what a policy says about a table, and the check that a question follows it.
 - `cut`: the counts that `cut=True` adds to a question.
 - `options`: the options of all methods, and how they become a spend, caps and public keys.
 

@@ -72,13 +72,13 @@ def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple
 def _source_keys(view: View, keys: Iterable[Expression]) -> list[str] | None:
     """Return keys as sorted expressions over the columns of the source; None if one of them has no such form."""
     found = [view.source_expression(key) for key in keys]
-    return None if None in found else sorted(one for one in found if one is not None)
+    return None if None in found else sorted(text for text in found if text is not None)
 
 
 def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expression]) -> Suggestions | None:
     """Return what adopted profiles tell about the caps and bounds of a query; None if no profile was adopted.
 
-    `values` are the values of the query by their expressions, and so are the bins in the result.
+    `values` are the values of the query by their expressions. The result has its bins by the same expressions.
     """
     suggestions = view.suggestions
     if not suggestions:
@@ -90,9 +90,9 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     outside = {}
     for expression, tree in values.items():
         source = view.source_expression(tree) or ""
-        own = next((suggestion.outside[source] for suggestion in suggestions if source in suggestion.outside), None)
-        if own is not None:
-            outside[expression] = own
+        bins = next((suggestion.outside[source] for suggestion in suggestions if source in suggestion.outside), None)
+        if bins is not None:
+            outside[expression] = bins
     return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
 
 
@@ -110,7 +110,7 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
 
 @contextmanager
 def line_to_add(view: View, tree: Expression | None = None) -> Iterator[None]:
-    """Add to an error about a missing cap or missing bounds what its owner may write in the policy of the table."""
+    """Add to an error about a missing cap or missing bounds the line that the table's owner may add to its policy."""
     try:
         yield
     except InvalidParameterError as error:

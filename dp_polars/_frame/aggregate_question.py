@@ -64,13 +64,13 @@ def question_of(
     A single aggregate, or one whose name is None, is named after its column.
     """
     named = {None: asked} if isinstance(asked, AggregateCall) else dict(asked)
-    check_options(options, ", ".join(one.aggregate.kind for one in named.values()))
+    check_options(options, ", ".join(call.aggregate.kind for call in named.values()))
     session, unit, rows = view.session, view.unit, view.rows
     schema = rows.schema
     check_unit(unit, schema)
     keys, key_columns = keys_of(by, view, public=options.get("keys") is not None)
     expressions: dict[str, Expression] = {}
-    aggregates = tuple(aggregate_of(name, one, view, expressions) for name, one in named.items())
+    aggregates = tuple(aggregate_of(name, call, view, expressions) for name, call in named.items())
     trees = [item.tree for item in key_columns]
     max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
     max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
@@ -133,7 +133,7 @@ def engine_rows(
 ) -> PrivateRows:
     """Return the rows with the columns that a bounded request names."""
     trees = {f"key{i}": item.tree for i, item in enumerate(keys)}
-    values = {f"value{i}": expressions[one.expression] for i, one in enumerate(columns)}
+    values = {f"value{i}": expressions[value.expression] for i, value in enumerate(columns)}
     return view.rows.make(unit_columns(view) | trees | values, keep=False)
 
 
@@ -146,7 +146,7 @@ def unit_columns(view: View, prefix: str = "") -> dict[str, Expression]:
 def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions: dict[str, Expression]) -> Aggregate:
     """Check one aggregate and return it. Add the expressions it reads to `expressions`, by their canonical text."""
     aggregate, schema = call.aggregate, view.rows.schema
-    pairs = [isinstance(own, tuple | list) or own in (None, "auto") for own in call.bounds]
+    pairs = [isinstance(bounds, tuple | list) or bounds in (None, "auto") for bounds in call.bounds]
     if len(aggregate.columns) > 1 and (len(pairs) != len(call.columns) or not all(pairs)):
         raise InvalidParameterError("bounds= takes a pair for each of the two columns: bounds=((0, 1), (0, 100)).")
     values: list[Value] = []
@@ -161,8 +161,8 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
             value = aggregate.value(checked, given, call)
         values.append(value if adopted is None else replace(value, bounds_rule=adopted[1]))
         expressions[checked.canonical] = plain_value(checked.tree)
-    own = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
-    return aggregate.parse(call, own, tuple(values))
+    answer_name = aggregate.default_name(tuple(value.name for value in values)) if name is None else name
+    return aggregate.parse(call, answer_name, tuple(values))
 
 
 def plain_value(tree: Expression) -> Expression:
@@ -175,14 +175,14 @@ def plain_value(tree: Expression) -> Expression:
 def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, intervals: bool) -> None:
     names = [key.name for key in keys]
     for aggregate in aggregates:
-        own = list(aggregate.schema(interval=intervals))
+        columns = list(aggregate.schema(interval=intervals))
         extra = list(aggregate.unfolded_schema(interval=True)) if len(aggregates) == 1 else []
         clash = {
             aggregate.name,
             f"{aggregate.name}_low",
             f"{aggregate.name}_high",
             *aggregate.interval_schema(),
-            *own,
+            *columns,
             *extra,
         } & set(names)
         if clash:
@@ -190,7 +190,7 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
                 f"{', '.join(sorted(clash))} is the name of a key and of the answer, or of two answers. Give one of "
                 "them an alias."
             )
-        names += own
+        names += columns
     refuse_nulls(names)
 
 

@@ -110,7 +110,7 @@ class Behaviour(ABC, Generic[Frame]):
         if (
             not isinstance(steps, Mapping)
             or len(steps) < 2
-            or not all(isinstance(one, pl.Expr) for one in steps.values())
+            or not all(isinstance(step, pl.Expr) for step in steps.values())
         ):
             raise InvalidParameterError(
                 "funnel takes two or more steps with their conditions: funnel({'visits': pl.col('page') == 'home', "
@@ -211,7 +211,7 @@ def _number_of(day: pl.Expr, period: str) -> pl.Expr:
 
 
 def _own(frame: Any, name: str) -> str:
-    """Return a name that the frame does not have."""
+    """Return a new name for a column: `name`, with underscores if the frame has such a column."""
     while name in frame.schema:
         name = f"{name}_"
     return name

@@ -41,4 +41,4 @@ def with_cut(
         )
     whole = sum((aggregate.weight for aggregate in aggregates), Fraction(0))
     weight = whole * CUT_SHARE / (1 - CUT_SHARE) / len(found)
-    return (*aggregates, *(replace(one, weight=weight) for one in found))
+    return (*aggregates, *(replace(counted, weight=weight) for counted in found))

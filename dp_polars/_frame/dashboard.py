@@ -25,7 +25,7 @@ from dp_polars._session.cost import NOTHING, Cost
 from dp_polars.errors import InvalidParameterError
 
 Allotted = Mapping[str, Number]
-"""A spend in one of its ways: `{"share": 0.1}`."""
+"""A spend, given in one of the possible ways: `{"share": 0.1}`."""
 
 _SPENDS = ("epsilon", "share", "rho", "within")
 _SMALLEST = Fraction(1, 1000)  # the least factor by which a suggestion scales all spends
@@ -68,7 +68,7 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
         entry = _PlannedQuestion(self._frame, options, question)
-        # A mistake is told where it is made.
+        # The question is planned at once, so that a mistake is reported where it is made.
         planned(question, self._frame._view(options, entry.own or self._total, self._if_rows))
         self._entries.append(entry)
 
@@ -181,8 +181,8 @@ class Dashboard(AsTable):
             factor = boundary(self._is_cheap_enough, inside=_SMALLEST, outside=self._factor, tolerance=float(_FINE))
         if self._is_too_small(factor) or not self._fits(factor):
             raise InvalidParameterError(
-                "The session has not enough left for these questions, however small their spends are. Leave some of "
-                "them out."
+                "The session does not have enough left for these questions, however small their spends are. Leave some "
+                "of them out."
             )
         found = Dashboard(if_rows=self._if_rows)
         found._total, found._entries, found._factor = self._total, list(self._entries), factor
@@ -229,14 +229,17 @@ class Dashboard(AsTable):
     def _spends(self) -> list[Allotted]:
         """Return the spend of each question: its own, or an equal part of the dashboard's."""
         without = sum(entry.own is None for entry in self._entries)
-        return [entry.own or {name: own / without for name, own in self._total.items()} for entry in self._entries]
+        return [
+            entry.own or {name: amount / without for name, amount in self._total.items()} for entry in self._entries
+        ]
 
     def _parts(self, plans: Sequence[BasePlan]) -> list[float]:
         """Return the part of the budget that each question uses, so that equal spends have equal parts.
 
-        A session with delta has two accounts, and counts the one with the smaller share. Asked one after another, equal
-        spends can therefore use parts that differ, by their place and their mechanism. A dashboard is one plan, so what
-        all spends of a kind use together is divided in proportion to the spends. The parts still add up.
+        A session with delta has two accounts, and the one with the smaller share counts. So equal spends that are asked
+        one after another can use different parts of the budget, depending on their place and their mechanism. A
+        dashboard is one plan, so what all spends of a kind use together is divided in proportion to the spends. The
+        parts still add up.
         """
         kinds: dict[str, list[int]] = {}
         amounts: list[float] = []
@@ -324,7 +327,7 @@ def _lacks_a_size(plan: BasePlan) -> bool:
     """Return whether the expected error of an answer is unknown only because no size of groups is named."""
     if not isinstance(plan, Plan) or plan.if_rows is not None or plan.estimates or plan.query.rollup:
         return False
-    shown = {one.aggregate.name for one in plan.compiled if not one.aggregate.hidden}
+    shown = {compiled.aggregate.name for compiled in plan.compiled if not compiled.aggregate.hidden}
     return not shown <= plan.expected_errors().keys()
 
 

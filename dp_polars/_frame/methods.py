@@ -456,13 +456,13 @@ class Grouped(Generic[Answer]):
         ['region', 'n', 'typical']
         """
         named: dict[str | None, AggregateCall] = {}
-        for one in _flat(asked):
-            if not isinstance(one, AggregateCall):
-                raise instead_of(one)
-            name = one.name or one.aggregate.default_name(tuple(map(_column_name, one.columns)))
+        for item in _flat(asked):
+            if not isinstance(item, AggregateCall):
+                raise instead_of(item)
+            name = item.name or item.aggregate.default_name(tuple(map(_column_name, item.columns)))
             if name in named:
                 raise InvalidParameterError(f"Two aggregates would be named {name}. Name them: agg(a=..., b=...).")
-            named[name] = one
+            named[name] = item
         options = {name: word for name, word in words.items() if not isinstance(word, AggregateCall)}
         for name, word in words.items():
             if isinstance(word, pl.Expr) and not isinstance(word, AggregateCall):
@@ -479,15 +479,15 @@ class Grouped(Generic[Answer]):
 def unit_wise_expressions(
     asked: Sequence[Any], words: Mapping[str, Any]
 ) -> tuple[list[pl.Expr], dict[str, pl.Expr]] | None:
-    """Return what `agg` was given if all of it are expressions of Polars; None if there is anything else."""
+    """Return what `agg` was given if it consists of Polars expressions alone; None if there is anything else."""
     listed = _flat(asked)
-    plain = [isinstance(one, pl.Expr) and not isinstance(one, AggregateCall) for one in (*listed, *words.values())]
+    plain = [isinstance(item, pl.Expr) and not isinstance(item, AggregateCall) for item in (*listed, *words.values())]
     return (listed, dict(words)) if plain and all(plain) else None
 
 
 def _flat(asked: Sequence[Any]) -> list[Any]:
     """Return aggregates that were given one by one or in lists."""
-    return [one for given in asked for one in (given if isinstance(given, list | tuple | Iterator) else [given])]
+    return [item for given in asked for item in (given if isinstance(given, list | tuple | Iterator) else [given])]
 
 
 def _column_name(column: ExpressionLike) -> str:

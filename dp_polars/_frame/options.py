@@ -25,7 +25,7 @@ PublicKeys = Sequence[Any] | pl.Series | pl.DataFrame | pl.LazyFrame | Mapping[s
 
 MAX_DOMAIN = 10_000_000
 MOST_LABEL = 200
-"""The most characters of a label."""
+"""Largest number of characters in a label."""
 
 
 class Options(TypedDict, total=False):
@@ -250,7 +250,7 @@ AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions | Profil
 
 
 class RowsStayPrivate:
-    """The base of private frames and their previews, by which arguments that must be public are checked."""
+    """The base class of private frames and their previews. Arguments that must be public are checked against it."""
 
 
 def refuse_private(given: Any, what: str) -> None:
@@ -409,8 +409,8 @@ def candidates_of(given: Any, key: Key) -> tuple[pl.DataFrame | None, str]:
     """Return the public candidates and where they came from; None if they are discovered."""
     if given is not None:
         return given_domain(given, (key,), "candidates"), "candidates= in the call"
-    own = own_domain(key)
-    return (None, "") if own is None else (own.drop_nulls().to_frame(), f"all values of {key.name}'s type")
+    domain = own_domain(key)
+    return (None, "") if domain is None else (domain.drop_nulls().to_frame(), f"all values of {key.name}'s type")
 
 
 def _product(given: Mapping[Any, Any], keys: tuple[Key, ...]) -> pl.DataFrame:

@@ -87,7 +87,8 @@ class PrivateFrame(
     """A frame whose rows stay private: it can be transformed and asked questions, but not seen.
 
     The guarantee is about the rows of the frame that `.dp` was called on. What happened to it before is up to the
-    caller. Transformations are checked so that each row of the result depends on one row of the frame.
+    caller. Transformations are checked: each row of the result depends on one row of the frame, or after a step within
+    a unit on the rows of one unit.
 
     Examples
     --------
@@ -195,13 +196,20 @@ class PrivateFrame(
         `unchecked=True` skips the check: the user then vouches that the predicates are row-wise and never fail.
         """
         equal = [pl.col(name) == value for name, value in constraints.items()]
-        given = [*(item for one in predicates for item in (one if isinstance(one, list | tuple) else [one])), *equal]
+        given = [
+            *(
+                item
+                for predicate in predicates
+                for item in (predicate if isinstance(predicate, list | tuple) else [predicate])
+            ),
+            *equal,
+        ]
         if flag_of(unchecked, "unchecked"):
             return self._after_unchecked(self._in_polars().filter(given), "filter")
         frame, checked = self._with_windows(given, {}, "filter")
         rows = frame._rows
-        for one in checked:
-            rows = rows.filter(one.tree)
+        for expression in checked:
+            rows = rows.filter(expression.tree)
         rows = rows if frame is self else rows.keep(self._rows.schema)
         return frame._after(rows, "filter", [item.canonical for item in checked])
 
@@ -383,7 +391,7 @@ class PrivateFrame(
         """
         schema = self._rows.schema
         given = [] if columns is None else [columns, *more_columns]
-        names = [name for one in given for name in self._selected(one)]
+        names = [name for item in given for name in self._selected(item)]
         if columns is None:
             names = [name for name, dtype in schema.items() if isinstance(dtype, pl.Struct)]
         plain = [name for name in names if not isinstance(schema[name], pl.Struct)]
@@ -403,11 +411,11 @@ class PrivateFrame(
             raise InvalidParameterError(
                 f"unnest would give two columns the name {twice[0]}. Say separator='_', or rename one of them first."
             )
-        self._keep_unit({name for name, one in made if not isinstance(one, Column)}, "replace")
+        self._keep_unit({name for name, expression in made if not isinstance(expression, Column)}, "replace")
         rows = self._rows.make(dict(made), keep=False)
         check_names(rows.schema)
-        new = [name for name, one in made if not isinstance(one, Column)]
-        return self._after(rows, "select", {name: canonical(one) for name, one in made}, made=new)
+        new = [name for name, expression in made if not isinstance(expression, Column)]
+        return self._after(rows, "select", {name: canonical(expression) for name, expression in made}, made=new)
 
     def pipe(
         self,
@@ -460,7 +468,7 @@ class PrivateFrame(
             The text that is added to the name of a column of the other frame that this frame has too.
         public
             Says that the other frame is public. A public frame that is joined on the unit, or on a column that is
-            computed from the unit, needs this word, because its rows look as if they were about the same people.
+            computed from the unit, needs `public=True`, because its rows look as if they were about the same people.
 
         Examples
         --------
@@ -571,9 +579,9 @@ class PrivateFrame(
         """Return one row for each unit and each value of the other keys, with functions of their rows."""
         names, frame = self._with_keys(keys)
         reading = UnitExpressions(frame._rows.schema, "agg", names)
-        listed = [one for item in expressions for one in reading.read(item)]
-        listed += [replace(one, name=name) for name, item in named.items() for one in reading.read(item)]
-        taken = [*names, *(one.name for one in listed)]
+        listed = [expression for item in expressions for expression in reading.read(item)]
+        listed += [replace(expression, name=name) for name, item in named.items() for expression in reading.read(item)]
+        taken = [*names, *(expression.name for expression in listed)]
         if len(set(taken)) < len(taken):
             raise InvalidParameterError("group_by(...).agg(...) would give two columns the same name. Rename one.")
         rows = frame._rows.make(reading.arguments) if reading.arguments else frame._rows
@@ -581,17 +589,21 @@ class PrivateFrame(
         rows = self._unit_step(step, rows)
         schema = rows.schema
         kept = {name: Column(name, schema[name]) for name in names}
-        rows = rows.make({**kept, **{one.name: one.tree for one in listed}}, keep=False)
+        rows = rows.make({**kept, **{expression.name: expression.tree for expression in listed}}, keep=False)
         check_names(rows.schema)
-        detail = [_texts(reading.arguments), described_step(step), {one.name: one.canonical for one in listed}]
-        return frame._after(rows, "group_by within units", detail, made=[one.name for one in listed])
+        detail = [
+            _texts(reading.arguments),
+            described_step(step),
+            {expression.name: expression.canonical for expression in listed},
+        ]
+        return frame._after(rows, "group_by within units", detail, made=[expression.name for expression in listed])
 
     def _first_rows(
         self, keys: Sequence[ExpressionLike], rows: int, order_by: Any, *, descending: bool | Sequence[bool]
     ) -> PrivateFrame[Frame]:
         names, frame = self._with_keys(keys)
         order = frame._selected(order_by)
-        down = [flag_of(one, "descending") for one in ([descending] if isinstance(descending, bool) else descending)]
+        down = [flag_of(flag, "descending") for flag in ([descending] if isinstance(descending, bool) else descending)]
         if len(down) not in (1, len(order)):
             raise InvalidParameterError("descending= takes one flag, or one for each column of order_by=.")
         down = down * len(order) if len(down) == 1 else down
@@ -601,13 +613,13 @@ class PrivateFrame(
 
     def _with_keys(self, keys: Sequence[ExpressionLike]) -> tuple[list[str], PrivateFrame[Frame]]:
         """Return the names of grouping keys, and the frame with a column for each key that is an expression."""
-        checked = [one for key in keys for one in self._check_all(key, "group_by")]
+        checked = [expression for key in keys for expression in self._check_all(key, "group_by")]
         made: dict[str, Expression] = {}
-        for one in checked:
-            if one.tree != self._plain(one.name):
-                made[one.name] = one.tree
+        for expression in checked:
+            if expression.tree != self._plain(expression.name):
+                made[expression.name] = expression.tree
         self._keep_unit(set(made), "replace")
-        names = [one.name for one in checked]
+        names = [expression.name for expression in checked]
         if len(set(names)) < len(names):
             raise InvalidParameterError("group_by has two keys with the same name. Give one of them an alias.")
         if not made:
@@ -621,12 +633,12 @@ class PrivateFrame(
         """Return checked expressions, and the frame with the columns of windows within a unit that they read."""
         reading = UnitExpressions(self._rows.schema, what)
         listed = [item for given in expressions for item in (given if isinstance(given, list | tuple) else [given])]
-        checked = [one for item in listed for one in reading.read(item)]
+        checked = [expression for item in listed for expression in reading.read(item)]
         for name, item in named.items():
             found = reading.read(item)
             if len(found) != 1:
                 check_expression(item, schema=self._schema(), what=what)  # says that one expression is needed
-            checked += [replace(one, name=name) for one in found]
+            checked += [replace(expression, name=name) for expression in found]
         if not reading.values:
             return self, checked
         rows = self._rows.make(reading.arguments) if reading.arguments else self._rows
@@ -671,7 +683,7 @@ class PrivateFrame(
         return self._after(self._unit_step(step, self._rows), kind, described_step(step))
 
     def _unit_step(self, step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
-        if any(_is_spark(one) for one in inputs):
+        if any(_is_spark(frame) for frame in inputs):
             raise InvalidParameterError(
                 "Steps within a unit (group_by with the unit, over, unique, joins of private frames) are computed by "
                 "Polars, and the rows of this frame are in Spark. Compute the step in Spark before dp.private: it is "
@@ -739,8 +751,8 @@ class PrivateFrame(
 
     def _all_rules(self, session: Session) -> Rules:
         """Return the rules of all policies behind the rows, or refuse a session that is not the policy's."""
-        rules = (*self._rules, *(one for other, _ in self._partners for one in other._all_rules(session)))
-        if any(own.session is not session for _, own in rules):
+        rules = (*self._rules, *(rule for other, _ in self._partners for rule in other._all_rules(session)))
+        if any(rule.session is not session for _, rule in rules):
             raise InvalidParameterError(
                 "The policy of this table says which session pays for its questions, so they take no other session.",
                 code="not-in-policy",
@@ -761,8 +773,8 @@ class PrivateFrame(
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
             if not same:
                 raise InvalidParameterError(
-                    f"Two private frames are combined by {', '.join(wanted)}, but who is protected in the second one "
-                    f"is told by {', '.join(theirs.columns) or 'its rows'}. Private frames are combined on the "
+                    f"Two private frames are combined by {', '.join(wanted)}, but the unit of the second one is "
+                    f"{', '.join(theirs.columns) or 'a row'}. Private frames are combined on the "
                     "session's unit, in both of them. If the column has another name in one of them, say "
                     f"dp.private(frame, session, unit={{{table.columns[0]!r}: 'its name there'}}).",
                     code="unit-step-without-unit",
@@ -822,7 +834,7 @@ class PrivateFrame(
         checked = {}
         for given in expressions:
             for item in given if isinstance(given, list | tuple) else [given]:
-                checked.update({one.name: one for one in self._check_all(item, what)})
+                checked.update({expression.name: expression for expression in self._check_all(item, what)})
         for name, item in named.items():
             checked[name] = check_expression(item, schema=self._schema(), what=what)
         return checked
@@ -843,8 +855,8 @@ class PrivateFrame(
         """Return the rows as a plan of Polars, for steps that nobody checks."""
         if self._rules:
             raise InvalidParameterError(
-                "unchecked=True skips the check of a step, and the policy of this table has no place for such a word. "
-                "Use checked expressions, or prepare the column in the table.",
+                "unchecked=True skips the check of a step, which the policy of this table does not allow. Use checked "
+                "expressions, or prepare the column in the table.",
                 code="not-in-policy",
             )
         if _is_spark(self._rows):
@@ -854,7 +866,7 @@ class PrivateFrame(
             )
         if has_unit_steps(self._rows):
             raise InvalidParameterError(
-                "unchecked=True can't follow a step within a unit, because nobody could tell any more whose rows were "
+                "unchecked=True can't follow a step within a unit, because it would no longer be known whose rows were "
                 "combined. Put the unchecked step first."
             )
         return lazy_rows(self._rows)
@@ -874,14 +886,14 @@ class PrivateFrame(
             return [given]
         if isinstance(given, pl.Expr):
             checked = self._check_all(given, "the selection of columns")
-            if any(one.tree != self._plain(one.name) for one in checked):
+            if any(expression.tree != self._plain(expression.name) for expression in checked):
                 raise InvalidParameterError("Columns are given by name or by selector, not as expressions.")
-            return [one.name for one in checked]
+            return [expression.name for expression in checked]
         if isinstance(given, pl.DataType) or (isinstance(given, type) and issubclass(given, pl.DataType)):
             return [name for name, dtype in self._rows.schema.items() if dtype == given]
         if not isinstance(given, Iterable):
             raise InvalidParameterError("Columns are given by name or by selector, or as a list of them.")
-        return list(dict.fromkeys(name for one in given for name in self._selected(one)))
+        return list(dict.fromkeys(name for item in given for name in self._selected(item)))
 
     def _keep_unit(self, touched: set[str], what: str) -> None:
         hit = touched & set(self._unit_columns())
@@ -905,7 +917,7 @@ class PrivateFrame(
         return after
 
     def _after_unchecked(self, rows: pl.LazyFrame, kind: str, made: Iterable[str] = ()) -> PrivateFrame[Frame]:
-        """Return the frame after a step that nobody checked. It has a random name, as it may not have a text."""
+        """Return the frame after a step that nobody checked. The step has a random name, since it may have no text."""
         after = self._after(polars_rows(rows), kind, secrets.token_hex(16), made=made)
         after._unchecked = True
         return after
@@ -980,13 +992,13 @@ class PrivateGroups(Grouped[Frame]):
 
     @no_panics
     def tail(self, n: int = 5, *, order_by: Columns, descending: bool | Sequence[bool] = False) -> PrivateFrame[Frame]:
-        """Keep the last rows of each group, in an order: `head` with the order turned round."""
+        """Keep the last rows of each group, in an order: `head` with the order reversed."""
         flags = [descending] if isinstance(descending, bool) else list(descending)
         return self._frame._first_rows(self._keys, n, order_by, descending=[not flag for flag in flags])
 
 
 def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:
-    """Put the rows of private frames below each other. They need the same columns and the same unit.
+    """Concatenate the rows of private frames, which need the same columns and the same unit.
 
     Examples
     --------
@@ -997,12 +1009,12 @@ def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:
     10000
     """
     listed = list(frames)
-    if not listed or not all(isinstance(one, PrivateFrame) for one in listed):
+    if not listed or not all(isinstance(frame, PrivateFrame) for frame in listed):
         raise InvalidParameterError("dp.concat takes a list of private frames; pl.concat is for public ones.")
     first, *others = listed
     if any(set(other.columns) != set(first.columns) for other in others):
         raise InvalidParameterError(
-            "dp.concat takes private frames with the same columns with the same types. Select and rename them first."
+            "dp.concat takes private frames with the same columns and types. Select and rename columns first."
         )
     step = StackRows()
     rows = first._unit_step(step, first._rows, *(other._rows.keep(first.columns) for other in others))
@@ -1036,7 +1048,7 @@ def _join_keys(on: Any, left_on: Any, right_on: Any) -> tuple[list[str], list[st
     if on is None and (left_on is None or right_on is None):
         raise InvalidParameterError("A join needs keys: on=, or left_on= and right_on= if they have different names.")
     given = (on, on) if on is not None else (left_on, right_on)
-    mine, theirs = (list[Any](one if isinstance(one, list | tuple) else [one]) for one in given)
+    mine, theirs = (list[Any](side if isinstance(side, list | tuple) else [side]) for side in given)
     if not mine or not all(isinstance(name, str) for name in (*mine, *theirs)):
         raise InvalidParameterError(
             "The keys of a join are names of columns. Compute a key first: with_columns(key=...).join(..., on='key')."

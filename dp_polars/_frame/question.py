@@ -11,7 +11,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -19,7 +19,7 @@ import polars as pl
 
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
-from dp_polars._expressions.tree import Apply, Column, Expression, canonical
+from dp_polars._expressions.tree import Apply, Column, Expression, canonical, substituted
 from dp_polars._frame.options import AnyOptions
 from dp_polars._frame.table_rules import Rules
 from dp_polars._numbers import Number
@@ -63,7 +63,7 @@ class View:
     rules: Rules = ()
     """What a policy says about the sources of the rows."""
     unique: frozenset[str] | None = None
-    """Columns of which no two rows have the same values, if steps within a unit make sure of that."""
+    """Columns whose values no two rows share, if steps within a unit make sure of that."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table.relation != "agreed":  # with another unit it is another question
@@ -92,7 +92,9 @@ class View:
         if not adopted or self.sources is None:
             return []
         sources, unit = self.sources(), self.source_unit()
-        return [one for one in reversed(adopted) if one.source in sources and one.unit == unit]
+        return [
+            suggestion for suggestion in reversed(adopted) if suggestion.source in sources and suggestion.unit == unit
+        ]
 
     def source_unit(self) -> tuple[str | None, ...]:
         """Return the unit columns as expressions over the columns of the source."""
@@ -103,20 +105,12 @@ class View:
         """Return an expression over the columns of the source, as canonical text; None if it cannot be written so."""
         for step in reversed(self.rows.steps):
             if isinstance(step, WithColumns):
-                tree = _substituted(tree, dict(step.columns))
+                tree = substituted(tree, dict(step.columns))
             elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
                 return None
             if isinstance(tree, Apply) and tree.size > _LARGEST:
                 return None
         return canonical(tree)
-
-
-def _substituted(tree: Expression, made: dict[str, Expression]) -> Expression:
-    if isinstance(tree, Column):
-        return made.get(tree.name, tree)
-    if isinstance(tree, Apply):
-        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
-    return tree
 
 
 @dataclass(frozen=True)

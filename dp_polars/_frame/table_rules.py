@@ -8,7 +8,7 @@ public: rules come from the policy's text, never from rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 
 from dp_polars._engines.rows import Lookup, PrivateRows, Source, WithColumns
 from dp_polars._engines.unit_steps import AddWindows, GroupRows, JoinRows, KeepFirst, LabelRows, UnitRows
-from dp_polars._expressions.tree import Apply, Column, Expression
+from dp_polars._expressions.tree import Apply, Column, Expression, substituted
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap
 from dp_polars._session.filters import share_of
@@ -94,7 +94,7 @@ Rules = tuple[tuple[Source, TableRules], ...]
 
 def rules_of(rules: Rules, source: Source) -> TableRules | None:
     """Return the rules of a source."""
-    return next((own for one, own in rules if one is source), None)
+    return next((rule for ruled, rule in rules if ruled is source), None)
 
 
 def ruled_column(rules: Rules, rows: PrivateRows, tree: Expression) -> tuple[TableRules, str] | None:
@@ -104,7 +104,7 @@ def ruled_column(rules: Rules, rows: PrivateRows, tree: Expression) -> tuple[Tab
     """
     for step in reversed(rows.steps):
         if isinstance(step, WithColumns):
-            tree = _substituted(tree, dict(step.columns))
+            tree = substituted(tree, dict(step.columns))
         elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
             return None
     if isinstance(tree, Apply) and tree.operation == "cast" and tree.arguments[0].dtype == pl.Categorical:
@@ -141,11 +141,3 @@ def capping_rules(rules: Rules, rows: PrivateRows) -> TableRules | None:
     while isinstance(source, UnitRows) and isinstance(source.step, LabelRows | KeepFirst | AddWindows):
         source = source.inputs[0].source
     return None if isinstance(source, UnitRows) else rules_of(rules, source)
-
-
-def _substituted(tree: Expression, made: Mapping[str, Expression]) -> Expression:
-    if isinstance(tree, Column):
-        return made.get(tree.name, tree)
-    if isinstance(tree, Apply):
-        return replace(tree, arguments=tuple(_substituted(argument, made) for argument in tree.arguments))
-    return tree

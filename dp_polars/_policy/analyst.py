@@ -1,4 +1,4 @@
-"""The connection of an analyst: it asks and previews, and declares nothing."""
+"""The connection of an analyst: it can ask and preview, but it can't declare anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dp_polars._sql.connection import GuardedConnection, Parameters
 
 
 class AnalystConnection:
-    """A guarded connection that can ask and preview. It has no `public`, `private`, `register` and `reopen`.
+    """A guarded connection that can ask and preview. It has no `public`, `private`, `register` or `reopen`.
 
     Inside one process this serves analysts who cooperate: whoever runs code in the process can also open the files. A
     real boundary needs a process that owns the data and answers statements.

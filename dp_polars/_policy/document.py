@@ -111,11 +111,11 @@ def read_document(text: str, name: str) -> Document:
         plain = tomllib.loads(text, parse_float=Decimal)
         lines = key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        text = f"This is not TOML, or a key stands in it twice: {error}."  # the parser tells the line in its words
+        text = f"This is not TOML, or a key occurs twice: {error}."  # the parser's message names the line
         raise PolicyError(name, [PolicyProblem(0, text)]) from None
-    except (ValueError, RecursionError, ArithmeticError):  # a number of thousands of digits, or brackets in brackets
+    except (ValueError, RecursionError, ArithmeticError):
         raise PolicyError(
-            name, [PolicyProblem(0, "A number has thousands of digits, or arrays stand too deep inside each other.")]
+            name, [PolicyProblem(0, "A number has thousands of digits, or arrays are nested too deeply.")]
         ) from None
     reader = _PolicyReader(plain, lines)
     document = reader.document()
@@ -125,7 +125,7 @@ def read_document(text: str, name: str) -> Document:
 
 
 class _PolicyReader:
-    """Reads the parts of a policy and notes mistakes, so that all of them are told at once."""
+    """Reads the parts of a policy and notes mistakes, so that all of them are reported at once."""
 
     def __init__(self, plain: dict[str, Any], lines: Mapping[Path, int]) -> None:
         self._plain, self._lines = plain, lines
@@ -478,5 +478,5 @@ def _plain(number: int | Decimal) -> int | float:
 
 
 def _shown(name: str) -> str:
-    """Return a name in which letters that are not plain ASCII are told by their codes, so that look-alikes show."""
+    """Return a name, followed by its ASCII escapes if it has other characters, so that look-alikes are recognised."""
     return name if name.isascii() and name.isprintable() else f"{name!r} ({name!a})"

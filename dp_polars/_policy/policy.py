@@ -94,8 +94,8 @@ class Policy:
         r"""Read a policy from a TOML file, check it and open its tables. No budget is opened and no answer is made.
 
         Every mistake is reported at once, with its line and what to write instead. Sources are relative to the folder
-        of the file. What is read are names and types of columns, public tables, and CSV and Arrow files, which are held
-        in memory.
+        of the file. Only the names and types of columns, public tables, and CSV and Arrow files are read; these files
+        are held in memory.
 
         Examples
         --------

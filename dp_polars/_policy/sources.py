@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dp_polars._policy.document import Document, TablePolicy
-from dp_polars._sql.files import files_at
+from dp_polars._sql.files import DATABASES, files_at
 from dp_polars.errors import DPError, PolicyProblem
-
-DATABASES = (".duckdb", ".ddb", ".db")
-"""The endings of DuckDB files."""
 
 FileKey = tuple[int, int, str]
 """Device and inode of a file, and the table in it if it is a database."""
@@ -38,7 +35,7 @@ def find_sources(document: Document, folder: str) -> tuple[dict[str, FoundSource
     for place in document.folders:
         if not os.path.isabs(place) or not os.path.isdir(place):
             problems.append(
-                PolicyProblem(document.line("folders"), f"folders: there is no folder {place}. Write whole paths.")
+                PolicyProblem(document.line("folders"), f"folders: there is no folder {place}. Write absolute paths.")
             )
         elif os.path.realpath(place) == os.path.abspath(os.sep):
             problems.append(

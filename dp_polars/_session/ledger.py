@@ -520,13 +520,13 @@ class Ledger:
         asker: Asker | None,
         made: list[Charge],
     ) -> None:
-        before, own, share = self._spent(), None, Fraction(1)
+        before, analysts_cost, share = self._spent(), None, Fraction(1)
         total = Cost.__add__(before, cost)  # a subclass could add up differently
         analyst = None if asker is None else asker.analyst
         if analyst is not None:
             spent, share = self._spent_by(connection, analyst)
-            own = Cost.__add__(spent, cost)
-        if not accepts(total, own, share):
+            analysts_cost = Cost.__add__(spent, cost)
+        if not accepts(total, analysts_cost, share):
             return
         cursor = connection.execute(
             "INSERT INTO charge (label, key, state, epsilon, rho, delta, gaussian_delta, reserved_at, analyst) "

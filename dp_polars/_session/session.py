@@ -577,10 +577,11 @@ class Session:
     def closings(self) -> tuple[Closing, ...]:
         """Every closing of the session: the charge that closed it, and when and why it was reopened.
 
-        The owner also sees the closings of analysts' shares, and an analyst those of the own share.
+        The owner also sees the closings of analysts' shares. An analyst sees those of the session and of the analyst's
+        own share.
         """
         found = self._ledger.closings()
-        return tuple(one for one in found if self._analyst is None or one.analyst in (None, self._analyst))
+        return tuple(closing for closing in found if self._analyst is None or closing.analyst in (None, self._analyst))
 
     @property
     def reopenings(self) -> int:

@@ -48,6 +48,8 @@ TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 ARROW = (".arrow", ".feather", ".ipc")
 ENDINGS = (*PARQUET, *TEXT, *ARROW)
 """The endings of file names that can be registered."""
+DATABASES = (".duckdb", ".ddb", ".db")
+"""The endings of the names of DuckDB files."""
 
 COLUMN_TYPES = "column types"
 """The kind of the ledger's facts that record the column types of text files, by real path."""

@@ -1,7 +1,7 @@
 """PIVOT of public and released rows, as an ordinary SELECT: one aggregate with a FILTER for each listed value.
 
-The rows are public or released already, so this is post-processing. The values that become columns stand in the
-statement, so the columns of the answer never depend on rows.
+The rows are public or released already, so this is post-processing. The statement lists the values that become columns,
+so the columns of the answer never depend on rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dp_polars._sql.relations import Context, PublicRelation
 from dp_polars._sql.syntax_tree import Node, column, fold, select_node, walk, without_places
 
 _MOST = 1_000
-"""Columns that a PIVOT may make."""
+"""Largest number of columns that a PIVOT may make."""
 
 
 def pivot_select(node: Node, relation: PublicRelation, context: Context) -> Node:
@@ -27,7 +27,7 @@ def pivot_select(node: Node, relation: PublicRelation, context: Context) -> Node
         if len(pivot["pivot_expressions"]) != 1:
             raise context.refuse(node, "PIVOT takes one column for each FOR here; write several FOR.")
         keys.append(pivot["pivot_expressions"][0])
-        choices.append([_entry(one, node, context) for one in pivot["entries"]])
+        choices.append([_entry(entry, node, context) for entry in pivot["entries"]])
     columns = [name for table in relation.tables for name in table.columns]
     used = {fold(name) for root in (*keys, *node["aggregates"]) for name in _names(root)}
     groups = [str(name) for name in node.get("groups") or []] or [name for name in columns if fold(name) not in used]
@@ -52,7 +52,7 @@ def _entry(entry: Node, node: Node, context: Context) -> tuple[str, Node]:
     """Return the name of a column that a value becomes, and the value."""
     value = entry.get("star_expr")
     if value is None or value["class"] not in ("CONSTANT", "CAST", "FUNCTION") or any(
-        one["class"] in ("COLUMN_REF", "SUBQUERY") for one in walk(value)
+        part["class"] in ("COLUMN_REF", "SUBQUERY") for part in walk(value)
     ):  # fmt: skip
         raise context.refuse(node, "The values that become columns must be constants: FOR month IN (1, 2, 3).")
     shown = context.parser.value({**value, "alias": ""}, context.parameters)
@@ -60,7 +60,7 @@ def _entry(entry: Node, node: Node, context: Context) -> tuple[str, Node]:
 
 
 def _names(root: Node) -> list[str]:
-    return [one["column_names"][-1] for one in walk(root) if one["class"] == "COLUMN_REF"]
+    return [part["column_names"][-1] for part in walk(root) if part["class"] == "COLUMN_REF"]
 
 
 def _equals(key: Node, value: Node, context: Context) -> Node:

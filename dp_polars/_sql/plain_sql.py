@@ -1,13 +1,12 @@
 """Plain SQL over private rows: with a policy, COUNT(*) and AVG(x) mean the private aggregates.
 
-Which private SQL a plain aggregate means stands in the class of the aggregate (`plain_sql_names`). A SELECT whose GROUP
-BY names the unit combines rows of one person, so its aggregates stay as they are, and so do aggregates over public rows
-and answers. The translated SELECT is analysed like any other, so nothing here decides what is safe.
+The class of each aggregate declares its names in plain SQL and the private SQL that they mean (`plain_sql_names`). A
+SELECT whose GROUP BY names the unit combines rows of one person, so its aggregates stay as they are, and so do
+aggregates over public rows and answers. The translated SELECT is analysed like any other, so nothing here decides what
+is safe.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from dp_polars._aggregates import REGISTRY
 from dp_polars._sql.relations import Context, PrivateRelation
@@ -50,12 +49,15 @@ def _is_plain(item: Node) -> bool:
 def _groups_by_unit(node: Node, relation: PrivateRelation, context: Context) -> bool:
     """Return whether the keys of a SELECT name the whole unit, so that it combines rows of one person."""
     scope = context.scope(*relation.tables)
-    both: Any = lambda item: _is_plain(item) or is_private_call(item)  # noqa: E731 - one word for two kinds
-    keys = grouping_expressions(node, context, node["select_list"], is_aggregate=both)
+
+    def is_aggregate(item: Node) -> bool:
+        return _is_plain(item) or is_private_call(item)
+
+    keys = grouping_expressions(node, context, node["select_list"], is_aggregate=is_aggregate)
     found = set()
     for item in keys:
-        own = without_aliases(item, aliases_of(node), scope)
-        meaning = scope.column(own) if own["class"] == "COLUMN_REF" else None
+        key = without_aliases(item, aliases_of(node), scope)
+        meaning = scope.column(key) if key["class"] == "COLUMN_REF" else None
         if meaning is not None and relation.is_unit(meaning[0]):
             found.add(getattr(meaning[0], "name", ""))
     return bool(relation.unit) and set(relation.unit) <= found
@@ -72,21 +74,21 @@ def _translated(item: Node, context: Context) -> Node:
     if (item.get("order_bys") or {}).get("orders"):
         raise context.refuse(item, f"{name} takes no ORDER BY over private rows.")
     meant = context.parser.expression(PLAIN[name])
-    wanted = {one["column_names"][0] for one in walk(meant) if one["class"] == "COLUMN_REF"}
+    wanted = {part["column_names"][0] for part in walk(meant) if part["class"] == "COLUMN_REF"}
     if len(wanted) != len(given) and not (name == "count_star" and not given):
         raise context.refuse(item, f"{name} takes {len(wanted) or 'no'} arguments over private rows.")
     values = dict(zip(("x", "y"), given, strict=False))
     place = {key: item[key] for key in ("query_location",) if key in item}
 
-    def change(one: Node) -> Node | None:
-        return values[one["column_names"][0]] if one["class"] == "COLUMN_REF" else None
+    def with_arguments(part: Node) -> Node | None:
+        return values[part["column_names"][0]] if part["class"] == "COLUMN_REF" else None
 
-    made: Node = replaced(meant, change)
+    made: Node = replaced(meant, with_arguments)
 
-    def finished(one: Node) -> Node | None:
-        return {**one, **place, "filter": item.get("filter")} if is_private_call(one) else None
+    def with_filter(part: Node) -> Node | None:
+        return {**part, **place, "filter": item.get("filter")} if is_private_call(part) else None
 
-    whole: Node = replaced(made, finished)
+    whole: Node = replaced(made, with_filter)
     return {**whole, **place, "alias": item.get("alias", "")}
 
 

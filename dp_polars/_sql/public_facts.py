@@ -47,8 +47,8 @@ def tables_of(catalog: Catalog) -> list[tuple[tuple[str, ...], KnownTable | None
             known = None
         unit = None
         if known is not None and not known.public:
-            there = known.through is not None or {*map(fold, known.unit.columns)} <= {*map(fold, known.columns)}
-            unit = ", ".join(known.unit.columns) if there else None
+            has_unit = known.through is not None or {*map(fold, known.unit.columns)} <= {*map(fold, known.columns)}
+            unit = ", ".join(known.unit.columns) if has_unit else None
         found.append((path, known, unit or None))
     return found
 
@@ -57,8 +57,8 @@ def columns_of(known: KnownTable) -> Columns:
     """Return the columns of a table."""
     units = set() if known.public else {fold(name) for name in known.unit.columns}
     return {
-        name: (one.dtype if isinstance(one, TableColumn) else one, fold(name) in units)
-        for name, one in known.columns.items()
+        name: (column.dtype if isinstance(column, TableColumn) else column, fold(name) in units)
+        for name, column in known.columns.items()
     }
 
 
@@ -124,16 +124,18 @@ def budget_of(session: Session) -> dict[str, Any]:
 def with_budget(tree: Any, session: Session, parser: Parser) -> Any:
     """Replace `dp_budget()` by what is left before the statement, wherever it stands. Columns keep their names."""
     if isinstance(tree, list):
-        return [with_budget(one, session, parser) for one in tree]
+        return [with_budget(part, session, parser) for part in tree]
     if not isinstance(tree, dict):
         return tree
     if _is_budget(tree):
-        fields = ", ".join(f"'{name}': {'NULL' if one is None else one}" for name, one in budget_of(session).items())
+        fields = ", ".join(
+            f"'{name}': {'NULL' if number is None else number}" for name, number in budget_of(session).items()
+        )
         return {**parser.expression(f"CAST({{{fields}}} AS {BUDGET_TYPE})"), "alias": tree.get("alias", "")}
     tree = {**tree}
     if isinstance(tree.get("select_list"), list):
-        tree["select_list"] = [_named(one, parser) for one in tree["select_list"]]
-    return {name: with_budget(one, session, parser) for name, one in tree.items()}
+        tree["select_list"] = [_named(item, parser) for item in tree["select_list"]]
+    return {name: with_budget(part, session, parser) for name, part in tree.items()}
 
 
 def _is_budget(node: Node) -> bool:

@@ -138,7 +138,7 @@ def test_mistakes_are_explained() -> None:
     dp.private(VISITS, own).count(epsilon=1)
     board = dp.Dashboard(share=0.5)
     board.on(dp.private(VISITS, own)).count("region", keys=KEYS)
-    with pytest.raises(dp.InvalidParameterError, match="not enough left"):
+    with pytest.raises(dp.InvalidParameterError, match="not have enough left"):
         board.fitted()
 
 

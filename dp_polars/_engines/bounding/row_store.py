@@ -20,9 +20,7 @@ MIXER = 0x9E3779B97F4A7C15
 """An odd factor, so that multiplication by it is one to one. It spreads units that differ in few bits."""
 
 _PAGE = 1 << 24  # words per page; the system gets the memory back when a page is dropped
-_FIRST = (
-    1 << 16
-)  # words of the first page before it grows; a profile has a hundred columns, and addresses may be limited
+_FIRST = 1 << 16  # words of the first page before it grows: a profile has a hundred columns, so it must not be large
 _GROWTH = 4
 _PIECE = 1 << 20  # rows that are split into parts at once
 

@@ -4,6 +4,7 @@ From a private frame to rows in memory:
 
 - `scan`: a Polars plan as a source; passes over it, in several threads, that provably see every row;
 - `evaluation`: the steps of a private frame, applied to one batch of rows at a time;
+- `unit_steps`: steps that combine the rows of one unit, computed in memory;
 - `program`: expressions computed on a batch, such that a row that fails becomes null and disturbs no other;
 - `lowering`: each operation of the expression language as a Polars expression;
 - `memory`: upper bounds on the memory that a batch needs.
@@ -11,7 +12,8 @@ From a private frame to rows in memory:
 From rows to exact bounded aggregates:
 
 - `engine`: the engine protocol, and the bounded aggregation of a request;
-- `held_frame`: a frame in memory, and what is known about its columns; `known_columns`: codes that it keeps;
+- `held_frame`: a frame in memory, and what is known about its columns;
+- `known_columns`: codes of keys that are kept with such a frame;
 - `sorted_rows`: units and groups of such a frame, kept in sorted order for the next question;
 - `growing_codes`: codes of texts that are learned while rows are read; `read_once`: rows that wait for them;
 - `short_texts`: codes of texts of a frame in memory that are short enough to be compared as integers;

@@ -2,8 +2,11 @@
 
 Codes of texts and the sorted order of units and groups cost a large part of a question and are the same for the next
 one, so they are kept as long as the user holds the frame and its columns. They are derived from rows, so they are
-private: they are never shown, stored in a ledger or part of a plan. What one unit can change: they decide how fast an
-answer is computed, never what it is. Nothing salted is kept.
+private: they are never shown, stored in a ledger or part of a plan. Nothing salted is kept.
+
+What one unit can change: how fast an answer is computed. The answer is the same as without these facts, because they
+are used again only for the rows that they were found in: codes for a column in the same memory, and rows in sorted
+order for the same codes and unchanged units (see `sorted_rows` for what happens if a change goes unnoticed).
 """
 
 from __future__ import annotations
@@ -85,7 +88,8 @@ def state_of(frame: pl.DataFrame) -> FrameState:
     """Return the state of a frame: the same object as long as nobody puts other columns into the frame.
 
     Stored releases are found by it. It is never computed from values: a column that is replaced by an equal one is
-    another column. Not watched are columns that Arrow cannot hold, some constants, and the nulls of slices.
+    another column. Changes go unnoticed in columns that Arrow cannot hold, in some constants, and in the nulls of
+    slices.
     """
     facts = _facts_about(frame)
     with facts.lock:
@@ -103,7 +107,7 @@ class HeldFrame:
         self.frame, self._facts, self.state = unmarked(snapshot), _facts_about(frame), state_of(frame)
 
     def fact(self, name: str, find: Callable[[pl.Series], ColumnFact], size: Callable[[ColumnFact], int]) -> ColumnFact:
-        """Return what `find` finds out about a column, or found out before. `size` gives the bytes that it takes."""
+        """Return what `find` returns for a column, now or at an earlier question. `size` gives the bytes it takes."""
         column, facts = self.frame[name], self._facts
         with facts.lock:
             for other in [other for other in facts.known if other not in self.frame.columns]:
@@ -126,14 +130,14 @@ class HeldFrame:
             return None if self._facts.in_order is None else self._facts.in_order[0]
 
     def keep_in_order(self, rows: object, size: int) -> None:
-        """Keep rows in sorted order, which take so many bytes, for the next question if there is room."""
+        """Keep rows in sorted order for the next question, if there is room for their `size` in bytes."""
         with self._facts.lock:
             self._facts.in_order = rows, size
             if self._facts.size > MOST_BYTES:
                 self._facts.in_order = None
 
     def is_worth_it(self, name: str) -> bool:
-        """Return whether a fact about a column is known, or was wanted before. From now on it counts as wanted."""
+        """Return whether a fact about a column is known, or was wanted before. Note that it is wanted now."""
         with self._facts.lock:
             worth = name in self._facts.known or name in self._facts.wanted
             self._facts.wanted.add(name)
@@ -144,7 +148,7 @@ class HeldFrame:
 
 
 def _columns(frame: pl.DataFrame) -> list[pl.Series]:
-    """Return the columns of a frame one by one. Then Polars writes most constants out once, not anew each time."""
+    """Return the columns of a frame, taken one by one: then Polars materialises most constants only once."""
     return [frame.to_series(place) for place in range(frame.width)]
 
 

@@ -17,7 +17,7 @@ all groups of a unit would have to fit into memory, and Spark fails beyond 2**31
 question fail. Apache Spark drops groups beyond the cap before it sends them to the window.
 
 No sum wraps. A number that may have more than 21 bits is cut into limbs of 21 bits, and the limbs are summed
-separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 million million rows. The limbs are put together on
+separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 trillion rows. The limbs are put together on
 the driver. Only where a unit is scaled down, or its total clipped, does SQL need wider numbers, and uses
 DECIMAL(38, 0).
 """

@@ -57,7 +57,7 @@ class SparkEngine:
         return Program(expressions).problem(public)
 
     def identify(self, origin: object) -> bytes | None:
-        """Return None: a Spark frame is told by its object, or by the name and version that its owner gives."""
+        """Return None: a Spark frame is identified by its object, or by the name and version that its owner gives."""
         return None
 
 
