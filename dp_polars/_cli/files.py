@@ -141,8 +141,8 @@ def _check(path: str) -> None:
             found = files_at(path)
         except InvalidParameterError as problem:
             raise FileProblem(str(problem)) from None
-        for file in found:
-            _check(file)
+        for inner in found:
+            _check(inner)
         return
     if not os.path.exists(path):
         raise FileProblem(f"There is no file {path}.")

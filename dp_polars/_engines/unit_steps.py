@@ -80,7 +80,7 @@ class JoinRows:
 
 @dataclass(frozen=True)
 class StackRows:
-    """Put the rows of several tables below each other. They have the same columns."""
+    """Stack the rows of several tables, which have the same columns."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
             for other in inputs[1:]:
                 if dict(other.schema) != dict(first):
                     raise InvalidParameterError(
-                        "Private frames are put below each other only if they have the same columns with the same "
-                        "types. Select, rename and cast their columns first."
+                        "Private frames are stacked only if they have the same columns and types. Select, rename and "
+                        "cast their columns first."
                     )
             schema = dict(first)
     return PrivateRows(UnitRows(inputs, step, pl.Schema(schema)))

@@ -9,7 +9,7 @@ import polars as pl
 
 from dp_polars._plan.contribution import ContributionBounds
 from dp_polars._plan.query import Query
-from dp_polars._plan.sensitivity import sensitivity_of_totals
+from dp_polars._plan.sensitivity import sensitivity_of_rollup
 from dp_polars._plan.statistics import Statistic
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -48,7 +48,7 @@ def with_totals(
         for level in range(levels + 1):
             sensitivity = statistic.sensitivity
             if level < levels:
-                sensitivity = sensitivity_of_totals(bounds, terms, sensitivity, _leaves(query.domain, level))
+                sensitivity = sensitivity_of_rollup(bounds, terms, sensitivity, _leaves(query.domain, level))
             name = level_name(statistic.name, level, levels)
             found.append(
                 replace(

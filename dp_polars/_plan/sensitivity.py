@@ -53,7 +53,7 @@ def sensitivity_of_bins(bounds: ContributionBounds, terms: Terms, max_rows: int)
     )
 
 
-def sensitivity_of_totals(
+def sensitivity_of_rollup(
     bounds: ContributionBounds, terms: Terms, sensitivity: Sensitivity, leaves: int
 ) -> Sensitivity:
     """Return the sensitivity of the totals of a table, each over at most `leaves` of its groups.

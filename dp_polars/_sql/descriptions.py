@@ -1,7 +1,7 @@
-"""`DESCRIBE t`, `DESCRIBE SELECT ...` and `SHOW TABLES` on a guarded connection: names, types, units and who may see.
+"""`DESCRIBE t`, `DESCRIBE SELECT ...` and `SHOW TABLES` on a guarded connection: names, types, units, what is private.
 
-A description costs nothing and reads no rows. What it tells is the schema and what the owner declared, which are
-public. It has no number of rows, no default values and no statistics.
+A description costs nothing and reads no rows. It shows the schema and what the owner declared, which are public. It
+has no number of rows, no default values and no statistics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GROUP BY with ROLLUP, CUBE or GROUPING SETS: one SELECT for each set of keys, and their answers below each other.
+"""GROUP BY with ROLLUP, CUBE or GROUPING SETS: one SELECT for each set of keys, whose answers are stacked.
 
 Each set is a query of its own, with its own noise and its own part of the spend. A key that is not in a set is null.
 """
@@ -30,7 +30,7 @@ def has_grouping_sets(node: Node) -> bool:
 
 
 def selects_of_sets(node: Node, keys: Sequence[Node], context: Context) -> list[Node]:
-    """Return a SELECT for each set of keys. They are without ORDER BY and LIMIT, which are about all of them."""
+    """Return a SELECT for each set of keys. They have no ORDER BY and LIMIT, which apply to all of them together."""
     null = context.parser.expression("NULL")
     items, names = node["select_list"], _names(node)
     found = []

@@ -61,7 +61,7 @@ def is_end(node: Node) -> bool:
 def with_ends(node: Node, context: Context, wanted: WantedIntervals | None) -> tuple[Node, IntervalEnds]:
     """Return a SELECT whose ends of intervals all have the form dp_low(aggregate), and these ends.
 
-    If `wanted` asks for it and the SELECT names no ends itself, both ends are added behind every item that is a private
+    If `wanted` asks for it and the SELECT names no ends itself, both ends are added after every item that is a private
     aggregate.
     """
     aliases = {fold(name): item for name, item in aliases_of(node).items()}
@@ -127,7 +127,7 @@ def _named(before: Node, after: Node, aliases: dict[str, Node]) -> Node:
 
 
 def _expanded(node: Node, context: Context, found: dict[str, tuple[str, str]], wanted: WantedIntervals) -> Node:
-    """Return a SELECT with the ends of the interval behind each private aggregate that has them."""
+    """Return a SELECT with the ends of the interval after each private aggregate that has them."""
     items: list[Node] = []
     for item in node["select_list"]:
         items.append(item)

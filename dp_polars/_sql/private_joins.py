@@ -2,7 +2,7 @@
 
 Rows are joined only if they have the same unit, so a joined row belongs to one unit and is computed from its rows: see
 `_engines.unit_steps`. `NOT IN` differs from SQL in one way: a null in the list is left out. In SQL, a single null would
-empty everybody's result, so one person could change what is known of all others.
+empty the result for everybody, so one person's row would change the result of all others.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _full_join(node: Node, left: PrivateRelation, right: PrivateRelation, contex
 
 
 def stacked(node: Node, context: Context, parts: Sequence[PrivateRelation], *, distinct: bool) -> PrivateRelation:
-    """Put the rows of private relations below each other, by the positions of their columns."""
+    """Stack the rows of private relations, by the positions of their columns."""
     inputs, found = _aligned(node, context, parts)
     rows = unit_step(node, context, StackRows(), replace(found, rows=inputs[0]), *inputs[1:])
     found = replace(found, rows=rows)

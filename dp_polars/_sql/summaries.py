@@ -78,7 +78,7 @@ class SummaryStatement:
             self.catalog.close()
         self.releases.append(release)
         profile = TableProfile(release)
-        if not profile.reliable:  # a table has no place for it
+        if not profile.reliable:  # the table has no column for it
             why = profile.unreliable().removeprefix("no: ")
             warnings.warn(f"The profile is not reliable: {why}.", DPWarning, stacklevel=first_level_outside())
         table = profile.table

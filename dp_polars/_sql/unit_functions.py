@@ -2,8 +2,8 @@
 
 `count(*)` in a SELECT that groups by the unit looks at rows of one unit only, and so does `row_number() OVER (PARTITION
 BY user_id ORDER BY day)`. Which rows these are is checked in `unit_steps`; here a call gets its meaning, or is refused.
-What a call gives is an expression over columns that the step computes: SQL's sum of nothing is null, for example, and
-that of the step is 0.
+The meaning of a call is an expression over columns that the step computes. For example, SQL's sum of nothing is null,
+whereas the step's is 0.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class UnitCalls:
         known = ", ".join([*RANKS, *SHIFTS, *_SHARES, "first_value", "last_value", *_IN_FRAMES])
         raise self.reader.refuse(
             node,
-            f"{name} is not known as a window in this form. There are {known}; without ORDER BY, all aggregates that "
+            f"{name} is not supported as a window in this form. Use {known}; without ORDER BY, all aggregates that "
             "GROUP BY has.",
         )
 
@@ -212,7 +212,7 @@ class UnitCalls:
         if start not in _ENDS_OF_ROWS or end not in _ENDS_OF_ROWS:
             raise self.reader.refuse(
                 node,
-                "Frames by RANGE or GROUPS are not supported, but for all rows up to the current one. Count rows with "
+                "Frames by RANGE or GROUPS are not supported, except all rows up to the current one. Count rows with "
                 "ROWS BETWEEN 6 PRECEDING AND CURRENT ROW, or join the table with itself on the unit and on b.day "
                 "BETWEEN a.day - 6 AND a.day, and group by the unit and the row's own key.",
             )
@@ -272,7 +272,7 @@ class UnitCalls:
             raise self.reader.refuse(
                 node,
                 f"{name} with this frame ends at the current row, so it is the value of the row itself. Say ROWS "
-                "BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING, or first_value with the order turned round.",
+                "BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING, or first_value with the order reversed.",
             )
         return self.value("first" if name.startswith("first") else "last", own, order)
 
@@ -393,7 +393,7 @@ def _geometric_mean(calls: UnitCalls, node: Node, condition: Node | None, order:
 
 
 def _joined_texts(calls: UnitCalls, node: Node, condition: Node | None, order: tuple[SortColumn, ...]) -> Expression:
-    """Return the texts of a group behind each other, in an order."""
+    """Return the texts of a group, concatenated in an order."""
     name = fold(node["function_name"])
     nodes = [child for _, child in arguments(node)]
     if node.get("distinct"):

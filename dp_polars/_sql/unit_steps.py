@@ -1,8 +1,8 @@
 """SELECT over private rows that stay private: row by row, or within a unit.
 
 GROUP BY with the unit among its keys, windows with PARTITION BY the unit, QUALIFY and SELECT DISTINCT with the unit
-combine rows of one unit only. What one unit can change is said in `_engines.unit_steps`, which checks every question
-once more. A SELECT is taken apart into stages, in the order in which SQL computes them: WHERE, groups, HAVING, windows,
+combine rows of one unit only. `_engines.unit_steps` says what one unit can change, and checks every question once more.
+A SELECT is split into stages, in the order in which SQL computes them: WHERE, groups, HAVING, windows,
 QUALIFY, the list of SELECT, DISTINCT. Each stage gives columns their meaning for the next one.
 """
 
@@ -349,7 +349,7 @@ class _UnitSelect:
         partitions = UnitCalls(self._reader(), rows.schema)
         for text, item in windows.items():
             if fold(item["function_name"]) in PRIVATE:
-                raise self._refuse(item, f"{fold(item['function_name'])} is no window function; use GROUP BY.")
+                raise self._refuse(item, f"{fold(item['function_name'])} is not a window function; use GROUP BY.")
             names = [partitions.column(partitions.reader.checked(one)) for one in item["partitions"]]
             self._check_unit(item, names, "PARTITION BY")
             groups.setdefault(tuple(sorted(set(names))), []).append(item)

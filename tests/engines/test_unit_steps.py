@@ -496,7 +496,7 @@ def test_which_keys_are_looked_up_in_a_table():
 def test_tables_below_each_other_keep_all_rows():
     one, two = pl.DataFrame({"unit": [1, 2], "x": [1, 2]}), pl.DataFrame({"x": [3], "unit": [1]})
     assert sorted(result(StackRows(), one, two.select("unit", "x")).rows()) == [(1, 1), (1, 3), (2, 2)]
-    with pytest.raises(InvalidParameterError, match="same columns with the same types"):
+    with pytest.raises(InvalidParameterError, match="same columns and types"):
         unit_rows(StackRows(), polars_rows(one), polars_rows(two.cast({"x": pl.Float64})))
 
 

@@ -327,7 +327,7 @@ def test_rows_without_unread_columns_are_the_same_rows(session, name):
         (lambda f, o: f.group_by("item").head(1, order_by="n"), "rows of different people would be combined"),
         (lambda f, o: f.join(o, left_on="item", right_on="country"), "Two private frames can be joined on the unit"),
         (lambda f, o: f.join(o, left_on="n", right_on="user"), "Two private frames can be joined on the unit"),
-        (lambda f, o: dp.concat([f, o]), "same columns with the same types"),
+        (lambda f, o: dp.concat([f, o]), "same columns and types"),
         (lambda f, o: dp.concat([f, ORDERS]), "list of private frames"),
         (lambda f, o: f.unique("user").with_columns(x=pl.col("n"), unchecked=True), "Put the unchecked step first"),
         (lambda f, o: f.sessions("n", "1h"), "has the type Int64"),
@@ -356,7 +356,7 @@ def test_a_step_is_checked_against_the_session_that_pays():
             frame.count(session=session, **options)
         assert len(session.releases) <= 1
     joined = dp.private(ORDERS, users).join(dp.private(CUSTOMERS, unit="country", weaker_unit=True), on="user")
-    with pytest.raises(dp.InvalidParameterError, match="who is protected in the second one"):
+    with pytest.raises(dp.InvalidParameterError, match="unit of the second one"):
         joined.count(session=users, **options)
 
 
