@@ -152,5 +152,5 @@ def file_state(path: str) -> list[str | int] | None:
         return None
     if not stat.S_ISREG(file.st_mode):
         return None
-    times = [one for state in (file, link) for one in (state.st_mtime_ns, state.st_ctime_ns)]
+    times = [time for state in (file, link) for time in (state.st_mtime_ns, state.st_ctime_ns)]
     return [os.path.abspath(path), file.st_dev, file.st_ino, link.st_ino, file.st_size, *times]

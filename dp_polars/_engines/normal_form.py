@@ -45,7 +45,7 @@ def _form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dict[str,
     source: list[Any] = ["source"]
     if isinstance(rows.source, UnitRows):
         # The names of columns count here, on both sides of the step. That tells more questions apart than necessary.
-        source += input_forms(rows.source, lambda own: _form(own, digest))
+        source += input_forms(rows.source, lambda before: _form(before, digest))
     columns = {name: _hash(*source, name, written_type(dtype)) for name, dtype in rows.source_schema.items()}
     conditions: set[str] = set()
     copies: list[str] = []
@@ -54,16 +54,18 @@ def _form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dict[str,
             case Filter():
                 conditions |= {_formed(part, columns) for condition in step.conditions for part in _parts(condition)}
             case WithColumns():
-                made = {name: _formed(one, columns) for name, one in step.columns}
+                made = {name: _formed(expression, columns) for name, expression in step.columns}
                 columns = {**columns, **made} if step.keep else made
             case Lookup():
-                own = _lookup(step, columns, digest, len(copies))
+                looked_up = _lookup(step, columns, digest, len(copies))
                 if not step.unique and step.how in ("inner", "left"):
-                    copies.append(own)  # a row may become several rows, so it matters how often rows are looked up
+                    copies.append(
+                        looked_up
+                    )  # a row may become several rows, so it matters how often rows are looked up
                 elif step.how != "left":
-                    conditions.add(_hash("matched", own))
+                    conditions.add(_hash("matched", looked_up))
                 place = {name: number for number, name in enumerate(step.public.columns)}
-                columns |= {name: _hash("looked up", own, place[public]) for public, name in step.columns}
+                columns |= {name: _hash("looked up", looked_up, place[public]) for public, name in step.columns}
     found: dict[str, Any] = {"columns": columns, "conditions": sorted(conditions), "copies": copies}
     # A result without columns of the source still depends on how many rows the step leaves.
     return found if len(source) == 1 else {**found, "source": _hash(*source)}
@@ -88,8 +90,8 @@ def _formed(expression: Expression, columns: Mapping[str, str]) -> str:
 
 def _lookup(step: Lookup, columns: Mapping[str, str], digest: Callable[[pl.DataFrame], str], number: int) -> str:
     """Return the hash of a lookup. The public columns count by their places, because queries may rename them."""
-    place = {name: own for own, name in enumerate(step.public.columns)}
-    public = digest(step.public.rename({name: f"column{own}" for name, own in place.items()}))
+    place = {name: index for index, name in enumerate(step.public.columns)}
+    public = digest(step.public.rename({name: f"column{index}" for name, index in place.items()}))
     on = [[columns[mine], place[theirs]] for mine, theirs in step.on]
     return _hash("lookup", public, on, step.how, step.unique, step.nulls_equal, None if step.unique else number)
 

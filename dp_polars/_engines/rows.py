@@ -105,10 +105,10 @@ class PrivateRows:
         found: dict[str, pl.DataType] = dict(self.source_schema)
         for step in self.steps:
             if isinstance(step, WithColumns):
-                made = {name: one.dtype for name, one in step.columns}
+                made = {name: expression.dtype for name, expression in step.columns}
                 found = {**found, **made} if step.keep else made
             elif isinstance(step, Lookup) and step.how in ("inner", "left"):
-                found |= {name: step.public.schema[own] for own, name in step.columns}
+                found |= {name: step.public.schema[public_name] for public_name, name in step.columns}
         return pl.Schema(found)
 
     def filter(self, condition: Expression) -> PrivateRows:
@@ -217,7 +217,7 @@ def _described(step: Step, digest: Callable[[pl.DataFrame], str]) -> Any:
         case Filter():
             return ["filter", [canonical(condition) for condition in step.conditions]]
         case WithColumns():
-            return ["make", [[name, canonical(one)] for name, one in step.columns], step.keep]
+            return ["make", [[name, canonical(expression)] for name, expression in step.columns], step.keep]
     on = [list(pair) for pair in step.on]
     columns = [list(pair) for pair in step.columns]
     return ["lookup", digest(step.public), on, step.how, columns, step.unique, step.nulls_equal]

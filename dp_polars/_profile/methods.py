@@ -117,7 +117,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
     if len({column.name for column in profiled}) < len(profiled):
         raise InvalidParameterError("columns= has two columns with the same name. Give one of them an alias.")
     sources = () if view.sources is None else view.sources()
-    found = [view.source_expression(one.tree) for one in key_columns]
+    found = [view.source_expression(key.tree) for key in key_columns]
     plan = profile_plan(
         view.terms,
         _spend(options, view),
@@ -128,7 +128,7 @@ def profile_question(view: View, by: By, columns: Sequence[ExpressionLike], opti
         unchecked=view.unchecked,
         identity=sources[0] if len(sources) == 1 else None,
         source_unit=view.source_unit(),
-        source_keys=None if None in found else tuple(one for one in found if one is not None),
+        source_keys=None if None in found else tuple(text for text in found if text is not None),
     )
     made = unit_columns(view)
     made |= {f"key{i}": item.tree for i, item in enumerate(key_columns)}

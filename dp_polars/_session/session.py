@@ -216,8 +216,8 @@ class Session:
         """Return every sum after which the next charge must fit."""
         if self._analyst is None:
             return [self._ledger.spent()]
-        own, share = self._ledger.spent_by(self._analyst)
-        return [self._ledger.spent(), beyond_share(self._terms, share) + own]
+        spent, share = self._ledger.spent_by(self._analyst)
+        return [self._ledger.spent(), beyond_share(self._terms, share) + spent]
 
     def _budget(self, cost: Cost) -> Budget:
         return Budget(
@@ -281,7 +281,7 @@ class Session:
         >>> session.shares
         {'team-a': 0.25}
         """
-        self._check_owner("grant")
+        self._check_owner("grant shares")
         check_name(analyst)
         part = exact(share, "share")
         if not 0 < part <= 1:
@@ -310,7 +310,7 @@ class Session:
         >>> team, team.analyst_name, team.remaining.share
         (<dp.Session epsilon=1, unit=user_id, 0 % used, analyst=team-a>, 'team-a', 0.25)
         """
-        self._check_owner("analyst")
+        self._check_owner("open the share of an analyst")
         check_name(name)
         self._ledger.spent_by(name)  # raises an error if there is no such share
         # One object for each name, because frames of different sessions can't be combined.
@@ -389,10 +389,7 @@ class Session:
 
     def _check_owner(self, what: str) -> None:
         if self._analyst is not None:
-            raise InvalidParameterError(
-                f"Only the owner's session can {what.replace('analyst', 'open an analyst')}. This is the share of "
-                f"{self._analyst}."
-            )
+            raise InvalidParameterError(f"Only the owner's session can {what}. This is the share of {self._analyst}.")
 
     # ------------------------------------------------------------------ suggestions of a profile
 
@@ -509,11 +506,11 @@ class Session:
             self._note("several questions", "refused", reason=refusal.code)
             raise
 
-    def _accepts(self, total: Cost, own: Cost | None, share: Fraction) -> bool:
+    def _accepts(self, total: Cost, of_analyst: Cost | None, share: Fraction) -> bool:
         """Return whether these sums may be charged: of the session, and of an analyst with a share."""
         if not accepts(self._terms, total):
             return False
-        return own is None or accepts(self._terms, beyond_share(self._terms, share) + own)
+        return of_analyst is None or accepts(self._terms, beyond_share(self._terms, share) + of_analyst)
 
     def _check_cost(self, cost: Cost) -> None:
         if type(cost) is not Cost:  # a subclass could add up differently
@@ -612,7 +609,7 @@ class Session:
         >>> session.closed, session.reopenings, session.closings[0].reason
         (False, 1, 'A file was missing.')
         """
-        self._check_owner("reopen")
+        self._check_owner("reopen a session or a share")
         check_text(reason, "reason")
         if len(reason) > _LONGEST_REASON:
             raise InvalidParameterError(
@@ -731,9 +728,9 @@ class Session:
         """Return the ledger as a frame with one row per charge.
 
         `analyst` is who asked, and null for the owner. `share` is the part of the budget that the charge used; all of
-        them add up to the part that the session has used. For a
-        charge that closed the session, `closed_at` says when, and `reopened_at` and `reopened_because` say when and why
-        the session was reopened. Facts about the data are in `facts`.
+        them add up to the part that the session has used. For a charge that closed the session, `closed_at` says when,
+        and `reopened_at` and `reopened_because` say when and why the session was reopened. Facts about the data are in
+        `facts`.
         """
         closings = {closing.charge: closing for closing in self.closings}
         before, parts = NOTHING, {}

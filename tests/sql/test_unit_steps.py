@@ -246,7 +246,7 @@ REFUSED = [
     ("SELECT row_number() OVER (PARTITION BY who % 7 ORDER BY day) AS r FROM orders", "PARTITION BY without who"),
     ("SELECT row_number() OVER (PARTITION BY who) AS r FROM orders", "depends on the order of the rows"),
     ("SELECT ntile(0) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "must be a constant whole number from 1"),
-    ("SELECT nth_value(qty, 2) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "not known as a window"),
+    ("SELECT nth_value(qty, 2) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "not supported as a window"),
     (
         "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day RANGE BETWEEN INTERVAL 3 DAY PRECEDING AND CURRENT ROW) "
         "AS r FROM orders",

@@ -143,9 +143,9 @@ def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) ->
     kept: NDArray[np.bool_] = words <= last.repeat(sizes)
     next_words = ordered[np.minimum(lasts + 1, len(ordered) - 1)]
     for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # seldom: two groups share a place
-        own = slice(starts[place], starts[place] + sizes[place])
-        equal = np.flatnonzero(words[own] == last[place])
-        kept[own][equal[most - np.count_nonzero(words[own] < last[place]) :]] = False
+        of_unit = slice(starts[place], starts[place] + sizes[place])
+        equal = np.flatnonzero(words[of_unit] == last[place])
+        kept[of_unit][equal[most - np.count_nonzero(words[of_unit] < last[place]) :]] = False
     return kept
 
 

@@ -90,34 +90,34 @@ class Parts:
 
     def _split(self, waiting: list[tuple[NDArray[np.uint8], Columns]]) -> None:
         """Put rows that waited into their parts."""
-        part = np.concatenate([own for own, _ in waiting])
-        columns = _joined([own for _, own in waiting])
+        part = np.concatenate([numbers for numbers, _ in waiting])
+        columns = _joined([piece for _, piece in waiting])
         order = part.argsort(kind="stable")
         ordered = [None if column is None else column[order] for column in columns]
         ends = np.bincount(part, minlength=len(self._parts)).cumsum().tolist()
         start = 0
-        for own, end in zip(self._parts, ends, strict=True):
+        for pieces, end in zip(self._parts, ends, strict=True):
             if end > start:
-                own.append(tuple(None if column is None else column[start:end] for column in ordered))
+                pieces.append(tuple(None if column is None else column[start:end] for column in ordered))
             start = end
 
     def take(self, *, whole: bool) -> Iterator[Columns]:
         """Yield the columns of each part that has rows, or with `whole` of all rows together if they are few."""
         if whole and not any(self._parts):
             if self._size:
-                yield _joined([own for _, own in self._waiting])
+                yield _joined([piece for _, piece in self._waiting])
             return
         if self._size:
             self._split(self._waiting)
             self._waiting, self._size = [], 0
-        for number, own in enumerate(self._parts):
+        for number, pieces in enumerate(self._parts):
             self._parts[number] = []  # free the part once it was yielded
-            if own:
-                yield _joined(own)
+            if pieces:
+                yield _joined(pieces)
 
 
 def _joined(pieces: list[Columns]) -> Columns:
-    return tuple(None if own[0] is None else np.concatenate(own) for own in zip(*pieces, strict=True))
+    return tuple(None if arrays[0] is None else np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
 
 
 class Slots:
@@ -137,13 +137,13 @@ class Slots:
         so that no owner is 0; for a second word, this loses one bit.
         """
         slot = mixed >> np.uint64(64 - SLOT_BITS)
-        own = (mixed << np.uint64(SLOT_BITS) if more is None else more) | np.uint64(1)
+        owner = (mixed << np.uint64(SLOT_BITS) if more is None else more) | np.uint64(1)
         owners = self._owners.take(slot.view(np.int64))
         free = np.flatnonzero(owners == 0)
         if len(free):
-            claimed, by = slot[free].view(np.int64), own[free]
+            claimed, by = slot[free].view(np.int64), owner[free]
             with self._lock:  # an owner never changes, so only claims exclude each other
                 still = self._owners[claimed] == 0
                 self._owners[claimed[still]] = by[still]  # if several units claim a slot, one of them gets it
                 owners[free] = self._owners[claimed]
-        return slot, owners == own
+        return slot, owners == owner

@@ -176,8 +176,8 @@ class _BySlot:
     def add(self, rows: CodedRows) -> None:
         with self._lock:
             held = self._held(rows)
-        for own in held:
-            self._claim(own)
+        for ready in held:
+            self._claim(ready)
 
     def _held(self, rows: CodedRows) -> list[CodedRows]:
         """Hold the first rows back, since a table of slots would take more memory. Return the rows to be added now."""
@@ -194,10 +194,10 @@ class _BySlot:
 
     def _claim(self, whole: CodedRows) -> None:
         rows = whole.where(whole.keep)
-        slot, own = self._slots.claim(rows.unit * np.uint64(MIXER), rows.more)
-        if not own.all():
-            self._others.add(rows.where(~own))
-        self._owned.add(replace(rows, unit=slot, more=None, keep=own))
+        slot, owned = self._slots.claim(rows.unit * np.uint64(MIXER), rows.more)
+        if not owned.all():
+            self._others.add(rows.where(~owned))
+        self._owned.add(replace(rows, unit=slot, more=None, keep=owned))
 
     def finish(self) -> None:
         if self._first is not None:

@@ -180,21 +180,21 @@ def plain_sql(condition: Expression, columns: Mapping[str, TableColumn]) -> str 
     if condition.operation == "or":
         every = [plain_sql(argument, columns) for argument in condition.arguments]
         return None if None in every else f"({' OR '.join(map(str, every))})"
-    own = condition.arguments[0] if condition.arguments else None
-    if not isinstance(own, Column) or columns[own.name].read != quoted(own.name):
+    column = condition.arguments[0] if condition.arguments else None
+    if not isinstance(column, Column) or columns[column.name].read != quoted(column.name):
         return None
     if condition.operation == "is_not_null":
-        return f"{quoted(own.name)} IS NOT NULL"
+        return f"{quoted(column.name)} IS NOT NULL"
     if condition.operation == "is_in":
-        texts = [_literal(one, own.dtype) for one in condition.parameter("values").value]
+        texts = [_literal(value, column.dtype) for value in condition.parameter("values").value]
         listed = ", ".join(text for text in texts if text is not None)
-        return f"{quoted(own.name)} IN ({listed})" if texts and None not in texts else None
+        return f"{quoted(column.name)} IN ({listed})" if texts and None not in texts else None
     sign = _SIGNS.get(condition.operation)
     constant = condition.arguments[-1]
-    if sign is None or not isinstance(constant, Constant) or (own.dtype == pl.String and sign != "="):
+    if sign is None or not isinstance(constant, Constant) or (column.dtype == pl.String and sign != "="):
         return None
-    text = _literal(constant.value, own.dtype)
-    return None if text is None else f"{quoted(own.name)} {sign} {text}"
+    text = _literal(constant.value, column.dtype)
+    return None if text is None else f"{quoted(column.name)} {sign} {text}"
 
 
 def _literal(value: Any, dtype: pl.DataType) -> str | None:
@@ -210,12 +210,12 @@ def _literal(value: Any, dtype: pl.DataType) -> str | None:
 
 def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr:
     """Return a column in the type that the table was announced with. Values that do not fit become null."""
-    own, column = frame.schema[name], pl.col(name)
+    given, column = frame.schema[name], pl.col(name)
     if dtype == pl.Time:
         return pl.when(column.to_physical() < _DAY).then(column).alias(name)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
         return column.dt.convert_time_zone(dtype.time_zone)
-    return column if own == dtype else column.cast(dtype)
+    return column if given == dtype else column.cast(dtype)
 
 
 def memory_limit(cursor: Cursor) -> float:
