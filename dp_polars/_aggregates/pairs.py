@@ -75,21 +75,15 @@ class Cov(_Pair):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Spreads(_Pair):
-    """What correlation and regression share: they also need the variance of each column."""
-
-    shares: ClassVar = {
-        "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
-    }  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corr(_Spreads):
-    """The correlation (Pearson's) of two columns."""
+class Corr(_Pair):
+    """The correlation (Pearson's) of two columns, which also needs the variance of each column."""
 
     kind: ClassVar = "corr"
     plain_sql_names: ClassVar[Mapping[str, str]] = {"corr": "dp_corr(x, y)"}
     summary: ClassVar = "correlation of two columns, over the rows that have both"
+    shares: ClassVar = {
+        "xy": Fraction(5, 20), "xx": Fraction(4, 20), "yy": Fraction(4, 20), "x": Fraction(2, 20), "y": Fraction(2, 20),
+    }  # fmt: skip
 
     def estimate(self, noisy: Noisy) -> pl.Series:
         """Return the correlation of each group, or null where a column doesn't vary."""
@@ -103,8 +97,8 @@ class Corr(_Spreads):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearRegression(_Spreads):
-    """The least-squares line of the second column on the first."""
+class LinearRegression(_Pair):
+    """The least-squares line of the second column on the first. It needs no variance of the second column."""
 
     kind: ClassVar = "linear_regression"
     plain_sql_names: ClassVar[Mapping[str, str]] = {
@@ -112,6 +106,9 @@ class LinearRegression(_Spreads):
         "regr_intercept": "struct_extract(dp_linear_regression(y, x), 'intercept')",
     }
     summary: ClassVar = "slope and intercept of the least-squares line"
+    shares: ClassVar = {
+        "xy": Fraction(6, 20), "xx": Fraction(5, 20), "x": Fraction(3, 20), "y": Fraction(3, 20),
+    }  # fmt: skip
     sql_type: ClassVar = "STRUCT(slope DOUBLE, intercept DOUBLE)"
     unfolds: ClassVar = "columns"
 
