@@ -187,8 +187,8 @@ class Policy:
 
     # ------------------------------------------------------------------ asking
 
-    def scan(self, table: str, *, analyst: str | None = None) -> PrivateFrame[pl.DataFrame] | pl.LazyFrame:
-        """Return a table: a private frame with the policy's caps, bounds and keys as defaults, or public rows.
+    def scan(self, table: str, *, analyst: str | None = None) -> PrivateFrame[pl.DataFrame]:
+        """Return a private table as a private frame, with the policy's caps, bounds and keys as defaults.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Policy:
         """
         name = self._known(table)
         if self._document.tables[name].public:
-            return self._catalog(self.session).public_frame(_everything(name)).lazy()
+            raise InvalidParameterError(f"{name} is public. policy.scan_public({name!r}) reads its rows.")
         session = self._session_of(analyst)
         catalog = Catalog(self._database(session, analyst), session)
         relation = table_relation(Parser().table(name), Context("", {}, Parser(), catalog))
@@ -215,6 +215,13 @@ class Policy:
 
         unit = self._unit_of(name)
         return PrivateFrame._of_policy(relation.rows, catalog.rules(), session, unit, identity)
+
+    def scan_public(self, table: str) -> pl.LazyFrame:
+        """Return the rows of a table that the policy declares public, for a join or as keys."""
+        name = self._known(table)
+        if not self._document.tables[name].public:
+            raise InvalidParameterError(f"{name} is private in this policy. policy.scan({name!r}) asks about its rows.")
+        return self._catalog(self.session).public_frame(_everything(name)).lazy()
 
     @overload
     def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...

@@ -83,7 +83,11 @@ def test_private_tables_are_joined_on_the_unit(policy):
 
 
 def test_public_tables_are_plain_rows(policy):
-    assert policy.scan("regions").collect().height == 2
+    assert policy.scan_public("regions").collect().height == 2
+    with pytest.raises(dp.InvalidParameterError, match=r"policy\.scan_public\('regions'\)"):
+        policy.scan("regions")
+    with pytest.raises(dp.InvalidParameterError, match=r"orders is private.*policy\.scan\('orders'\)"):
+        policy.scan_public("orders")
 
 
 @pytest.mark.parametrize("table", ["order", None, 1, "orders.x"])
