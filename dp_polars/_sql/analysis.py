@@ -69,7 +69,7 @@ from dp_polars._sql.syntax_tree import (
     without_places,
 )
 from dp_polars._sql.unit_steps import grouping_expressions, selected, unnested, without_unnest
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.errors import DPError, StatementNotAllowed
 
 _UNNAMED = "dp_subquery_"
 _LONGEST_NAME = 60  # characters of an expression that names a key
@@ -176,6 +176,7 @@ class _Analyser:
     def __init__(self, context: Context, intervals: WantedIntervals | None = None) -> None:
         self._context, self._refuse, self._intervals = context, context.refuse, intervals
         self._unnamed = 0  # subqueries without an alias so far
+        self._views: list[str] = []  # the views whose definitions are being read
         self.aggregations: list[Aggregation] = []
 
     # ------------------------------------------------------------------ queries
@@ -425,7 +426,30 @@ class _Analyser:
         facts = schema_query(path, self._context.catalog, self._context.parser)
         if facts is not None:
             return self._aliased(PublicRelation(facts, ()), {**node, "alias": node["alias"] or path[-1]})
+        definition = self._context.catalog.view_query(path)
+        if definition is not None:
+            return self._aliased(self._view(".".join(path), definition), {**node, "alias": node["alias"] or path[-1]})
         return table_relation(node, self._context)
+
+    def _view(self, name: str, definition: Node) -> Relation:
+        """Return the rows of a view, which is read like a subquery. Nobody has to vouch for its unit then."""
+        if fold(name) in self._views:
+            raise StatementNotAllowed(f"The view {name} selects from itself.")
+        self._views.append(fold(name))
+        try:
+            found = self.query(definition, {})
+        except DPError as refusal:
+            raise StatementNotAllowed(
+                f"{name} is a view, and what it does to private rows can't be checked: {refusal} If each of its rows "
+                "is computed from the rows of one unit, declare that unit with con.private(view, unit=...). If it has "
+                "no personal data, declare the view public with con.public(view).",
+                code="view-unit-missing",
+            ) from None
+        finally:
+            self._views.pop()
+        if isinstance(found, PublicRelation) and found.released:
+            raise StatementNotAllowed(f"The view {name} has private aggregates, which only a statement may have.")
+        return found
 
     def _constant_table(self, node: Node, items: list[Node]) -> PublicRelation:
         """Return the rows of VALUES or of a table function, whose expressions may not read anything."""
