@@ -111,8 +111,10 @@ def read_document(text: str, name: str) -> Document:
         plain = tomllib.loads(text, parse_float=Decimal)
         lines = key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        text = f"This is not TOML, or a key stands in it twice: {error}."  # the parser tells the line in its words
-        raise PolicyError(name, [PolicyProblem(0, text)]) from None
+        told = re.search(r"at line (\d+)", str(error))  # it tells the line in its words, except for the end of the text
+        line = int(told[1]) if told else text.count("\n") + 1
+        problem = PolicyProblem(line, f"This is not TOML, or a key stands in it twice: {error}.")
+        raise PolicyError(name, [problem]) from None
     except (ValueError, RecursionError, ArithmeticError):  # a number of thousands of digits, or brackets in brackets
         raise PolicyError(
             name, [PolicyProblem(0, "A number has thousands of digits, or arrays stand too deep inside each other.")]
@@ -132,7 +134,8 @@ class _PolicyReader:
         self.problems: list[PolicyProblem] = []
 
     def _wrong(self, path: Path, text: str) -> None:
-        self.problems.append(PolicyProblem(line_of(self._lines, path), text))
+        # What is missing belongs to the header of its table, and what has no table to the top of the policy.
+        self.problems.append(PolicyProblem(line_of(self._lines, path) or 1, text))
 
     # ------------------------------------------------------------------ pieces
 
@@ -245,6 +248,8 @@ class _PolicyReader:
         if "budget" not in plain:
             self._wrong(("budget",), "What may be spent? Write [budget] with epsilon = 1.0 and delta = 1e-6.")
         self._known(budget, _BUDGET, ("budget",), "[budget]")
+        if "budget" in plain and set(budget) <= set(_BUDGET) - {"epsilon", "rho"}:  # an unknown key may mean it
+            self._wrong(("budget",), "[budget] needs a budget. Write epsilon = 1.0, and delta = 1e-6 to discover keys.")
         terms = self._terms(budget)
         smallest = self._share(budget, ("budget", "smallest_share"))
         largest = self._share(budget, ("budget", "largest_share"))

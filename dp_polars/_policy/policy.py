@@ -18,7 +18,7 @@ from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._frame.options import given_domain
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.table_rules import TableRules
-from dp_polars._numbers import Number, exact
+from dp_polars._numbers import Number
 from dp_polars._plan.query import Key
 from dp_polars._policy.analyst import AnalystConnection
 from dp_polars._policy.document import Document, KeyColumn, TablePolicy, folded, read_document
@@ -106,7 +106,7 @@ class Policy:
         Traceback (most recent call last):
         ...
         dp_polars.errors.PolicyError: The policy policy.toml has 2 mistakes:
-          There is no table. Write [tables.orders] with source = "orders.parquet".
+          line 1: There is no table. Write [tables.orders] with source = "orders.parquet".
           line 3: [budget] has no key epsilom. Did you mean epsilon?
         """
         name = os.path.basename(os.fspath(path))
@@ -217,13 +217,27 @@ class Policy:
         return PrivateFrame._of_policy(relation.rows, catalog.rules(), session, unit, identity)
 
     @overload
-    def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...
+    def connect(
+        self,
+        *,
+        analyst: None = None,
+        epsilon: Number | None = None,
+        share: Number | None = None,
+        rho: Number | None = None,
+    ) -> GuardedConnection: ...
 
     @overload
-    def connect(self, *, analyst: str, share: Number | None = None) -> AnalystConnection: ...
+    def connect(
+        self, *, analyst: str, epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None
+    ) -> AnalystConnection: ...
 
     def connect(
-        self, *, analyst: str | None = None, share: Number | None = None
+        self,
+        *,
+        analyst: str | None = None,
+        epsilon: Number | None = None,
+        share: Number | None = None,
+        rho: Number | None = None,
     ) -> GuardedConnection | AnalystConnection:
         """Return a guarded connection on which every table of the policy is registered and plain SQL is private SQL.
 
@@ -233,17 +247,17 @@ class Policy:
             Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
             `reopen`; it asks within the share that the policy gives this analyst, and with entries in the audit log.
             None stands for the owner, whose connection has them.
-        share
-            The spend of a statement that names none, as a share of the budget.
+        epsilon, share, rho
+            The spend of each statement that names none, in one of these words.
         """
         session = self._session_of(analyst)
-        connection = GuardedConnection(self._database(session, analyst), session)
-        connection._usual_spend = {} if share is None else {"share": exact(share, "share")}
+        spend = {"epsilon": epsilon, "share": share, "rho": rho}
+        connection = GuardedConnection(self._database(session, analyst), session, spend=spend)
         return connection if analyst is None else AnalystConnection(connection, analyst)
 
-    def _guarded_connection(self) -> GuardedConnection:
+    def _guarded_connection(self, **spend: Number | None) -> GuardedConnection:
         """Return the owner's connection, for `dp.connect(policy)`."""
-        return self.connect()
+        return self.connect(analyst=None, **spend)
 
     # ------------------------------------------------------------------ opening
 
