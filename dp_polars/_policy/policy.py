@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -23,6 +24,7 @@ from dp_polars._plan.query import Key
 from dp_polars._policy.analyst import AnalystConnection
 from dp_polars._policy.document import Document, KeyColumn, TablePolicy, folded, read_document
 from dp_polars._policy.sources import FoundSource, find_sources, ledger_problem
+from dp_polars._session.periods import Period, period_of, together
 from dp_polars._session.session import Session, check_name
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
@@ -131,12 +133,32 @@ class Policy:
         """The session that pays. The first use opens it, and creates the ledger if the policy names one."""
         with self._lock:
             if self._session is None:
-                ledger = self._document.ledger
+                ledger = self._document.open_ledger
                 place = None if ledger is None else os.path.join(self._folder, ledger)
-                self._session = Session(**self._terms(), ledger=place)
+                earlier = self._earlier_periods()
+                session = Session(**self._terms(), ledger=place)
+                if self._document.periods:
+                    session._begin_period(self._document.periods[-1], earlier)
                 for name, share in (self._document.analysts or {}).items():
-                    self._session.grant(name, share=share, overcommit=True)  # the document was checked
+                    session.grant(name, share=share, overcommit=True)  # the document was checked
+                self._session = session
             return self._session
+
+    def _earlier_periods(self) -> list[Period]:
+        """Return the periods before the open one with what they promised.
+
+        A period without a ledger counts as if it had the present terms: it may have been moved away.
+        """
+        agreed = Session(**self._terms()).terms
+        found = []
+        for name in self._document.periods[:-1]:
+            path = os.path.join(self._folder, self._document.ledger_of(name))
+            terms = agreed
+            if os.path.exists(path):
+                with closing(Session.from_ledger(path)) as session:
+                    terms = session.terms
+            found.append(period_of(name, terms, agreed))
+        return found
 
     def _session_of(self, analyst: str | None) -> Session:
         """Return the session of the owner, or an analyst's share of it.
@@ -167,6 +189,10 @@ class Policy:
         limits = {"smallest share of one question": document.smallest, "largest": document.largest}
         shown = [f"{name} {float(share):g}" for name, share in limits.items() if share is not None]
         lines += [f"limits: {', '.join(shown)}"] if shown else []
+        if document.periods:
+            agreed = Session(**self._terms()).terms
+            total = together([*self._earlier_periods(), period_of(document.periods[-1], agreed, agreed)])
+            lines.append(f"periods: {', '.join(document.periods)} (open), which together promise {total.promise()}")
         if document.analysts is not None:
             shares = (f"{name} {float(share):g}" for name, share in document.analysts.items())
             lines.append(f"analysts: {', '.join(shares)}")
