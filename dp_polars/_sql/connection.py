@@ -48,10 +48,18 @@ _PARAMETER_TYPES = (
 
 
 class Plans(list[Plan | ChoicePlan]):
-    """The plans of a statement with several private queries. They print one after the other."""
+    """The plans of a statement with several private queries, or with none. They print one after the other.
+
+    `statement` has each aggregate of the statement and what it is, as the first plan has.
+    """
+
+    def __init__(self, plans: Sequence[Plan | ChoicePlan], statement: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(plans)
+        self.statement = tuple(statement)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self))
+        alone = [f"{text} is {what}" for text, what in self.statement] if not self else []
+        return "\n\n".join(map(str, self)) or "\n".join(["no private answer, nothing to pay", *alone])
 
     __repr__ = __str__
 
@@ -256,13 +264,30 @@ class GuardedConnection:
     def preview(
         self, query: str, *, params: Parameters = None, **options: Any
     ) -> Plan | ChoicePlan | ResponsePlan | ProfilePlan | list[Plan | ChoicePlan]:
-        """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent."""
+        """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent.
+
+        The (first) plan labels each aggregate of the statement: a private answer, a step within one unit, or ordinary.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
+        >>> con = con.register("visits", pl.DataFrame({"user_id": [1, 2, 3], "minutes": [5, 6, 7]}))
+        >>> plan = con.preview('''
+        ...     SELECT dp_count(*, epsilon := 0.5) AS regulars
+        ...     FROM (SELECT user_id, count(*) AS n FROM visits GROUP BY user_id) WHERE n > 3
+        ... ''')
+        >>> plan.statement
+        (('count(*)', 'a step within one unit'), ('dp_count(*, epsilon := 0.5)', 'a private answer'))
+        """
         plans: list[Any] = []
         spent = self._session._total()
-        for plan in self._planned(query, _parameters(params), options).plans:
-            plans.append(plan.after(spent))
+        statement = self._planned(query, _parameters(params), options)
+        labels = statement.analysis.labels if isinstance(statement, PlannedStatement) else ()
+        for plan in statement.plans:
+            plans.append(replace(plan.after(spent), statement=() if plans else labels))
             spent = spent + plan.cost
-        return plans[0] if len(plans) == 1 else Plans(plans)
+        return plans[0] if len(plans) == 1 else Plans(plans, labels)
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Run a statement and return its rows as an Arrow table."""

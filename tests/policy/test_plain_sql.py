@@ -184,3 +184,31 @@ def refused(path, statement):
     except dp.DPError as error:
         return str(error)
     return None
+
+
+@pytest.mark.parametrize(
+    ("statement", "labels"),
+    [
+        ("SELECT status, COUNT(*), AVG(total) FROM orders GROUP BY status",
+         [("count(*)", "a private answer"), ("avg(total)", "a private answer")]),
+        ("SELECT AVG(n) FROM (SELECT status, COUNT(*) AS n FROM orders GROUP BY status)",
+         [("count(*)", "a private answer"), ("avg(n)", "ordinary, over answers")]),
+        ("SELECT COUNT(*) FROM (SELECT customer_id, SUM(total) AS s FROM orders GROUP BY customer_id) WHERE s > 50",
+         [("sum(total)", "a step within one unit"), ("count(*)", "a private answer")]),
+        ("SELECT MAX(code) FROM regions", [("max(code)", "ordinary, over public rows")]),
+        ("SELECT status, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS all_of_them FROM orders GROUP BY status",
+         [("count(*)", "a private answer"), ("sum(count_star()) OVER ()", "ordinary, over answers")]),
+        ("SELECT COUNT(*) FROM (SELECT *, row_number() OVER (PARTITION BY customer_id ORDER BY order_id) AS place "
+         "FROM orders) WHERE place = 1",
+         [("row_number() OVER (PARTITION BY customer_id ORDER BY orde...", "a step within one unit"),
+          ("count(*)", "a private answer")]),
+        ("SELECT COUNT(*) - (SELECT COUNT(*) FROM regions) AS n FROM orders",
+         [("count(*)", "a private answer"), ("count(*)", "ordinary, over public rows")]),
+    ],
+)  # fmt: skip
+def test_a_preview_labels_each_aggregate(con, statement, labels):
+    shown = con.preview(statement, **({} if "regions" in statement and "orders" not in statement else {"epsilon": 1}))
+    assert [(text.replace('"', ""), what) for text, what in shown.statement] == labels
+    for text, what in shown.statement:
+        assert f"{text} is {what}".split()[0] in str(shown)
+        assert what.split(",")[0] in str(shown)
