@@ -1,7 +1,7 @@
 """A first draft of a policy: from the schemas of files alone, or from a private profile with a stated spend.
 
-From schemas alone, no row is looked at, so the draft tells nothing. A profile is a question like any other: it is charged
-to the ledger of the drafted policy before rows are read, so what it spends is part of the policy's own promise.
+From schemas alone, no row is looked at, so the draft tells nothing. A profile is a question like any other. It is
+charged to the ledger of the drafted policy before rows are read, so what it spends is part of the policy's promise.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ queries = {queries}  # for how many questions?
 ledger = {ledger}
 """
 _PROFILED = """\
-# {spent:.3g} of this budget is spent: a private profile suggested the caps and bounds below. The ledger keeps the charge,
-# and its unit, epsilon and delta can't be changed any more. See: dp-polars budget {ledger}
+# {spent:.3g} of this budget is spent: a private profile suggested the caps and bounds below. The ledger has the charge,
+# so unit, epsilon and delta can't be changed any more. See: dp-polars budget {ledger}
 """
 _QUERIES = 20
 

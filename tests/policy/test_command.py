@@ -74,8 +74,10 @@ def test_a_draft_from_a_profile_spends_what_it_says_in_the_ledger_of_the_policy(
     plain = tomllib.loads(draft)
     assert plain["budget"] == {"epsilon": 2.5, "delta": 1e-6, "queries": 20, "ledger": "budget.db"}
     rules = plain["tables"]["orders"]
-    assert 2 <= rules["max_rows_per_group"] <= 4  # three orders each; another cap has a probability below 1e-9
-    assert rules["columns"]["total"]["bounds"] == [0, 100]
+    assert rules["max_rows_per_group"] >= 3  # everybody has three orders; noise of many deviations would be needed
+    lower, upper = rules["columns"]["total"]["bounds"]  # a fifth of the values is 0, and a fifth is 80
+    assert lower <= 0
+    assert upper >= 80
     assert "order_id" not in rules["columns"]
     assert main(words) == 0  # the same profile again is found in the ledger
     assert capsys.readouterr().out == draft
