@@ -340,6 +340,11 @@ class Policy:
         if key is None:
             there = [one[-1] for one in catalog.known_paths() if one[0] == name]
             raise InvalidParameterError(f"it has no table {table.table}; it has {', '.join(there) or 'none'}.")
+        if table.public and catalog.is_view(key):
+            raise InvalidParameterError(
+                f"{table.table} is a view, which may read private tables and files that the policy doesn't show. Store "
+                "its rows in a table, or name the source itself."
+            )
         return key
 
     def _database(self, session: Session, analyst: str | None = None) -> Database:

@@ -313,6 +313,10 @@ class Catalog:
             self._tables[key] = self._known(key, (key[1],) if key[0] == "frame" else self._paths[key][0])
         return self._tables[key]
 
+    def is_view(self, key: TableKey) -> bool:
+        """Return whether a table of the database is a view."""
+        return key[0] != "frame" and self._paths[key][1]
+
     def known_columns(self, key: TableKey) -> list[str]:
         """Return the columns of a table, whether its unit is known or not."""
         if key[0] == "frame":
