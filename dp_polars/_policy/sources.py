@@ -116,6 +116,13 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
         return f"table names a table of a DuckDB file, but {written} is none. Leave it out.", None
     if is_database and not os.path.isfile(whole):
         return f"There is no file {written} in the policy's folder.", None
+    table_format = _table_format(whole)
+    if table_format:
+        return (
+            f"{written} is a table of {table_format}, whose files also hold rows that were deleted. It is not read "
+            "yet: write its present rows to Parquet files, and name those.",
+            None,
+        )
     try:
         paths = [whole] if is_database else files_at(whole)
     except DPError as error:
@@ -131,6 +138,16 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
             return f"There is no file {written} in the policy's folder.", None
         files.add((state.st_dev, state.st_ino, (table.table or "").casefold().removeprefix("main.")))
     return "", FoundSource(whole, frozenset(files), is_database)
+
+
+def _table_format(path: str) -> str:
+    """Return the format of a folder that must not be read as plain Parquet files, or an empty text."""
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return "Delta Lake"
+    metadata = os.path.join(path, "metadata")
+    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
+        return "Iceberg"
+    return ""
 
 
 def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[PolicyProblem]:

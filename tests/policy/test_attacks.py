@@ -1,4 +1,4 @@
-"""Policy files under attack, beyond `test_sources` and `test_document`: each is refused with its reason and its line."""
+"""Policy files under attack, beyond `test_sources` and `test_document`: each is refused with reason and line."""
 
 import os
 
