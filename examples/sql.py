@@ -38,5 +38,5 @@ except dp.StatementNotAllowed as error:
 
 # Functions on your own connection. The released rows are a table like any other.
 dp.register(database, session)
-print(database.sql("FROM dp.dp_count_units('orders', by := 'country', \"where\" := 'amount > 100', epsilon := 0.2)"))
-print(database.sql("SELECT dp_budget().remaining AS budget_left"))
+print(database.sql("FROM dp.count_units('orders', by := 'country', \"where\" := 'amount > 100', epsilon := 0.2)"))
+print(database.sql("SELECT dp.budget().remaining AS budget_left"))

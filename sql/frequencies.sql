@@ -1,10 +1,10 @@
--- Frequencies behind randomized responses: FROM dp.dp_estimate_frequencies('responses', 'vote', epsilon := 1.0).
+-- Frequencies behind randomized responses: FROM dp.estimate_frequencies('responses', 'vote', epsilon := 1.0).
 --
 -- This post-processes responses that are public already, so it costs nothing. The responses are counted here.
 -- dp_frequencies receives the counts as JSON and returns the estimates, each row a map from column to text. As in
 -- aggregate.sql the columns take their names and types from the table itself. `by` names one or several columns, as a
 -- list or as text with commas.
-CREATE OR REPLACE MACRO dp.dp_estimate_frequencies(
+CREATE OR REPLACE MACRO dp.estimate_frequencies(
     source, "column", epsilon := NULL, resample := NULL, categories := NULL, "by" := NULL, confidence := NULL,
     nonnegative := NULL
 ) AS TABLE

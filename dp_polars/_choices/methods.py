@@ -10,7 +10,7 @@ import polars as pl
 from dp_polars._aggregates.values import Bounds
 from dp_polars._choices.question import BestChoice, Choice, Score, ScoreOf, best_question, choice_question
 from dp_polars._frame.options import By, ChoiceOptions, ExpressionLike
-from dp_polars._frame.question import FrameMethods
+from dp_polars._frame.question import FrameMethods, named
 
 Answer = TypeVar("Answer")
 
@@ -19,7 +19,9 @@ class Choices(FrameMethods, Generic[Answer]):
     """Choose the candidates with the best scores. Only their names are released; use `count` for the numbers."""
 
     def _choose(self, choice: Choice, by: By, options: ChoiceOptions) -> Answer:
-        chosen: Answer = self._resolve(options, lambda view: choice_question(view, choice, by, options))
+        chosen: Answer = self._resolve(
+            options, named(choice.kind, lambda view: choice_question(view, choice, by, options))
+        )
         return chosen
 
     def noisy_max(
@@ -156,5 +158,7 @@ class Choices(FrameMethods, Generic[Answer]):
         ['candidate']
         """
         choice = BestChoice(candidates=candidates, score=score, bounds=bounds)
-        chosen: Answer = self._resolve(options, lambda view: best_question(view, choice, by, options))
+        chosen: Answer = self._resolve(
+            options, named("select_best", lambda view: best_question(view, choice, by, options))
+        )
         return chosen

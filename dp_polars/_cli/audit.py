@@ -9,6 +9,8 @@ import polars as pl
 
 from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
+from dp_polars._display.session import period_lines
+from dp_polars._display.text import escaped
 from dp_polars._session.session import Session
 
 _EPILOG = f"""\
@@ -39,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the audit log in the chosen format."""
     session = Session.from_ledger(options.ledger)
     try:
-        log = session.audit_log()
+        log, periods = session.audit_log(), period_lines(session)
     finally:
         session.close()
     if options.analyst is not None:
@@ -54,3 +56,5 @@ def run(options: argparse.Namespace) -> None:
         budget = pl.col("share").mul(100).round(3).alias("budget (%)")
         shown = log.select("analyst", "outcome", budget, "at", "reason", "asked")
         show(encoded(shown, "table", table_width()))
+    if options.format == "table" and periods:
+        show("".join(f"{escaped(line)}\n" for line in periods).encode())

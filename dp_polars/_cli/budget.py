@@ -6,12 +6,15 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from fractions import Fraction
 
 import polars as pl
 
 from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.output import encoded, json_text, show, table_width
 from dp_polars._display.text import escaped
+from dp_polars._session.periods import KIND as PERIOD
+from dp_polars._session.periods import Period, together
 from dp_polars._session.session import Session
 from dp_polars._session.terms import Terms
 
@@ -83,11 +86,17 @@ def _accounts(session: Session, releases: pl.DataFrame) -> list[str]:
     return [*columns, "delta"] if (releases["delta"] > 0).any() else columns
 
 
+def _period(period: Period) -> dict[str, object]:
+    return {name: float(own) if isinstance(own, Fraction) else own for name, own in vars(period).items()}
+
+
 def _whole(session: Session, releases: pl.DataFrame) -> dict[str, object]:
     return {
         "terms": _terms(session.terms),
         "spent": asdict(session.spent),
         "remaining": asdict(session.remaining),
-        "facts": [{**asdict(fact), "value": json.loads(fact.value)} for fact in session.facts],
+        "facts": [{**asdict(fact), "value": json.loads(fact.value)} for fact in session.facts if fact.kind != PERIOD],
+        "periods": [_period(period) for period in session.periods],
+        "all_periods": _period(together(session.periods)) if session.periods else None,
         "releases": releases.to_dicts(),
     }

@@ -14,7 +14,7 @@ from dp_polars._display.text import budget_text, percent
 
 REGIONS = ["north", "south", "east", "west"]
 _POLARS = 'visits.dp.count_units("region", keys=REGIONS, epsilon=0.2, confidence=0.95)'
-_SQL = f"""FROM dp.dp_count_units('visits', by := 'region', keys := {REGIONS},
+_SQL = f"""FROM dp.count_units('visits', by := 'region', keys := {REGIONS},
                          epsilon := 0.2, confidence := 0.95)"""
 
 

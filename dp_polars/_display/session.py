@@ -20,6 +20,8 @@ from dp_polars._display.text import budget_text, escaped, escaped_frame, moment,
 from dp_polars._session.accounts import account_text
 from dp_polars._session.cost import NOTHING, alone_text
 from dp_polars._session.filters import part_of, share_of
+from dp_polars._session.periods import KIND as PERIOD
+from dp_polars._session.periods import together
 from dp_polars._session.terms import _Row
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from dp_polars._session.session import Session
 
 _CELLS = 20  # characters of a bar in a terminal
-_MOST_CLOSINGS, _MOST_REOPENINGS, _MOST_SHARES = 5, 3, 10  # how many are listed
+_MOST_CLOSINGS, _MOST_REOPENINGS, _MOST_SHARES, _MOST_PERIODS = 5, 3, 10, 5  # how many are listed
 _LAST = {"text": 5, "html": 10}  # releases that are shown
 _EITHER = "releases are accepted while epsilon or rho is within its limit, and the smaller share counts"
 _STATES = {"committed": BLUE, "reserved": GREY, "failed": RED}
@@ -91,7 +93,10 @@ def session_text(session: Session, *, accounts: bool = False) -> str:
     planned = account_text(session.defaults.account, session.defaults.queries)
     said += [f"  planned for: {planned}"] if planned else []
     said.append(f"  ledger: {session.ledger_path or 'in memory'}")
-    said += [f"  {text}" for text in (*closed_lines(session), *share_lines(session), *fact_lines(session.facts))]
+    said += [
+        f"  {text}"
+        for text in (*period_lines(session), *closed_lines(session), *share_lines(session), *fact_lines(session.facts))
+    ]
     scarce = scarce_keys(session)
     said.append(f"  releases: {len(releases)}")
     said.append(
@@ -136,6 +141,19 @@ def closed_lines(session: Session) -> list[str]:
     return said
 
 
+def period_lines(session: Session) -> list[str]:
+    """Return a line on the periods of a session and what they promise together, or none if it has no period."""
+    *earlier, own = session.periods or (None,)
+    if own is None:
+        return []
+    if not earlier:
+        return [f"period: {own.name}, the first"]
+    before = ", ".join(period.name for period in earlier[-_MOST_PERIODS:])
+    more = f"{len(earlier) - _MOST_PERIODS:,} others and " if len(earlier) > _MOST_PERIODS else ""
+    total = together(session.periods)
+    return [f"period: {own.name}, after {more}{before}; all {total.name} together promise {total.promise()}"]
+
+
 def share_lines(session: Session) -> list[str]:
     """Return lines on the shares of analysts, or none if there are none."""
     shares, analyst = session.shares, session.analyst_name
@@ -153,7 +171,9 @@ def share_lines(session: Session) -> list[str]:
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
     """Return lines on what the data owner declared to be public."""
     return [
-        f"declared public by the data owner on {moment(fact.recorded_at)}: {one_line(str(fact), 400)}" for fact in facts
+        f"declared public by the data owner on {moment(fact.recorded_at)}: {one_line(str(fact), 400)}"
+        for fact in facts
+        if fact.kind != PERIOD
     ]
 
 
@@ -198,7 +218,7 @@ def session_html(session: Session) -> str:
         accounts += f'<div class="dp-polars-quiet">{_EITHER[0].upper()}{_EITHER[1:]}.</div>'
     shut = [
         f'<div class="dp-polars-quiet">{escape(text)}</div>'
-        for text in [*closed_lines(session), *share_lines(session), *fact_lines(session.facts)]
+        for text in [*period_lines(session), *closed_lines(session), *share_lines(session), *fact_lines(session.facts)]
     ]
     blocks = [heading(title, about), *shut, meters_html(bars), _releases_html(releases), folded("Accounts", accounts)]
     return whole(*blocks)

@@ -7,6 +7,8 @@ larger caps.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -109,26 +111,44 @@ def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] 
 
 
 @contextmanager
-def line_to_add(view: View, tree: Expression | None = None) -> Iterator[None]:
-    """Add to an error about a missing cap or missing bounds the line that the table's owner may add to its policy."""
+def line_to_add(view: View, *trees: Expression) -> Iterator[None]:
+    """Add to an error about a missing cap, bounds or keys the line that the table's owner may add to its policy.
+
+    `trees` are the columns that the error may be about.
+    """
     try:
         yield
     except InvalidParameterError as error:
         code: str = error.code
         line = _CAP_LINES.get(code)
-        ruled = None if tree is None or code != "bounds-missing" else ruled_column(view.rules, view.rows, tree)
         rules = capping_rules(view.rules, view.rows)
-        if ruled is not None:
-            text = f"[tables.{ruled[0].table}.columns.{ruled[1]}] bounds = [0, 100]"
-        elif line is not None and rules is not None:
-            text = f"[tables.{rules.table}] {line}"
-        else:
+        for tree in trees if code in ("bounds-missing", "no-delta-for-keys") else ():
+            ruled = ruled_column(view.rules, view.rows, tree)
+            what = "bounds" if code == "bounds-missing" else "keys"
+            if ruled is not None and ruled[1] not in getattr(ruled[0], what):
+                rules = ruled[0]
+                line = f"columns.{_toml_key(ruled[1])}.{what} = {_example(tree.dtype, what)}"
+                break
+        if line is None or rules is None:
             raise
-        error.args = (f"{error.args[0]} Or its owner adds to the policy: {text}.",)
+        error.args = (f"{error.args[0]} Or its owner adds below [tables.{rules.table}]: {line}",)
         raise
 
 
 _CAP_LINES = {"group-cap-missing": "max_groups = 3", "row-cap-missing": "max_rows_per_group = 10"}
+
+
+def _example(dtype: pl.DataType, what: str) -> str:
+    """Return two values of a type as a policy writes them."""
+    if dtype in (pl.Date, pl.Datetime):
+        return "[2026-01-01, 2026-12-31]" if dtype == pl.Date else "[2026-01-01T00:00:00, 2026-12-31T23:59:59]"
+    if what == "bounds":
+        return "[0, 100]"
+    return "[1, 2]" if dtype.is_integer() else '["a", "b"]'
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def adopted_domain(

@@ -102,7 +102,7 @@ def question_of(
         rollup=is_set(options, "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
-    with line_to_add(view):
+    with line_to_add(view, *trees):
         plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
     plan = replace(plan, profile=known_cuts(view, trees, expressions))
     rows = engine_rows(view, key_columns, expressions, plan.columns)

@@ -14,7 +14,7 @@ from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.aggregate_question import question_of
 from dp_polars._frame.misplaced import instead_of
 from dp_polars._frame.options import By, ExpressionLike, Options
-from dp_polars._frame.question import FrameMethods
+from dp_polars._frame.question import FrameMethods, named
 from dp_polars._numbers import Number
 from dp_polars.errors import InvalidParameterError
 
@@ -29,7 +29,9 @@ class Questions(FrameMethods, Generic[Answer]):
     """
 
     def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer:
-        answer: Answer = self._resolve(options, lambda view: question_of(view, asked, by, options))
+        calls = [asked] if isinstance(asked, AggregateCall) else asked.values()
+        name = ", ".join(call.kind for call in calls)
+        answer: Answer = self._resolve(options, named(name, lambda view: question_of(view, asked, by, options)))
         return answer
 
     def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:

@@ -58,7 +58,7 @@ from dp_polars._release.charge import Identity
 from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
-from dp_polars.errors import InvalidParameterError
+from dp_polars.errors import DPError, InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 DTypeLike = pl.DataType | type[Any]
@@ -705,7 +705,23 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        return planned(question, self._view(options)).answer(self._source())
+        try:
+            asked = planned(question, self._view(options))
+        except DPError as refusal:
+            self._note_refusal(options, question, refusal)
+            raise
+        return asked.answer(self._source())
+
+    def _note_refusal(self, options: AnyOptions, question: Callable[..., object], refusal: DPError) -> None:
+        """Keep a question that was refused while planning in the audit log: what kind it was, of which table, and why.
+
+        Nothing was read before, and the entry has no text that the analyst wrote, so it holds no data.
+        """
+        session = options.get("session") or self._session or current_session()
+        if isinstance(session, Session):
+            kind = question.__name__.strip("<>")
+            table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
+            session._note(f"{kind} of {table}, refused while planning", "refused", reason=refusal.code)
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""

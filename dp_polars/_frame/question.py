@@ -246,6 +246,12 @@ def no_panics(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return called
 
 
+def named(name: str, question: Callable[[View], Question[AnyPlan]]) -> Callable[[View], Question[AnyPlan]]:
+    """Return a question that is still to be planned, with the name by which the audit log calls it if it is refused."""
+    question.__name__ = name
+    return question
+
+
 def planned(question: Callable[[View], Question[AnyPlan]], view: View) -> Question[AnyPlan]:
     """Return the planned question, if the policy of its tables allows it."""
     made = question(view)

@@ -65,12 +65,16 @@ class BasePlan(AsTable):
         The label that the user gave the question, or None. It does not identify the question.
     spent
         What the session had spent before. It decides which part of the budget the price is.
+    statement
+        In the preview of a SQL statement, each of its aggregates and what it is: a private answer, a step within one
+        unit, or ordinary (over answers or public rows).
     """
 
     terms: Terms
     cost: Cost
     given_label: str | None = None
     spent: Cost = field(default=NOTHING, compare=False)
+    statement: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     question: ClassVar[str] = ""
     """What a policy calls this kind of question: the name of its method."""
@@ -247,6 +251,7 @@ def where_text(steps: Sequence[str]) -> str:
 def question_rows(plan: BasePlan) -> Facts:
     """Return the rows of a plan's table about the user's label and the filters, if there are any."""
     rows = [] if plan.given_label is None else [("label", plan.given_label)]
+    rows += [("statement", "; ".join(f"{text} is {what}" for text, what in plan.statement))] if plan.statement else []
     filters = filters_of(plan.subject().steps)
     return rows + ([("filter", one_line(" and ".join(filters), _MOST_SHOWN))] if filters else [])
 

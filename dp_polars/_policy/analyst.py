@@ -31,9 +31,9 @@ class AnalystConnection:
         """Run a statement and return a DuckDB relation over the released rows: see `dp.GuardedConnection.sql`."""
         return self._connection.sql(query, params=params, **options)
 
-    def execute(self, query: str, parameters: Parameters = None) -> AnalystConnection:
+    def execute(self, query: str, parameters: Parameters = None, **options: Any) -> AnalystConnection:
         """Run a statement. Fetch its rows from this connection, as in Python's database API."""
-        self._connection.execute(query, parameters)
+        self._connection.execute(query, parameters, **options)
         return self
 
     def preview(self, query: str, *, params: Parameters = None, **options: Any) -> Any:

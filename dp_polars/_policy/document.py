@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 import tomllib
 import unicodedata
@@ -17,6 +18,7 @@ from typing import Any, Literal
 from dp_polars._aggregates.base import REGISTRY
 from dp_polars._numbers import MAX_MAGNITUDE
 from dp_polars._policy.lines import Path, key_lines
+from dp_polars._session.periods import NAME
 from dp_polars._session.session import check_name
 from dp_polars.errors import InvalidParameterError, PolicyError, PolicyProblem
 
@@ -27,7 +29,7 @@ OTHER_QUESTIONS = (
 """The questions that are not aggregates, by the names that a policy may allow."""
 
 _BUDGET = ("epsilon", "delta", "rho", "key_delta", "adjacency", "group_size", "queries", "ledger", "per_unit",
-           "smallest_share", "largest_share", "overcommit")  # fmt: skip
+           "smallest_share", "largest_share", "overcommit", "periods")  # fmt: skip
 _TABLE = ("source", "table", "types", "public", "unit", "through", "on", "unique", "data_version", "max_groups",
           "max_rows_per_group", "columns")  # fmt: skip
 _COLUMN = ("bounds", "keys", "ask")
@@ -90,6 +92,18 @@ class Document:
     lines: Mapping[Path, int]
     analysts: Mapping[str, Fraction] | None = None
     """The share of each analyst; None if anybody may ask within the whole budget."""
+    periods: tuple[str, ...] = ()
+    """The periods so far, the last of which is open. Each is a promise of its own, with a ledger of its own."""
+
+    def ledger_of(self, period: str) -> str:
+        """Return the path of a period's ledger: "budget.2026-11.db" beside the "budget.db" that the policy names."""
+        stem, suffix = os.path.splitext(self.ledger or "")
+        return f"{stem}.{period}{suffix}"
+
+    @property
+    def open_ledger(self) -> str | None:
+        """The path of the ledger that pays now."""
+        return self.ledger_of(self.periods[-1]) if self.periods and self.ledger else self.ledger
 
     def line(self, *path: str) -> int:
         """Return the line of a key, or of the innermost table around it that is written."""
@@ -111,8 +125,10 @@ def read_document(text: str, name: str) -> Document:
         plain = tomllib.loads(text, parse_float=Decimal)
         lines = key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        text = f"This is not TOML, or a key occurs twice: {error}."  # the parser's message names the line
-        raise PolicyError(name, [PolicyProblem(0, text)]) from None
+        told = re.search(r"at line (\d+)", str(error))  # the message names the line, except for the end of the text
+        line = int(told[1]) if told else text.count("\n") + 1
+        problem = PolicyProblem(line, f"This is not TOML, or a key occurs twice: {error}.")
+        raise PolicyError(name, [problem]) from None
     except (ValueError, RecursionError, ArithmeticError):
         raise PolicyError(
             name, [PolicyProblem(0, "A number has thousands of digits, or arrays are nested too deeply.")]
@@ -132,7 +148,8 @@ class _PolicyReader:
         self.problems: list[PolicyProblem] = []
 
     def _wrong(self, path: Path, text: str) -> None:
-        self.problems.append(PolicyProblem(line_of(self._lines, path), text))
+        # What is missing belongs to the header of its table, and what has no table to the top of the policy.
+        self.problems.append(PolicyProblem(line_of(self._lines, path) or 1, text))
 
     # ------------------------------------------------------------------ pieces
 
@@ -245,6 +262,8 @@ class _PolicyReader:
         if "budget" not in plain:
             self._wrong(("budget",), "What may be spent? Write [budget] with epsilon = 1.0 and delta = 1e-6.")
         self._known(budget, _BUDGET, ("budget",), "[budget]")
+        if "budget" in plain and set(budget) <= set(_BUDGET) - {"epsilon", "rho"}:  # an unknown key may mean it
+            self._wrong(("budget",), "[budget] needs a budget. Write epsilon = 1.0, and delta = 1e-6 to discover keys.")
         terms = self._terms(budget)
         smallest = self._share(budget, ("budget", "smallest_share"))
         largest = self._share(budget, ("budget", "largest_share"))
@@ -252,6 +271,7 @@ class _PolicyReader:
         if smallest is not None and largest is not None and smallest > largest:
             self._wrong(("budget", "smallest_share"), "smallest_share is above largest_share: nothing could be asked.")
         ledger = self._text(budget, "ledger", ("budget",), "budget.db")
+        periods = self._periods(budget, ledger)
         folders = self._texts(plain, "folders", (), '["/data"]')
         questions = self._questions() if "questions" in plain else None
         tables = {name: self._table(name, own) for name, own in self._section(plain, "tables", ()).items()}
@@ -262,7 +282,24 @@ class _PolicyReader:
         if self.problems:
             return None
         known = {name: one for name, one in tables.items() if one is not None}
-        return Document(unit, terms, ledger, folders, questions, smallest, largest, known, self._lines, analysts)
+        return Document(
+            unit, terms, ledger, folders, questions, smallest, largest, known, self._lines, analysts, periods
+        )
+
+    def _periods(self, budget: Mapping[str, Any], ledger: str | None) -> tuple[str, ...]:
+        path = ("budget", "periods")
+        periods = self._texts(budget, "periods", ("budget",), '["2026-11"]')
+        if "periods" in budget and not budget["periods"]:
+            self._wrong(path, 'periods lists every period so far, the open one last. Write periods = ["2026-11"].')
+        for name in periods:
+            if NAME.fullmatch(name) is None:
+                text = "is no name of a period: use letters from a to z, digits, - and _, at most 40"
+                self._wrong(path, f"{_shown(name)} {text}.")
+        if len({name.casefold() for name in periods}) < len(periods):
+            self._wrong(path, "periods names a period twice. Each period is a new promise.")
+        if periods and (ledger is None or not os.path.splitext(ledger)[1]):
+            self._wrong(path, 'Each period has a ledger beside the named one. Write ledger = "budget.db".')
+        return periods
 
     def _terms(self, budget: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}

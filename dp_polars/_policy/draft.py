@@ -1,35 +1,72 @@
-"""A first draft of a policy, from the schemas of files alone. No row is looked at, so the draft tells nothing."""
+"""A first draft of a policy: from the schemas of files alone, or from a private profile with a stated spend.
+
+From schemas alone, no row is looked at, so the draft tells nothing. A profile is a question like any other. It is
+charged to the ledger of the drafted policy before rows are read, so what it spends is part of the policy's promise.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import duckdb
 import polars as pl
 
+from dp_polars._numbers import exact
+from dp_polars._profile.profile import TableProfile
 from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW
+from dp_polars._sql.catalog import Database
+from dp_polars._sql.connection import GuardedConnection
 from dp_polars._sql.files import TEXT, ending_of, files_at, header_names, open_file
 from dp_polars.errors import InvalidParameterError
 
 _HEAD = """\
-# A first draft, made from the names and types of columns alone. Go through every line with a question mark.
+# A first draft, made from {made}. Go through every line with a question mark.
 # Check it with: dp-polars policy check FILE
 
 unit = {unit}  # who is protected? The column that identifies a person.
 
 [budget]
-epsilon = 1.0  # how much may all answers together tell? Most choose 0.1 to 3.
-delta = 1e-6  # far below 1 / (number of people); it lets keys be discovered.
-queries = 20  # for how many questions?
-ledger = "budget.db"
+epsilon = {epsilon}  # how much may all answers together tell? Most choose 0.1 to 3.
+delta = {delta}  # far below 1 / (number of people); it lets keys be discovered.
+queries = {queries}  # for how many questions?
+ledger = {ledger}
 """
+_PROFILED = """\
+# {spent:.3g} of this budget is spent: a private profile suggested the caps and bounds below. The ledger has the charge,
+# so unit, epsilon and delta can't be changed any more. See: dp-polars budget {ledger}
+"""
+_QUERIES = 20
 
 
-def draft_policy(paths: Sequence[str], folder: str = ".") -> str:
-    """Return a policy for files, to be reviewed by their owner. Paths are written relative to a folder."""
+@dataclass(frozen=True)
+class ProfileSpend:
+    """What a profile for a draft may spend: a share of the budget that the drafted policy will have, in its ledger."""
+
+    epsilon: Any
+    delta: Any
+    share: Any
+    ledger: str
+    unit: str | None = None
+
+
+def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend | None = None) -> str:
+    """Return a policy for files, to be reviewed by their owner. Paths are written relative to a folder.
+
+    Parameters
+    ----------
+    paths
+        The files, folders or patterns of the tables.
+    folder
+        The folder in which the policy will lie.
+    profile
+        Profile the tables privately for this spend; None looks at no row.
+    """
     schemas: dict[str, tuple[str, dict[str, str]]] = {}
     for path in paths:
         name = re.sub(r"\W+", "_", os.path.basename(os.path.abspath(path)).split(".")[0]).strip("_") or "table"
@@ -38,8 +75,20 @@ def draft_policy(paths: Sequence[str], folder: str = ".") -> str:
                 f"{path} gives no new plain name for a table. Rename the file, or add it by hand."
             )
         schemas[name] = (os.path.relpath(path, folder), _types(name, path))
-    unit = _likely_unit([set(types) for _, types in schemas.values()])
-    lines = [_HEAD.format(unit=json.dumps(unit or "?"))]
+    unit = (profile.unit if profile else None) or _likely_unit([set(types) for _, types in schemas.values()])
+    profiles: dict[str, TableProfile] = {}
+    head = {"made": "the names and types of columns alone", "epsilon": "1.0", "delta": "1e-6", "ledger": '"budget.db"'}
+    if profile is not None:
+        profiles, spent = _profiles(schemas, unit, folder, profile)
+        head = {
+            "made": "names, types and a private profile",
+            "epsilon": str(profile.epsilon),
+            "delta": str(profile.delta),
+            "ledger": json.dumps(os.path.relpath(profile.ledger, folder)),
+        }
+    lines = [_HEAD.format(unit=json.dumps(unit or "?"), queries=_QUERIES, **head)]
+    if profile is not None:
+        lines.append(_PROFILED.format(spent=spent, ledger=profile.ledger))
     for name, (path, types) in schemas.items():
         lines += [f"[tables.{name}]", f"source = {json.dumps(path)}", "public = false  # are these rows about nobody?"]
         if ending_of(files_at(os.path.join(folder, path))[0]) in TEXT:
@@ -47,15 +96,67 @@ def draft_policy(paths: Sequence[str], folder: str = ".") -> str:
             lines.append(f"types = {{ {listed} }}  # which columns are numbers (BIGINT, DOUBLE) or dates (DATE)?")
         if unit is not None and unit not in types:
             lines.append(f'# unit = {{ {unit} = "?" }}  # or the path to it: through = "?", on = "?", unique = true')
+        found = profiles.get(name)
         lines.append("max_groups = 3  # in how many groups may one person count?")
-        lines.append("max_rows_per_group = 10  # with how many rows in each?")
+        if found is not None and found.max_rows_per_group is not None:
+            lines.append(f"max_rows_per_group = {found.max_rows_per_group}  # from the profile{_doubt(found)}")
+        else:
+            lines.append("max_rows_per_group = 10  # with how many rows in each?")
         lines.append("")
         for column, kind in types.items():
             if column == unit or kind == "other":
                 continue
+            if found is not None and column in found.bounds:
+                lower, upper = (_toml_number(end) for end in found.bounds[column])
+                said = f"bounds = [{lower}, {upper}]  # from the profile{_doubt(found)}"
+                lines += [f"[tables.{name}.columns.{_key(column)}]", said, ""]
+                continue
             rule = "bounds = [0, 100]  # which values count?" if kind == "number" else 'keys = ["?"]  # public values?'
             lines += [f"# [tables.{name}.columns.{_key(column)}]", f"# {rule}  Or: ask = false", ""]
     return "\n".join(lines)
+
+
+def _profiles(
+    schemas: Mapping[str, tuple[str, dict[str, str]]], unit: str | None, folder: str, profile: ProfileSpend
+) -> tuple[dict[str, TableProfile], float]:
+    """Return private profiles of the tables that have the unit and typed columns, and the share that is spent now."""
+    if unit is None:
+        raise InvalidParameterError("A profile protects people: say which column identifies them with --unit COLUMN.")
+    asked = {
+        name: [column for column, kind in types.items() if kind == "number" and column != unit and not _is_id(column)]
+        for name, (path, types) in schemas.items()
+        if unit in types and ending_of(files_at(os.path.join(folder, path))[0]) not in TEXT
+    }
+    if not asked:
+        raise InvalidParameterError(
+            f"No file with types has the column {unit}, so there is nothing to profile. CSV files have no types: leave "
+            "--profile out, declare them in the draft, and profile later with SUMMARIZE."
+        )
+    part = exact(profile.share, "share") / len(asked)
+    session = Session(epsilon=profile.epsilon, delta=profile.delta, unit=unit, queries=_QUERIES, ledger=profile.ledger)
+    try:
+        connection = GuardedConnection(Database(duckdb.connect()), session, owns=True)
+        found = {}
+        for name, columns in asked.items():
+            connection.register(name, os.path.join(folder, schemas[name][0]))
+            connection.sql(f"SUMMARIZE {name}", columns=columns, share=part)
+            (release,) = connection._paid
+            found[name] = TableProfile(release)
+        return found, session.spent.share
+    finally:
+        session.close()
+
+
+def _doubt(profile: TableProfile) -> str:
+    return "?" if profile.reliable else ", which is not reliable: more noise than people?"
+
+
+def _is_id(column: str) -> bool:
+    return re.search(r"(^|_)id$", column, re.IGNORECASE) is not None
+
+
+def _toml_number(number: Any) -> str:
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 def _types(name: str, path: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -18,11 +19,12 @@ from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._frame.options import given_domain
 from dp_polars._frame.private_frame import PrivateFrame
 from dp_polars._frame.table_rules import TableRules
-from dp_polars._numbers import Number, exact
+from dp_polars._numbers import Number
 from dp_polars._plan.query import Key
 from dp_polars._policy.analyst import AnalystConnection
 from dp_polars._policy.document import Document, KeyColumn, TablePolicy, folded, read_document
 from dp_polars._policy.sources import FoundSource, find_sources, ledger_problem
+from dp_polars._session.periods import Period, period_of, together
 from dp_polars._session.session import Session, check_name
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
@@ -106,7 +108,7 @@ class Policy:
         Traceback (most recent call last):
         ...
         dp_polars.errors.PolicyError: The policy policy.toml has 2 mistakes:
-          There is no table. Write [tables.orders] with source = "orders.parquet".
+          line 1: There is no table. Write [tables.orders] with source = "orders.parquet".
           line 3: [budget] has no key epsilom. Did you mean epsilon?
         """
         name = os.path.basename(os.fspath(path))
@@ -131,12 +133,32 @@ class Policy:
         """The session that pays. The first use opens it, and creates the ledger if the policy names one."""
         with self._lock:
             if self._session is None:
-                ledger = self._document.ledger
+                ledger = self._document.open_ledger
                 place = None if ledger is None else os.path.join(self._folder, ledger)
-                self._session = Session(**self._terms(), ledger=place)
+                earlier = self._earlier_periods()
+                session = Session(**self._terms(), ledger=place)
+                if self._document.periods:
+                    session._begin_period(self._document.periods[-1], earlier)
                 for name, share in (self._document.analysts or {}).items():
-                    self._session.grant(name, share=share, overcommit=True)  # the document was checked
+                    session.grant(name, share=share, overcommit=True)  # the document was checked
+                self._session = session
             return self._session
+
+    def _earlier_periods(self) -> list[Period]:
+        """Return the periods before the open one with what they promised.
+
+        A period without a ledger counts as if it had the present terms: it may have been moved away.
+        """
+        agreed = Session(**self._terms()).terms
+        found = []
+        for name in self._document.periods[:-1]:
+            path = os.path.join(self._folder, self._document.ledger_of(name))
+            terms = agreed
+            if os.path.exists(path):
+                with closing(Session.from_ledger(path)) as session:
+                    terms = session.terms
+            found.append(period_of(name, terms, agreed))
+        return found
 
     def _session_of(self, analyst: str | None) -> Session:
         """Return the session of the owner, or an analyst's share of it.
@@ -167,6 +189,10 @@ class Policy:
         limits = {"smallest share of one question": document.smallest, "largest": document.largest}
         shown = [f"{name} {float(share):g}" for name, share in limits.items() if share is not None]
         lines += [f"limits: {', '.join(shown)}"] if shown else []
+        if document.periods:
+            agreed = Session(**self._terms()).terms
+            total = together([*self._earlier_periods(), period_of(document.periods[-1], agreed, agreed)])
+            lines.append(f"periods: {', '.join(document.periods)} (open), which together promise {total.promise()}")
         if document.analysts is not None:
             shares = (f"{name} {float(share):g}" for name, share in document.analysts.items())
             lines.append(f"analysts: {', '.join(shares)}")
@@ -224,13 +250,27 @@ class Policy:
         return self._catalog(self.session).public_frame(_everything(name)).lazy()
 
     @overload
-    def connect(self, *, analyst: None = None, share: Number | None = None) -> GuardedConnection: ...
+    def connect(
+        self,
+        *,
+        analyst: None = None,
+        epsilon: Number | None = None,
+        share: Number | None = None,
+        rho: Number | None = None,
+    ) -> GuardedConnection: ...
 
     @overload
-    def connect(self, *, analyst: str, share: Number | None = None) -> AnalystConnection: ...
+    def connect(
+        self, *, analyst: str, epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None
+    ) -> AnalystConnection: ...
 
     def connect(
-        self, *, analyst: str | None = None, share: Number | None = None
+        self,
+        *,
+        analyst: str | None = None,
+        epsilon: Number | None = None,
+        share: Number | None = None,
+        rho: Number | None = None,
     ) -> GuardedConnection | AnalystConnection:
         """Return a guarded connection on which every table of the policy is registered and plain SQL is private SQL.
 
@@ -240,17 +280,17 @@ class Policy:
             Who asks. The connection of an analyst can ask and preview, and has no `public`, `private`, `register` and
             `reopen`; it asks within the share that the policy gives this analyst, and with entries in the audit log.
             None stands for the owner, whose connection has them.
-        share
-            The spend of a statement that names none, as a share of the budget.
+        epsilon, share, rho
+            The spend of each statement that names none, in one of these words.
         """
         session = self._session_of(analyst)
-        connection = GuardedConnection(self._database(session, analyst), session)
-        connection._usual_spend = {} if share is None else {"share": exact(share, "share")}
+        spend = {"epsilon": epsilon, "share": share, "rho": rho}
+        connection = GuardedConnection(self._database(session, analyst), session, spend=spend)
         return connection if analyst is None else AnalystConnection(connection, analyst)
 
-    def _guarded_connection(self) -> GuardedConnection:
+    def _guarded_connection(self, **spend: Number | None) -> GuardedConnection:
         """Return the owner's connection, for `dp.connect(policy)`."""
-        return self.connect()
+        return self.connect(analyst=None, **spend)
 
     # ------------------------------------------------------------------ opening
 
@@ -307,6 +347,11 @@ class Policy:
         if key is None:
             there = [one[-1] for one in catalog.known_paths() if one[0] == name]
             raise InvalidParameterError(f"it has no table {table.table}; it has {', '.join(there) or 'none'}.")
+        if table.public and catalog.is_view(key):
+            raise InvalidParameterError(
+                f"{table.table} is a view, which may read private tables and files that the policy doesn't show. Store "
+                "its rows in a table, or name the source itself."
+            )
         return key
 
     def _database(self, session: Session, analyst: str | None = None) -> Database:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dp_polars._policy.document import Document, TablePolicy
+from dp_polars._session.periods import NAME
 from dp_polars._sql.files import DATABASES, files_at
 from dp_polars.errors import DPError, PolicyProblem
 
@@ -59,12 +60,35 @@ def ledger_problem(document: Document, folder: str) -> PolicyProblem | None:
     """Return what is wrong with the place of the ledger, if anything."""
     if document.ledger is None:
         return None
-    whole = os.path.realpath(os.path.join(folder, document.ledger))
     allowed = [os.path.realpath(one) for one in (folder, *document.folders)]
-    if any(_inside(whole, one) for one in allowed):
-        return None
-    text = f"ledger leads out of the policy's folder. {_HOW}"
-    return PolicyProblem(document.line("budget", "ledger"), text)
+    for ledger in (document.ledger, *map(document.ledger_of, document.periods)):
+        whole = os.path.realpath(os.path.join(folder, ledger))
+        if not any(_inside(whole, one) for one in allowed):
+            text = f"ledger leads out of the policy's folder. {_HOW}"
+            return PolicyProblem(document.line("budget", "ledger"), text)
+    return _left_out_period(document, os.path.join(folder, document.ledger))
+
+
+def _left_out_period(document: Document, ledger: str) -> PolicyProblem | None:
+    """Return a mistake if there is a ledger of a period that the policy leaves out: its promise was made and counts."""
+    place, name = os.path.split(ledger)
+    stem, suffix = os.path.splitext(name)
+    line = document.line("budget", "periods" if document.periods else "ledger")
+    if document.periods and os.path.exists(ledger):
+        new = os.path.basename(document.ledger_of(document.periods[0]))
+        text = f"{name} is a ledger without a period, and its promise counts. If it is that of {document.periods[0]}"
+        return PolicyProblem(line, f"{text}, rename it to {new}; otherwise name a period for it.")
+    there = os.listdir(place) if suffix and os.path.isdir(place) else []
+    for other in sorted(there):
+        middle = other[len(stem) + 1 : -len(suffix)]
+        if other != f"{stem}.{middle}{suffix}" or NAME.fullmatch(middle) is None or middle in document.periods:
+            continue
+        listed = ", ".join(f'"{one}"' for one in (middle, *document.periods))
+        text = (
+            f"{other} is the ledger of a period {middle}, which the policy leaves out. Its promise was made and counts"
+        )
+        return PolicyProblem(line, f"{text}: write periods = [{listed}], in their order.")
+    return None
 
 
 _HOW = 'Put it beside the policy, or name its folder: folders = ["/data"] above the first [table].'
@@ -89,6 +113,13 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
         return f"table names a table of a DuckDB file, but {written} is none. Leave it out.", None
     if is_database and not os.path.isfile(whole):
         return f"There is no file {written} in the policy's folder.", None
+    table_format = _table_format(whole)
+    if table_format:
+        return (
+            f"{written} is a table of {table_format}, whose files also hold rows that were deleted. It is not read "
+            "yet: write its present rows to Parquet files, and name those.",
+            None,
+        )
     try:
         paths = [whole] if is_database else files_at(whole)
     except DPError as error:
@@ -104,6 +135,16 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
             return f"There is no file {written} in the policy's folder.", None
         files.add((state.st_dev, state.st_ino, (table.table or "").casefold().removeprefix("main.")))
     return "", FoundSource(whole, frozenset(files), is_database)
+
+
+def _table_format(path: str) -> str:
+    """Return the format of a folder that must not be read as plain Parquet files, or an empty text."""
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return "Delta Lake"
+    metadata = os.path.join(path, "metadata")
+    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
+        return "Iceberg"
+    return ""
 
 
 def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[PolicyProblem]:

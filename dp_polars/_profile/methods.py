@@ -12,7 +12,7 @@ from dp_polars._expressions import Expression
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.aggregate_question import check_unit, keys_of, plain_value, unit_columns
 from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
-from dp_polars._frame.question import FrameMethods, Origin, Question, View
+from dp_polars._frame.question import FrameMethods, Origin, Question, View, named
 from dp_polars._plan.query import Spend
 from dp_polars._profile.ladders import ladder_of
 from dp_polars._profile.plan import DEFAULT_SHARE, ProfiledColumn, ProfilePlan, profile_plan
@@ -88,7 +88,9 @@ class Profiling(FrameMethods, Generic[Answer]):
         >>> profile.max_rows_per_group, profile.bounds
         (3, {'spent': (3.0, 10.0)})
         """
-        answer: Answer = self._resolve(options, lambda view: profile_question(view, by, columns, options))
+        answer: Answer = self._resolve(
+            options, named("profile", lambda view: profile_question(view, by, columns, options))
+        )
         return answer
 
 

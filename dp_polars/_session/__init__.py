@@ -5,6 +5,7 @@
 - `cost`: the cost of a release, and an amount of budget.
 - `prices`: the cost of each kind of release, and the smallest price.
 - `accounts`: the account in which shares of the budget are counted.
+- `periods`: periods, whose promises add up.
 - `filters`: the filter that accepts or refuses a cost, its proof, and the largest spend that it accepts.
 - `ledger`: charges, closings and facts, in one SQLite database.
 - `ledger_file`: the file of that database: schema, creation, migration and errors.

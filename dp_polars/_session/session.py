@@ -35,6 +35,8 @@ from dp_polars._session.filters import (
 )
 from dp_polars._session.interrupts import Deferred
 from dp_polars._session.ledger import Asker, Closing, Entry, Fact, Ledger, Outcome, StoredDraw
+from dp_polars._session.periods import KIND as PERIOD
+from dp_polars._session.periods import Period, check_period, check_recorded, period_of, period_value, periods_in
 from dp_polars._session.prices import check_price
 from dp_polars._session.releases import Release, Reservation, from_ipc
 from dp_polars._session.suggestions import HasSuggestions, Suggestions
@@ -390,6 +392,64 @@ class Session:
     def _check_owner(self, what: str) -> None:
         if self._analyst is not None:
             raise InvalidParameterError(f"Only the owner's session can {what}. This is the share of {self._analyst}.")
+
+    # ------------------------------------------------------------------ periods
+
+    def next_period(self, name: str, *, ledger: str | Path) -> Session:
+        """Begin a new period: a new promise with the same terms, in a ledger of its own.
+
+        The people in the data are promised both, so the promises add up: after k periods of epsilon 1, the promise is
+        epsilon k. The new ledger records all periods before it, and `periods` and every display show the total. What
+        is left of this period can still be asked, and its stored releases stay in its own ledger. Only the owner of
+        the data should do this.
+
+        Parameters
+        ----------
+        name
+            What the new period is called, such as "2026-12".
+        ledger
+            The path of the new period's ledger. Calling this again with the same path opens it again.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, tempfile
+        >>> november = dp.Session(epsilon=1.0, unit="user_id")
+        >>> december = november.next_period("2026-12", ledger=f"{tempfile.mkdtemp()}/december.db")
+        >>> december.remaining.epsilon, [period.name for period in december.periods]
+        (1.0, ['first', '2026-12'])
+        >>> print(december.describe().splitlines()[7].strip())
+        period: 2026-12, after first; all 2 periods together promise epsilon 2
+        """
+        self._check_owner("begin a period")
+        check_period(name)
+        earlier = self.periods or (period_of("first", self._terms, self._terms),)
+        if name in {period.name for period in earlier}:
+            raise InvalidParameterError(f"There is a period {name} already, and a new period is a new promise.")
+        path = Path(ledger)
+        if self.ledger_path is not None and path.exists() and path.samefile(self.ledger_path):
+            raise InvalidParameterError("A new period needs a ledger of its own, and this is the ledger of this one.")
+        session = Session.__new__(Session)
+        session._start(self._terms, self._defaults, Ledger.at(path, self._terms, self._defaults.to_json()))
+        session._begin_period(name, earlier)
+        return session
+
+    def _begin_period(self, name: str, earlier: Sequence[Period]) -> None:
+        """Record this session's period and those before it, or compare them with what is recorded."""
+        given = [*earlier, period_of(name, self._terms, self._terms)]
+        wanted = {period.name: period_value(number, period) for number, period in enumerate(given, start=1)}
+        check_recorded({fact.subject: fact.value for fact in self.facts if fact.kind == PERIOD}, wanted)
+        # A process that dies here leaves some of them, and the next one records the rest.
+        check_recorded({one: self._ledger.record(PERIOD, one, value) for one, value in wanted.items()}, wanted)
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The periods up to this one, if the session belongs to a period. Their promises add up.
+
+        >>> import dp_polars as dp
+        >>> dp.Session(epsilon=1.0, unit="user_id").periods
+        ()
+        """
+        return periods_in(self.facts)
 
     # ------------------------------------------------------------------ suggestions of a profile
 

@@ -25,7 +25,7 @@ from dp_polars._sql.grouping_sets import answers_of_sets, has_grouping_sets, sel
 from dp_polars._sql.interval_ends import IntervalEnds, WantedIntervals, ends_elsewhere, is_end, with_ends
 from dp_polars._sql.joins import joined
 from dp_polars._sql.pivots import pivot_select
-from dp_polars._sql.plain_sql import private_sql
+from dp_polars._sql.plain_sql import PLAIN, private_sql
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
 from dp_polars._sql.public_facts import schema_query
 from dp_polars._sql.relations import (
@@ -69,8 +69,13 @@ from dp_polars._sql.syntax_tree import (
     without_places,
 )
 from dp_polars._sql.unit_steps import grouping_expressions, selected, unnested, without_unnest
-from dp_polars.errors import StatementNotAllowed
+from dp_polars.errors import DPError, StatementNotAllowed
 
+PRIVATE_ANSWER = "a private answer"
+UNIT_STEP = "a step within one unit"
+OVER_ANSWERS = "ordinary, over answers"
+OVER_PUBLIC_ROWS = "ordinary, over public rows"
+_AGGREGATES = PLAIN_AGGREGATES | {name.split(" ")[0] for name in PLAIN}
 _UNNAMED = "dp_subquery_"
 _LONGEST_NAME = 60  # characters of an expression that names a key
 """The beginning of the aliases of subqueries that have none."""
@@ -134,6 +139,8 @@ class Analysis:
 
     above: Node
     aggregations: tuple[Aggregation, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    """Each aggregate and window of the statement, and what it is: see `PRIVATE_ANSWER` and the words after it."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     found = analyser.aggregations
     if context.clock.used:
         found = [replace(one, queries=tuple(replace(own, reads_clock=True) for own in one.queries)) for one in found]
-    return Analysis(without_places(relation.node), tuple(found))
+    return Analysis(without_places(relation.node), tuple(found), tuple(dict.fromkeys(analyser.labels)))
 
 
 def private_relation(node: Node, context: Context) -> Relation:
@@ -176,7 +183,9 @@ class _Analyser:
     def __init__(self, context: Context, intervals: WantedIntervals | None = None) -> None:
         self._context, self._refuse, self._intervals = context, context.refuse, intervals
         self._unnamed = 0  # subqueries without an alias so far
+        self._views: list[str] = []  # the views whose definitions are being read
         self.aggregations: list[Aggregation] = []
+        self.labels: list[tuple[str, str]] = []
 
     # ------------------------------------------------------------------ queries
 
@@ -197,19 +206,31 @@ class _Analyser:
             raise self._refuse(node, f"{node['type'].replace('_', ' ').lower()} is not supported.")
         relation = self._from(node["from_table"], known)
         if isinstance(relation, PublicRelation):
+            self._label(node, OVER_ANSWERS if relation.released else OVER_PUBLIC_ROWS)
             return self._public_select(node, relation, known)
         node, relation = self._with_memberships(node, relation, known)
         node, relation = without_unnest(node, relation, self._context)
+        written = node
         if self._context.catalog.has_policy:
             node = private_sql(node, relation, self._context)
         if any(is_private_call(item) or is_end(item) for item in _expressions(node)):
+            self._label(written, PRIVATE_ANSWER, windows=OVER_ANSWERS)
             return self._aggregation(node, relation, known, top=top)
         plain = all(item["class"] in ("COLUMN_REF", "STAR") for item in node["select_list"])
         if top and plain and not node["group_sets"]:
             return relation  # it would show private rows, whatever else it says
         check_shared_aliases(node, self._context.scope(*relation.tables))
+        self._label(node, UNIT_STEP)
         # The order of rows that are refused anyway would only give a less useful reason.
         return selected({**node, "modifiers": []} if top else node, relation, self._context)
+
+    def _label(self, node: Node, what: str, *, windows: str | None = None) -> None:
+        """Note what the aggregates and windows of a SELECT are, by the rows that they are computed from."""
+        for item in _expressions(node):
+            window = item["class"] == "WINDOW"
+            if window or is_private_call(item) or fold(item.get("function_name", "")) in _AGGREGATES:
+                text = "count(*)" if item.get("function_name") == "count_star" else self._text({**item, "alias": ""})
+                self.labels.append((one_line(text, _LONGEST_NAME), windows if window and windows else what))
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
@@ -425,7 +446,30 @@ class _Analyser:
         facts = schema_query(path, self._context.catalog, self._context.parser)
         if facts is not None:
             return self._aliased(PublicRelation(facts, ()), {**node, "alias": node["alias"] or path[-1]})
+        definition = self._context.catalog.view_query(path)
+        if definition is not None:
+            return self._aliased(self._view(".".join(path), definition), {**node, "alias": node["alias"] or path[-1]})
         return table_relation(node, self._context)
+
+    def _view(self, name: str, definition: Node) -> Relation:
+        """Return the rows of a view, which is read like a subquery. Nobody has to vouch for its unit then."""
+        if fold(name) in self._views:
+            raise StatementNotAllowed(f"The view {name} selects from itself.")
+        self._views.append(fold(name))
+        try:
+            found = self.query(definition, {})
+        except DPError as refusal:
+            raise StatementNotAllowed(
+                f"{name} is a view, and what it does to private rows can't be checked: {refusal} If each of its rows "
+                "is computed from the rows of one unit, declare that unit with con.private(view, unit=...). If it has "
+                "no personal data, declare the view public with con.public(view).",
+                code="view-unit-missing",
+            ) from None
+        finally:
+            self._views.pop()
+        if isinstance(found, PublicRelation) and found.released:
+            raise StatementNotAllowed(f"The view {name} has private aggregates, which only a statement may have.")
+        return found
 
     def _constant_table(self, node: Node, items: list[Node]) -> PublicRelation:
         """Return the rows of VALUES or of a table function, whose expressions may not read anything."""

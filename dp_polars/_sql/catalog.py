@@ -33,7 +33,16 @@ from dp_polars._session.terms import TableUnit, UnitWords, table_unit
 from dp_polars._sql.files import OpenedFile, is_part_of, refuse_public_and_private
 from dp_polars._sql.sandbox import Sandbox, unbound
 from dp_polars._sql.scope import WITHHELD, closest
-from dp_polars._sql.syntax_tree import Node, Parser, arrow_table, fold, path_of, replaced_tables, without_progress
+from dp_polars._sql.syntax_tree import (
+    Node,
+    Parser,
+    arrow_table,
+    fold,
+    path_of,
+    replaced_tables,
+    without_places,
+    without_progress,
+)
 from dp_polars._sql.types import polars_type
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
@@ -268,6 +277,30 @@ class Catalog:
         known = self._database.rules
         return tuple((source, known[key]) for source, key in self._handed_out if key in known)
 
+    def view_query(self, path: tuple[str, ...]) -> Node | None:
+        """Return the SELECT behind a view of the current schema about which its owner declared nothing.
+
+        Names inside such a view mean what they mean in the statement, so the view can be read like a subquery. None if
+        the name means anything else, or if DuckDB wrote the view in a form that is not known.
+        """
+        key = self.key(path)
+        if key is None or key[0] == "frame" or key in self._database.public or self._database.aliases is not None:
+            return None
+        full, is_view = self._paths[key]
+        declared = key in self._database.units or self._database.through(key) is not None
+        if not is_view or declared or tuple(map(fold, full[:2])) != tuple(map(fold, self._here)):
+            return None
+        _, number, schema, name = key
+        for own_number, _, own_schema, own, text in self._listed[3]:
+            if (own_number, fold(own_schema), fold(own)) != (number, schema, name):
+                continue
+            for written in (own, quoted(own)):
+                begin = f"CREATE VIEW {written} AS "
+                if text.startswith(begin) and text.endswith(";"):
+                    found: Node = without_places(Parser().select(text[len(begin) : -1]))
+                    return found
+        return None
+
     def known_table(self, key: TableKey) -> KnownTable:
         """Return a table that a declaration names."""
         if key not in self._tables:
@@ -279,6 +312,10 @@ class Catalog:
                 )
             self._tables[key] = self._known(key, (key[1],) if key[0] == "frame" else self._paths[key][0])
         return self._tables[key]
+
+    def is_view(self, key: TableKey) -> bool:
+        """Return whether a table of the database is a view."""
+        return key[0] != "frame" and self._paths[key][1]
 
     def known_columns(self, key: TableKey) -> list[str]:
         """Return the columns of a table, whether its unit is known or not."""
@@ -560,7 +597,7 @@ class Catalog:
 
 def _without_unit(path: tuple[str, ...]) -> InvalidParameterError:
     return InvalidParameterError(
-        f"{'.'.join(path)} is a view, so its unit is not known. Declare the unit with con.private(view, unit=...), or "
+        f"{'.'.join(path)} is a view, and its unit is not known. Declare the unit with con.private(view, unit=...), or "
         "declare the view public with con.public(view).",
         code="view-unit-missing",
     )

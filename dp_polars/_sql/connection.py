@@ -17,7 +17,7 @@ import polars as pl
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._engines.spark.source import is_spark_frame
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._numbers import confidence_of, flag_of
+from dp_polars._numbers import Number, confidence_of, exact, flag_of
 from dp_polars._plan.plan import Plan
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
@@ -48,10 +48,18 @@ _PARAMETER_TYPES = (
 
 
 class Plans(list[Plan | ChoicePlan]):
-    """The plans of a statement with several private queries. They print one after the other."""
+    """The plans of a statement with several private queries, or with none. They print one after the other.
+
+    `statement` has each aggregate of the statement and what it is, as the first plan has.
+    """
+
+    def __init__(self, plans: Sequence[Plan | ChoicePlan], statement: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(plans)
+        self.statement = tuple(statement)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self))
+        alone = [f"{text} is {what}" for text, what in self.statement] if not self else []
+        return "\n\n".join(map(str, self)) or "\n".join(["no private answer, nothing to pay", *alone])
 
     __repr__ = __str__
 
@@ -89,13 +97,20 @@ class GuardedConnection:
     (1000, ['n'])
     """
 
-    def __init__(self, database: Database, session: Session, *, owns: bool = False) -> None:
+    def __init__(
+        self,
+        database: Database,
+        session: Session,
+        *,
+        owns: bool = False,
+        spend: Mapping[str, Number | None] | None = None,
+    ) -> None:
         if not isinstance(session, Session):
             raise InvalidParameterError(
                 "A guarded connection needs a session to charge: dp.connect(database, session)."
             )
         self._database, self._session, self._owns = database, session, owns
-        self._usual_spend: dict[str, Any] = {}
+        self._usual_spend = _usual_spend(spend or {})
         """The spend of statements that name none."""
         self._parser = Parser()
         self._result: Any = None
@@ -234,10 +249,13 @@ class GuardedConnection:
         # A cursor of its own: DuckDB refuses a connection that another thread is using.
         return self._results.cursor().from_arrow(self._answer(query, _parameters(params), options))
 
-    def execute(self, query: str, parameters: Parameters = None) -> GuardedConnection:
-        """Run a statement. Fetch its rows from this connection, as in Python's database API."""
+    def execute(self, query: str, parameters: Parameters = None, **options: Any) -> GuardedConnection:
+        """Run a statement. Fetch its rows from this connection, as in Python's database API.
+
+        Options are those of `sql`. Tools that pass none get the spend of the connection.
+        """
         cursor = self._results.cursor()
-        self._table = self._answer(query, _parameters(parameters), {})
+        self._table = self._answer(query, _parameters(parameters), options)
         self._result = cursor
         self._result.register("dp_result", self._table)
         self._result.execute("FROM dp_result")
@@ -246,13 +264,30 @@ class GuardedConnection:
     def preview(
         self, query: str, *, params: Parameters = None, **options: Any
     ) -> Plan | ChoicePlan | ResponsePlan | ProfilePlan | list[Plan | ChoicePlan]:
-        """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent."""
+        """Return the plan of a statement's private query, or a list of plans if it has several. Nothing is spent.
+
+        The (first) plan labels each aggregate of the statement: a private answer, a step within one unit, or ordinary.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
+        >>> con = con.register("visits", pl.DataFrame({"user_id": [1, 2, 3], "minutes": [5, 6, 7]}))
+        >>> plan = con.preview('''
+        ...     SELECT dp_count(*, epsilon := 0.5) AS regulars
+        ...     FROM (SELECT user_id, count(*) AS n FROM visits GROUP BY user_id) WHERE n > 3
+        ... ''')
+        >>> plan.statement
+        (('count(*)', 'a step within one unit'), ('dp_count(*, epsilon := 0.5)', 'a private answer'))
+        """
         plans: list[Any] = []
         spent = self._session._total()
-        for plan in self._planned(query, _parameters(params), options).plans:
-            plans.append(plan.after(spent))
+        statement = self._planned(query, _parameters(params), options)
+        labels = statement.analysis.labels if isinstance(statement, PlannedStatement) else ()
+        for plan in statement.plans:
+            plans.append(replace(plan.after(spent), statement=() if plans else labels))
             spent = spent + plan.cost
-        return plans[0] if len(plans) == 1 else Plans(plans)
+        return plans[0] if len(plans) == 1 else Plans(plans, labels)
 
     def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
         """Run a statement and return its rows as an Arrow table."""
@@ -469,7 +504,27 @@ def _parameters(given: Parameters) -> dict[str, Any]:
     return {str(name): value for name, value in values.items()}
 
 
-def connect(database: Any = None, session: Session | None = None) -> GuardedConnection:
+def _usual_spend(given: Mapping[str, Number | None]) -> dict[str, Any]:
+    """Return the spend of statements that name none, or say what is wrong with it."""
+    said = {name: exact(value, name) for name, value in given.items() if value is not None}
+    if len(said) > 1:
+        raise InvalidParameterError(
+            f"A connection has one spend for statements that name none; choose one of {', '.join(said)}."
+        )
+    for name, value in said.items():
+        if value <= 0 or (name == "share" and value > 1):
+            raise InvalidParameterError(f"{name}= of a connection is what each statement may spend: {name}=0.05.")
+    return dict(said)
+
+
+def connect(
+    database: Any = None,
+    session: Session | None = None,
+    *,
+    epsilon: Number | None = None,
+    share: Number | None = None,
+    rho: Number | None = None,
+) -> GuardedConnection:
     """Open a guarded connection: DuckDB SQL with private aggregates, charged to a session.
 
     Parameters
@@ -480,21 +535,28 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
         session.
     session
         The session that is charged, and whose terms name the unit.
+    epsilon, share, rho
+        The spend of each statement that names none, in one of these words: `con.sql(query, epsilon=0.1)` says another.
 
     Examples
     --------
-    >>> import dp_polars as dp
-    >>> con = dp.connect(None, dp.Session(epsilon=1.0, unit="user_id"))
+    >>> import dp_polars as dp, polars as pl
+    >>> session = dp.Session(epsilon=1.0, unit="user_id")
+    >>> con = dp.connect(None, session, epsilon=0.1).register("visits", pl.DataFrame({"user_id": range(500)}))
+    >>> _ = con.sql("SELECT dp_count_units() AS people FROM visits")
+    >>> session.spent.epsilon
+    0.1
     """
+    spend = {"epsilon": epsilon, "share": share, "rho": rho}
     of_policy = getattr(database, "_guarded_connection", None)
     if of_policy is not None:
         if session is not None:
             raise InvalidParameterError("A policy has its own session, so dp.connect(policy) takes no other.")
-        return of_policy()  # type: ignore[no-any-return]
+        return of_policy(**spend)  # type: ignore[no-any-return]
     if is_spark_session(database):
-        return GuardedConnection(SparkDatabase(database), session)  # type: ignore[arg-type]
+        return GuardedConnection(SparkDatabase(database), session, spend=spend)  # type: ignore[arg-type]
     if hasattr(database, "cursor"):
-        return GuardedConnection(Database(database), session)  # type: ignore[arg-type]
+        return GuardedConnection(Database(database), session, spend=spend)  # type: ignore[arg-type]
     if isinstance(database, str) and database.startswith("sc://"):
         raise InvalidParameterError(
             "This is the address of a Spark server. Open a Spark session first (pip install 'dp-polars[spark]') and "
@@ -503,4 +565,4 @@ def connect(database: Any = None, session: Session | None = None) -> GuardedConn
     if database is not None and not os.path.exists(database):
         raise InvalidParameterError("There is no database file at this path; None opens an empty database in memory.")
     path = ":memory:" if database is None else os.fspath(database)
-    return GuardedConnection(Database(duckdb.connect(path)), session, owns=True)  # type: ignore[arg-type]
+    return GuardedConnection(Database(duckdb.connect(path)), session, owns=True, spend=spend)  # type: ignore[arg-type]

@@ -37,7 +37,8 @@ from dp_polars._sql.connection import GuardedConnection
 from dp_polars._sql.public_facts import BUDGET_TYPE, budget_of
 from dp_polars._sql.queries import plan_statement
 from dp_polars._sql.relations import Context
-from dp_polars._sql.syntax_tree import Node, Parser, column, fold, path_of, select_node, with_arguments
+from dp_polars._sql.scope import name_of
+from dp_polars._sql.syntax_tree import Node, Parser, fold, select_node, walk, with_arguments
 from dp_polars._sql.types import sql_type
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.frequencies import estimate_frequencies
@@ -67,17 +68,28 @@ _CHOICE = ("candidates", "score", "value", "lower", "upper")
 class _Signature:
     """What a question looks like as a table function: the type of its answer, its arguments by position and by name."""
 
-    type: str
+    type: str | None
+    """The type of the answer; None for a choice, whose answer has the type of the column that it chooses from."""
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     ranked: bool = False
     """Whether its interval is about the rank of the answer, unless the option `interval` says otherwise."""
+    several: bool = False
+    """Whether a choice returns a list."""
+
+    def shape(self, answer: str) -> str:
+        """Return the column of the answer without rows, as an expression in SQL that gives the text of a SELECT."""
+        if self.type is not None:
+            return f"'NULL::{self.type} AS {answer}'"
+        begin, end = ("[(", ")]") if self.several else ("(", ")")
+        return f"""'{begin}' || coalesce("column"::VARCHAR, 'NULL') || '{end} AS {answer}'"""
 
     def ends(self, answer: str) -> str:
-        """Return the names of the columns of an interval, as an expression in SQL."""
-        values, rank = f"['{answer}_low', '{answer}_high']", f"['{answer}_rank_error']"
+        """Return the columns of an interval in the same way."""
+        values = f"', NULL::{self.type} AS {answer}_low, NULL::{self.type} AS {answer}_high'"
+        rank = f"', NULL::BIGINT AS {answer}_rank_error'"
         if not self.ranked:
-            return values
+            return values if self.type is not None else "''"  # a choice refuses the option
         if "interval" not in self.options:
             return rank
         # As text, so that a wrong type is refused by the function itself.
@@ -86,24 +98,28 @@ class _Signature:
 
 @dataclass(frozen=True)
 class _TableFunction:
-    """A table function and the column of its answer."""
+    """A table function: the name of the same question in statements, the column of its answer, and its arguments."""
 
-    answer: str
+    sql_name: str
     shape: _Signature
 
-    def text(self, name: str) -> str:
+    @property
+    def answer(self) -> str:
+        """The column of the answer, which is called as the function is."""
+        return self.sql_name.removeprefix("dp_")
+
+    def text(self) -> str:
         """Return the SQL that creates the function as a macro."""
         arguments, options = self.shape.arguments, self.shape.options
         given = [f'"{word}"' for word in arguments] + [f'"{word}" := NULL' for word in options]
         passed = [f"'{word}': \"{word}\"," for word in (*arguments, *options)]
         return sql_text("aggregate").format(
-            function=name,
+            function=self.answer,
             arguments="".join(f"{word}, " for word in given),
             passed=" ".join(passed),
-            answer=self.answer,
-            type=self.shape.type,
+            shape=self.shape.shape(self.answer),
             ends=self.shape.ends(self.answer),
-            names=sql_text("names"),
+            by=sql_text("by"),
         )
 
 
@@ -118,14 +134,14 @@ def _shape_of(aggregate: type[Aggregate]) -> _Signature:
 
 
 _CHOICE_SHAPES: dict[ChoiceKind, _Signature] = {
-    "noisy_max": _Signature("VARCHAR", ("column",), _CHOICE),
-    "noisy_min": _Signature("VARCHAR", ("column",), _CHOICE),
-    "top_k": _Signature("VARCHAR[]", ("column", "k"), _CHOICE),
+    "noisy_max": _Signature(None, ("column",), _CHOICE),
+    "noisy_min": _Signature(None, ("column",), _CHOICE),
+    "top_k": _Signature(None, ("column", "k"), _CHOICE, several=True),
 }
 _SHAPES = {name: _shape_of(aggregate) for name, aggregate in AGGREGATES.items()}
 _SHAPES |= {name: _CHOICE_SHAPES[kind] for name, kind in CHOICES.items()}
-_FUNCTIONS = {name: _TableFunction(name.removeprefix("dp_"), shape) for name, shape in _SHAPES.items()}
-"""The same names as in statements, one function each."""
+_FUNCTIONS = {one.answer: one for one in (_TableFunction(name, shape) for name, shape in _SHAPES.items())}
+"""The same names as in statements without `dp_`, which is the schema here, one function each."""
 
 
 class Functions:
@@ -148,16 +164,18 @@ class Functions:
     def _answer(self, words: dict[str, Any]) -> _KeptAnswer:
         """Release the private query that a call asks for."""
         function = words.pop("function")
-        answer = _FUNCTIONS[function].answer
-        keys = list(dict.fromkeys(words.pop("by")))
-        if function in CHOICES and words["value"] is None and (words["lower"], words["upper"]) != (None, None):
-            raise InvalidParameterError(
-                f"The bounds of {function} are for the column that is summed: name it with value := 'x'."
-            )
+        name = f"dp.{function}"
+        if _FUNCTIONS[function].sql_name in CHOICES:
+            if words["value"] is None and (words["lower"], words["upper"]) != (None, None):
+                raise InvalidParameterError(
+                    f"The bounds of {name} are for the column that is summed: name it with value := 'x'."
+                )
+            if words.pop("confidence", None) is not None:
+                raise InvalidParameterError(f"{name} chooses a value, which has no interval. Leave confidence out.")
         catalog = Catalog(self._database, self._session)
-        table = self._parser.table(_text(words.pop("source"), "The table"))
-        types = _key_types(catalog, table, keys)
-        node = self._select(function, table, words, types)
+        source = self._parser.source(_text(words.pop("source"), "The table"))
+        keys = _by(words.pop("by"), self._parser)
+        node = self._select(function, source, words, keys)
         if "lower" in words:
             words["bounds"] = (words.pop("lower"), words.pop("upper"))
         if "second_lower" in words:
@@ -170,61 +188,61 @@ class Functions:
             )
         if isinstance(words.get("quantile"), list):
             raise InvalidParameterError(
-                "dp_quantile of dp.register returns one quantile. For several, use a dp.connect connection."
+                "dp.quantile of dp.register returns one quantile. For several, use a dp.connect connection."
             )
-        if function in CHOICES and words.pop("confidence", None) is not None:
-            raise InvalidParameterError(f"{function} chooses a value, which has no interval. Leave confidence out.")
-        if function in ("dp_histogram", "dp_linear_regression") and words.get("confidence") is not None:
-            raise InvalidParameterError(f"{function} has no interval here. Use df.dp.{answer} for one.")
-        if words.get("keys") is not None and keys:
-            words["keys"] = self._public_keys(types, words["keys"])
-        options = {name: value for name, value in words.items() if value is not None}
+        if function in ("histogram", "linear_regression") and words.get("confidence") is not None:
+            raise InvalidParameterError(f"{name} has no interval here. Use df.dp.{function} for one.")
         analysis = analyse(node, Context("", {}, self._parser, catalog))
+        ((aggregation, asked),) = [(one, query) for one in analysis.aggregations for query in one.queries]
+        if words.get("keys") is not None and keys:
+            types = dict(zip(keys, (asked.rows.schema[key] for key in asked.keys), strict=True))
+            words["keys"] = self._public_keys(types, words["keys"])
+        options = {word: value for word, value in words.items() if value is not None}
         planned = plan_statement(analysis, self._session, catalog, options)
         (query,) = planned.queries
         (frame,) = planned.release().values()
-        ((name, released),) = query.names().items()
-        names = {released: answer, **{f"{name}{end}": f"{answer}{end}" for end in _ENDS}}
+        ((own, released),) = query.names().items()
+        names = {released: function, **{f"{own}{end}": f"{function}{end}" for end in _ENDS}}
+        names |= dict(zip(aggregation.keys, map(fold, keys), strict=True))  # DuckDB takes the case of the table
         rows = json.dumps(self._parser.texts(frame.rename(names, strict=False)))
         return _KeptAnswer(rows, query.present_source, query.present_source())
 
-    def _select(self, function: str, table: Node, words: dict[str, Any], keys: _KeyTypes) -> Node:
+    def _select(self, function: str, source: Node, words: dict[str, Any], keys: dict[str, Node]) -> Node:
         """Return the SELECT that a call means. Each text is parsed on its own and never pasted into another text."""
-        answer = _FUNCTIONS[function].answer
-        for key, kind in keys.items():
-            if fold(key) in {answer, *(f"{answer}{end}" for end in _ENDS)}:
+        for key in keys:
+            if fold(key) in {function, *(f"{function}{end}" for end in _ENDS)}:
                 raise InvalidParameterError(
-                    f"{key} is both a key and the name of an answer column; rename the key in a view."
+                    f"{key} is both a key and the name of an answer column. Give the key another name: "
+                    f"by := '{key} AS other'."
                 )
-            if isinstance(kind, str):
-                raise InvalidParameterError(f"{key} has the type {kind}, which can't be a key. Cast it in a view.")
         parse = self._parser.expression
         where = words.pop("where", None)
         given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
         values = [parse(_text(value, "The column")) for value in given if value is not None]
-        call = with_arguments(parse(f"{function}({', '.join('x' * len(values))})"), values)
-        items: list[Node] = [column(name) for name in keys]
-        node = select_node([*items, call], table, None if where is None else parse(_text(where, "where")))
-        return {**node, "group_expressions": items, "group_sets": [list(range(len(items)))] if items else []}
+        called = f"{_FUNCTIONS[function].sql_name}({', '.join('x' * len(values))})"
+        items = list(keys.values())
+        call = with_arguments(parse(called), values)
+        node = select_node([*items, call], source, None if where is None else parse(_text(where, "where")))
+        grouped = [{**item, "alias": ""} for item in items]
+        return {**node, "group_expressions": grouped, "group_sets": [list(range(len(items)))] if items else []}
 
-    def _public_keys(self, types: _KeyTypes, given: Any) -> Any:
-        """Convert public keys, which came as JSON, to the types of the key columns."""
+    def _public_keys(self, types: dict[str, pl.DataType], given: Any) -> Any:
+        """Convert public keys, which came as JSON, to the types of the keys."""
         rows = given if isinstance(given, list) else [given]
         keys = list(types)
         if len(keys) == 1:
             values = [row.get(keys[0]) if isinstance(row, dict) else row for row in rows]
-            return self._typed(values, keys[0], types)
+            return self._typed(values, keys[0], types[keys[0]])
         if not all(isinstance(row, dict) and set(row) == set(keys) for row in rows):
             raise InvalidParameterError(
                 f"keys for several columns must be a list of structs with {', '.join(keys)}: "
                 f"keys := [{{'{keys[0]}': ...}}]."
             )
-        typed = [self._typed([row[key] for row in rows], key, types) for key in keys]
+        typed = [self._typed([row[key] for row in rows], key, types[key]) for key in keys]
         return list(zip(*typed, strict=True))
 
-    def _typed(self, values: list[Any], key: str, types: _KeyTypes) -> list[Any]:
-        dtype = types[key]
-        kind = None if dtype is None or isinstance(dtype, str) else sql_type(dtype)
+    def _typed(self, values: list[Any], key: str, dtype: pl.DataType) -> list[Any]:
+        kind = sql_type(dtype)
         if kind is None:  # texts and values of an Enum
             return [_json_text(value) for value in values]
         try:
@@ -246,23 +264,22 @@ class _KeptAnswer:
     source: bytes
 
 
-_KeyTypes = dict[str, pl.DataType | str | None]
-"""The types of key columns: a Polars type, the name of an unusable SQL type, or None if the table doesn't exist."""
-
-
-def _key_types(catalog: Catalog, table: Node, keys: list[str]) -> _KeyTypes:
-    """Return the types of key columns, or refuse a key that isn't a column."""
-    found = catalog.table(path_of(table))
-    if found is None:
-        return dict.fromkeys(keys)  # the analysis refuses the table
-    known = {fold(name): column if isinstance(column, str) else column.dtype for name, column in found.columns.items()}
-    for key in keys:
-        if fold(key) not in known:
-            raise InvalidParameterError(
-                f"by := must name columns of the table, and {key} is none of {', '.join(known)}. Make an expression a "
-                "column of a view, or use a dp.connect connection."
-            )
-    return {key: known[fold(key)] for key in keys}
+def _by(given: Any, parser: Parser) -> dict[str, Node]:
+    """Return the expressions of `by` by the names of their columns."""
+    texts = given if isinstance(given, list) else [given or ""]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidParameterError("by := must be text, or a list of texts: by := 'region, month(day) AS month'.")
+    found: dict[str, Node] = {}
+    for item in parser.items(", ".join(texts)):
+        if item["class"] == "STAR" or not any(one["class"] == "COLUMN_REF" for one in walk(item)):
+            raise InvalidParameterError("by := must list columns, or expressions of columns.")
+        name = name_of(item, "")
+        if not name:
+            raise InvalidParameterError("Name each expression of by := that is no column: by := 'month(day) AS month'.")
+        if fold(name) in map(fold, found):
+            raise InvalidParameterError(f"by := has two columns {name}. Name one of them: by := '... AS other'.")
+        found[name] = item
+    return found
 
 
 def _text(given: Any, what: str) -> str:
@@ -277,13 +294,13 @@ def _json_text(value: Any) -> str | None:
 
 # ---------------------------------------------------------------------- the local model
 
-_LOCAL = ("dp_randomized_response", "dp_respond", "dp_frequencies")
+_LOCAL = ("dp_respond_boolean", "dp_respond", "dp_frequencies")
 """The Python functions of the local model."""
 _BOOLEANS = [False, True, None]
 
 
 def _register_local(connection: Any) -> None:
-    """Put `dp_randomized_response` and `dp.dp_estimate_frequencies` on a connection that has the catalog dp."""
+    """Put `dp.randomized_response` and `dp.estimate_frequencies` on a connection that has the catalog dp."""
     # With side effects DuckDB neither computes a call with constant arguments once nor merges calls of several rows.
     varying: dict[str, Any] = {"side_effects": True, "null_handling": "special", "type": "arrow"}
     connection.create_function(_LOCAL[0], _respond_boolean, ["BOOLEAN", "DOUBLE"], "BOOLEAN", **varying)
@@ -312,7 +329,7 @@ def _respond_place(places: Any, sizes: Any, epsilons: Any) -> Any:
 def _responses(codes: Any, sizes: Any, epsilons: Any) -> Any:
     losses = epsilons.to_pylist()
     if any(loss is None for loss in losses):
-        raise InvalidParameterError("dp_randomized_response needs an epsilon for every row.")
+        raise InvalidParameterError("dp.randomized_response needs an epsilon for every row.")
     answers = np.empty(len(codes), np.int64)
     given = np.array(losses, np.float64)
     for size, loss in sorted(set(zip(sizes.tolist(), losses, strict=True))):
@@ -384,7 +401,7 @@ def _number(value: Any) -> Fraction | None:
 
 def _remove(connection: Any) -> None:
     """Remove the Python functions from a connection, if it has them and is still open."""
-    for name in ("dp_ask", "dp_budget", *_LOCAL):
+    for name in ("dp_ask", "dp_left", *_LOCAL):
         with contextlib.suppress(Exception):  # DuckDB can't tell whether a function was created from Python
             connection.remove_function(name)
 
@@ -396,7 +413,7 @@ def _remove_from(reference: weakref.ref[Any]) -> None:
 
 
 def register(connection: Any, session: Session) -> GuardedConnection:
-    """Put `dp.dp_count`, `dp.dp_sum`, `dp.dp_median` and all other private aggregates on a DuckDB connection.
+    """Put `dp.count`, `dp.sum`, `dp.median` and all other private aggregates on a DuckDB connection.
 
     Parameters
     ----------
@@ -417,18 +434,33 @@ def register(connection: Any, session: Session) -> GuardedConnection:
     >>> con = duckdb.connect()
     >>> con = con.execute("CREATE TABLE visits AS SELECT i % 50 AS user_id, i % 3 AS kind FROM range(200) t(i)")
     >>> guard = dp.register(con, dp.Session(epsilon=1.0, unit="user_id", max_rows_per_group=5))
-    >>> con.sql("FROM dp.dp_count('visits', by := 'kind', keys := [0, 1, 2], epsilon := 0.5)").columns
+    >>> con.sql("FROM dp.count('visits', by := 'kind', keys := [0, 1, 2], epsilon := 0.5)").columns
     ['kind', 'count']
     """
     database = Database(connection)
     functions = Functions(database, session)
+    _check_name(connection)
     _remove(connection)
     # DuckDB 2.0 complains at exit about connections that still have Python functions.
     atexit.register(_remove_from, weakref.ref(connection))
     connection.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
-    connection.create_function("dp_budget", functions.budget, [], BUDGET_TYPE, side_effects=True)
+    connection.create_function("dp_left", functions.budget, [], BUDGET_TYPE, side_effects=True)
     connection.execute(sql_text("attach"))
+    connection.execute(sql_text("budget"))
     _register_local(connection)
-    for name, function in _FUNCTIONS.items():
-        connection.execute(function.text(name))
+    for function in _FUNCTIONS.values():
+        connection.execute(function.text())
     return GuardedConnection(database, session)
+
+
+def _check_name(connection: Any) -> None:
+    """Refuse a connection on which `dp` means something else already: functions would be written into it."""
+    taken = (
+        "SELECT 1 FROM system.main.duckdb_databases() WHERE lower(database_name) = 'dp' AND path IS NOT NULL "
+        "UNION ALL SELECT 1 FROM system.main.duckdb_schemas() WHERE lower(schema_name) = 'dp' AND NOT internal"
+    )
+    if connection.cursor().execute(taken).fetchall():
+        raise InvalidParameterError(
+            "dp.register puts its functions into a catalog dp, and this connection has a database or a schema of that "
+            "name. Rename it, or attach it under another name."
+        )

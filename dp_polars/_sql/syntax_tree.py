@@ -90,6 +90,16 @@ class Parser:
         item: Node = items[0]
         return item
 
+    def items(self, sql: str) -> list[Node]:
+        """Parse a text that consists of expressions with commas between them, each perhaps with AS and a name."""
+        if not sql.strip():
+            return []
+        node = self.select(f"SELECT {sql}")
+        if _plain({**node, "select_list": []}) != self._bare:
+            raise StatementNotAllowed("Expected expressions with commas between them and nothing else.")
+        items: list[Node] = node["select_list"]
+        return items
+
     @cached_property
     def _bare(self) -> Any:
         return _plain({**self.select("SELECT 1"), "select_list": []})
@@ -166,6 +176,14 @@ class Parser:
         if table.get("type") != "BASE_TABLE" or table.get("sample") or table["alias"] or plain != self._from:
             raise StatementNotAllowed("Expected the name of a table and nothing else.")
         return table
+
+    def source(self, sql: str) -> Node:
+        """Parse what stands behind FROM: a table, a subquery in parentheses, or a join. Anything beyond is refused."""
+        node = self.select(f"FROM {sql}")
+        if {**node, "from_table": None} != self._from:
+            raise StatementNotAllowed("Expected a table, a subquery in parentheses or a join, and nothing else.")
+        source: Node = without_places(node["from_table"])
+        return source
 
     @cached_property
     def _from(self) -> Node:

@@ -228,7 +228,7 @@ class Functions:
         if where:
             words.append('"where" := \'' + where[1].replace("'", "''") + "'")
         words += [f"{name} := {value!r}" for name, value in options.items()]
-        found = self.raw.sql(f"FROM dp.{SQL.get(aggregate, 'dp_' + aggregate)}({', '.join(words)})").pl()
+        found = self.raw.sql(f"FROM dp.{SQL.get(aggregate, aggregate).removeprefix('dp_')}({', '.join(words)})").pl()
         return found.rename({found.columns[-1]: "answer"})
 
 

@@ -208,7 +208,7 @@ def columns(kind, aggregate, words, paying=None):
     """Return the only row of an answer by column name, without the column of the answer itself."""
     door = kind(FRAME, session() if paying is None else paying)
     if kind is Functions:
-        found = door.raw.sql(f"FROM dp.dp_{aggregate}('rows', {words['sql']})").pl()
+        found = door.raw.sql(f"FROM dp.{aggregate}('rows', {words['sql']})").pl()
     else:
         given = {name: value for name, value in words.items() if name != "sql"}
         found = door._call(False, aggregate, "x", None, None, given).lazy().collect()

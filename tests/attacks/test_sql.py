@@ -241,7 +241,7 @@ def test_functions_know_the_table_by_every_name():
     guard = dp.register(raw, session(epsilon=10**6, unit=dp.ROW))
     guard.private("visits", unit="user_id")
     for name in ("visits", "main.visits", "memory.main.visits"):
-        assert raw.sql(f"FROM dp.dp_count_units('{name}', epsilon := 100)").fetchall() == [(3,)]
+        assert raw.sql(f"FROM dp.count_units('{name}', epsilon := 100)").fetchall() == [(3,)]
 
 
 @pytest.mark.slow
@@ -380,7 +380,7 @@ def test_functions_take_an_expression_and_nothing_after_it(words):
     paying = session()
     dp.register(raw, paying)
     with pytest.raises(duckdb.Error, match=r"expression|can't parse"):
-        raw.sql(f"FROM dp.dp_sum('visits', {words}, 0, 1, epsilon := 0.1)").fetchall()
+        raw.sql(f"FROM dp.sum('visits', {words}, 0, 1, epsilon := 0.1)").fetchall()
     assert not paying.releases
 
 

@@ -57,7 +57,7 @@ def test_sql(door):
         con.register("given", VISITS.to_arrow())
         con.execute("CREATE TABLE visits AS FROM given")
         dp.register(con, session)
-        found = con.sql("FROM dp.dp_count('visits', epsilon := 0.2)").fetchall()
+        found = con.sql("FROM dp.count('visits', epsilon := 0.2)").fetchall()
     release = check(session, None)
     assert release.frame.rows() == found
     con.close()

@@ -3,10 +3,11 @@
 from tests.fuzz.grammar_sql import expression
 
 _TABLES = ["people", "people", "people", "main.people", "memory.main.people", "PEOPLE", "grown", "other.people", '"people"', "lookup", "nosuch",
-           "odd", "plainview", "people p", "(SELECT * FROM people)", "people, lookup", "people; SELECT 1", "", "dp_count('people')",
+           "odd", "plainview", "people p", "(SELECT * FROM people)", "people, lookup", "(SELECT uid, b, t, CAST(t AS BIGINT) AS i64 FROM people)", "people --",
+           "(SELECT uid, count(*) AS i64 FROM people GROUP BY uid)", "people JOIN lookup ON i8 = k", "people; SELECT 1", "", "dp_count('people')",
            "memory.people"]  # fmt: skip
 _KEYS = ["'b'", "'mood'", "'b, mood'", "['b', 'mood']", "'B'", "'t'", "'note'", "'i8'", "'d'", "'uid'", "'li'", "'s'", "'b, b'", "[]", "'nosuch'",
-         "'money'", "'blob_'", "'count'", "7", "NULL", "'i64 % 3'", "''", "'\"a b; --\"'", "'mood,'", "['B', 'b']"]  # fmt: skip
+         "'money'", "'blob_'", "'count'", "7", "NULL", "'i64 % 3'", "'i64 % 3 AS i'", "'b, length(t) AS l'", "['b AS x']", "''", "'\"a b; --\"'", "'mood,'", "['B', 'b']"]  # fmt: skip
 _PUBLIC_KEYS = {
     "'b'": ["[true, false]", "[NULL, true]", "['x']", "{'b': true}"],
     "'mood'": ["['sad', 'ok']", "['sad']", "[NULL]", "['nosuch']"],
@@ -35,7 +36,7 @@ _ODD_OPTIONS = ["confidence := 2", "max_groups := 0", "min_units := 'a'", "mecha
                 "confidence := 'nan'::DOUBLE", "label := 'x'"]  # fmt: skip
 _AROUND = ["{query}", "{query}", "{query}", "{query} ORDER BY ALL", "SELECT * FROM ({query}) LIMIT 2", "SELECT count(*) AS n FROM ({query})",
            "WITH x AS ({query}) SELECT * FROM x UNION ALL SELECT * FROM x", "WITH x AS ({query}) SELECT * FROM x, x AS y",
-           "SELECT x.*, lookup.name FROM ({query}) x, lookup ORDER BY k", "SELECT dp_budget().releases >= 0 AS paid, * FROM ({query})",
+           "SELECT x.*, lookup.name FROM ({query}) x, lookup ORDER BY k", "SELECT dp.budget().releases >= 0 AS paid, * FROM ({query})",
            "SELECT k, (SELECT count(*) FROM ({query})) AS n FROM lookup ORDER BY k", "DESCRIBE {query}", "SELECT typeof(COLUMNS(*)) FROM ({query})"]  # fmt: skip
 
 
@@ -55,33 +56,33 @@ def _function(dice):
     bounds = dice.usually(_BOUNDS[:6], _BOUNDS)
     plain = dice.choice(
         [
-            "dp_sum",
-            "dp_avg",
-            "dp_mean",
-            "dp_var",
-            "dp_variance",
-            "dp_stddev",
-            "dp_min",
-            "dp_max",
-            "dp_geometric_mean",
-            "DP_SUM",
+            "sum",
+            "avg",
+            "mean",
+            "var",
+            "variance",
+            "stddev",
+            "min",
+            "max",
+            "geometric_mean",
+            "SUM",
         ]
     )
     choice = ["candidates := ['sad', 'ok']", "score := 'units'", "value := 'i64', lower := 0, upper := 9"]
     name, arguments, more = dice.choice([
-        lambda: ("dp_count", "", []),
-        lambda: ("dp_count", "", [f"\"column\" := {value}"]),
-        lambda: ("dp_count_units", "", []),
-        lambda: ("dp_count_distinct", value, []),
+        lambda: ("count", "", []),
+        lambda: ("count", "", [f"\"column\" := {value}"]),
+        lambda: ("count_units", "", []),
+        lambda: ("count_distinct", value, []),
         lambda: (plain, f"{value}, {bounds}", []),
         lambda: (plain, f"{value}, {bounds}", []),
-        lambda: ("dp_sum", f"{value}, {bounds}", ["per := 'unit'"]),
-        lambda: ("dp_quantile", f"{value}, {dice.usually(['0.5', '0.9'], ['2', '[0.1, 0.9]', 'NULL'])}, {bounds}", []),
-        lambda: ("dp_median", f"{value}, {bounds}", [f"\"interval\" := {dice.usually([quoted('rank'), quoted('value')], ['7'])}", "confidence := 0.9"]),
-        lambda: (dice.choice(["dp_corr", "dp_covar", "dp_linear_regression"]), f"{value}, {_value(dice)}, {bounds}, 0, 9", []),
-        lambda: ("dp_histogram", f"{value}, {bounds}", [f"bins := {dice.usually(['3'], ['0', '2.5'])}"]),
-        lambda: (dice.choice(["dp_noisy_max", "dp_noisy_min"]), dice.usually([quoted("mood"), quoted("t")], [value]), [dice.choice(choice)]),
-        lambda: ("dp_top_k", f"{dice.usually([quoted('mood'), quoted('i8')], [value])}, {dice.usually(['1', '2'], ['0', 'NULL'])}", choice[:1]),
+        lambda: ("sum", f"{value}, {bounds}", ["per := 'unit'"]),
+        lambda: ("quantile", f"{value}, {dice.usually(['0.5', '0.9'], ['2', '[0.1, 0.9]', 'NULL'])}, {bounds}", []),
+        lambda: ("median", f"{value}, {bounds}", [f"\"interval\" := {dice.usually([quoted('rank'), quoted('value')], ['7'])}", "confidence := 0.9"]),
+        lambda: (dice.choice(["corr", "covar", "linear_regression"]), f"{value}, {_value(dice)}, {bounds}, 0, 9", []),
+        lambda: ("histogram", f"{value}, {bounds}", [f"bins := {dice.usually(['3'], ['0', '2.5'])}"]),
+        lambda: (dice.choice(["noisy_max", "noisy_min"]), dice.usually([quoted("mood"), quoted("t")], [value]), [dice.choice(choice)]),
+        lambda: ("top_k", f"{dice.usually([quoted('mood'), quoted('i8')], [value])}, {dice.usually(['1', '2'], ['0', 'NULL'])}", choice[:1]),
     ])()  # fmt: skip
     words = list(more)
     by = dice.usually(_KEYS[:9], _KEYS) if dice.random() < 0.5 else None

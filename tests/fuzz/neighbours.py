@@ -224,7 +224,7 @@ class Functions(Neighbour):
         asked = Registered(self._database, self.session)
         for name, function, given, kind in (
             ("dp_ask", asked.ask, ["VARCHAR"], "VARCHAR"),
-            ("dp_budget", asked.budget, [], BUDGET_TYPE),
+            ("dp_left", asked.budget, [], BUDGET_TYPE),
         ):
             self._raw.remove_function(name)
             self._raw.create_function(name, function, given, kind, side_effects=True)

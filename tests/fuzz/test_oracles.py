@@ -190,7 +190,7 @@ def test_intervals_cuts_and_summaries_reach_the_oracle(statements, sql, options)
 
 # ---------------------------------------------------------------------- functions on the owner's connection
 
-CALL = "FROM dp.dp_count('people', \"by\" := 'b', epsilon := 5e-6)"
+CALL = "FROM dp.count('people', \"by\" := 'b', epsilon := 5e-6)"
 
 
 @pytest.fixture(scope="module")

@@ -150,3 +150,58 @@ def test_mistakes_in_shares_are_told(folder, section, expected):
     path.write_text(section + "\n" + POLICY if section.startswith("analysts") else POLICY + "\n" + section)
     with pytest.raises(dp.PolicyError, match=expected):
         dp.Policy.load(path)
+
+
+# ---------------------------------------------------------------------- the spend of a connection
+
+
+def test_a_connection_has_a_spend_for_statements_that_name_none(folder):
+    path = folder / "spends.toml"
+    path.write_text(POLICY)
+    policy = dp.Policy.load(path)
+    connections = [
+        (dp.connect(policy, epsilon=2), 0.02),
+        (policy.connect(analyst="team-a", epsilon=3), 0.03),
+        (policy.connect(analyst="team-a", share=0.04), 0.04),
+    ]
+    for number, (con, share) in enumerate(connections):
+        before = policy.session.spent.share
+        con.execute(f"SELECT COUNT(*) AS n FROM orders WHERE total > {number}")
+        assert policy.session.spent.share - before == pytest.approx(share)
+        con.execute(f"SELECT COUNT(*) AS n FROM orders WHERE total < {number}", epsilon=5)
+        assert policy.session.spent.share - before == pytest.approx(share + 0.05)
+        with pytest.raises(dp.InvalidParameterError, match="no private aggregate"):
+            con.sql("SELECT COUNT(*) AS n FROM regions", epsilon=5)
+        assert con.sql("SELECT COUNT(*) AS n FROM regions").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("words", [{"epsilon": 1, "share": 0.1}, {"share": 2}, {"epsilon": 0}, {"rho": "x"}])
+def test_a_spend_of_a_connection_is_checked(policy, words):
+    for connect in (policy.connect, lambda **words: dp.connect(policy, **words)):
+        with pytest.raises(dp.InvalidParameterError):
+            connect(**words)
+
+
+# ---------------------------------------------------------------------- what is refused while planning
+
+
+def test_questions_to_frames_that_are_refused_while_planning_are_in_the_log(shared):
+    frame = shared.scan("orders", analyst="team-a")
+    for ask in (
+        lambda: frame.mean("order_id", share=0.01),
+        lambda: frame.group_by("status").agg(n=dp.count(), m=dp.sum("order_id"), share=0.01),
+        lambda: frame.top_k("no such column", 3, share=0.01),
+        lambda: frame.profile(columns=["secret-1234"], share=0.01),
+        lambda: frame.above_threshold(5, hits=0, share=0.01),
+    ):
+        with pytest.raises(dp.DPError):
+            ask()
+    with pytest.raises(dp.DPError):
+        frame.preview.mean("order_id", share=0.01)  # a preview is no question
+    log = shared.session.audit_log().filter(analyst="team-a", outcome="refused")
+    assert log["asked"].str.split(" of orders, refused").list.first().to_list() == [
+        "mean", "count, sum", "top_k", "profile", "question",
+    ]  # fmt: skip
+    assert log["reason"][0] == "bounds-missing"
+    assert "1234" not in str(log.rows())
+    assert shared.session.spent.share == 0

@@ -60,9 +60,14 @@ def test_the_policy_of_the_shop_is_read():
         ("[tables.items]", "[tables.Orders]", 28, "shadow each other"),
         ("[tables.items]", '[tables."оrders"]', 28, "look-alike"),
         ("[tables.items]", "[tables.dp_items]", 28, "dp_"),
-        ("[tables.items.columns.price]", "[tables.items.columns.pricе]", 0, "at line 36"),
+        ("[tables.items.columns.price]", "[tables.items.columns.pricе]", 36, "at line 36"),
         ("[tables.items.columns.price]", '[tables.items.columns."pricе"]', 36, "look alike"),
         ("public = true", "public = true\nmax_groups = 3", 42, "means nothing"),
+        ('unit = "customer_id"\n', "", 1, "Who is protected?"),
+        ("epsilon = 100.0\nqueries = 100\n", "", 3, "needs a budget"),
+        ('source = "items.parquet"\n', "", 28, "Where are the rows of items?"),
+        ("public = true", "", 39, "Are the rows of regions private?"),
+        ('keys = ["new", "paid"]', 'keys = ["new", "paid"', 22, "not TOML"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(old, new, line, words):

@@ -97,7 +97,7 @@ def test_a_path_to_the_unit_and_joins_with_public_rows(con):
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("SELECT AVG(order_id) FROM orders", r"\[tables.orders.columns.order_id\] bounds = \[0, 100\]"),
+        ("SELECT AVG(order_id) FROM orders", r"columns.order_id.bounds = \[0, 100\]"),
         ("SELECT email, COUNT(*) FROM orders GROUP BY email", "email may not be asked"),
         ("SELECT SUM(DISTINCT total) FROM orders", "no private form"),
         ("SELECT string_agg(status) FROM orders", "string_agg combines the rows of all people"),
@@ -138,5 +138,77 @@ def test_the_spend_is_an_option_of_the_statement_or_of_the_connection(tmp_path):
 def test_a_missing_cap_is_refused_with_the_line_to_add(tmp_path):
     policy = dp.Policy.load(write_shop(tmp_path, POLICY.replace("max_rows_per_group = 6", "")))
     for ask in (lambda: policy.connect().preview("SELECT COUNT(*) FROM items"), policy.scan("items").preview.count):
-        with pytest.raises(dp.InvalidParameterError, match=r"\[tables.items\] max_rows_per_group = 10"):
+        with pytest.raises(dp.InvalidParameterError, match=r"\[tables.items\]: max_rows_per_group = 10"):
             ask()
+
+
+WITHOUT = """\
+unit = "customer_id"
+[budget]
+epsilon = 100.0
+queries = 100
+[tables.orders]
+source = "orders.parquet"
+public = false
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT AVG(weight) FROM orders",
+        "SELECT CORR(total, weight) FROM orders",
+        "SELECT status, COUNT(*) FROM orders GROUP BY status",
+        "SELECT status, region, COUNT(*) FROM orders GROUP BY ALL",
+        "SELECT order_id, COUNT(DISTINCT customer_id) FROM orders GROUP BY order_id",
+    ],
+)
+def test_a_refusal_ends_with_the_line_that_the_owner_may_add(tmp_path, statement):
+    """Each refusal names one line. With all of them below the header of the table, the statement is answered."""
+    path, added = write_shop(tmp_path, WITHOUT), []
+    for _ in range(6):
+        lines = WITHOUT.splitlines()
+        path.write_text("\n".join([*lines[:5], *added, *lines[5:]]))
+        refusal = refused(path, statement)
+        if refusal is None:
+            break
+        _, line = refusal.split("adds below [tables.orders]: ")
+        added.append(line)
+    assert added
+    assert refusal is None
+
+
+def refused(path, statement):
+    try:
+        dp.Policy.load(path).connect(analyst="team-a").sql(statement)
+    except dp.DPError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("statement", "labels"),
+    [
+        ("SELECT status, COUNT(*), AVG(total) FROM orders GROUP BY status",
+         [("count(*)", "a private answer"), ("avg(total)", "a private answer")]),
+        ("SELECT AVG(n) FROM (SELECT status, COUNT(*) AS n FROM orders GROUP BY status)",
+         [("count(*)", "a private answer"), ("avg(n)", "ordinary, over answers")]),
+        ("SELECT COUNT(*) FROM (SELECT customer_id, SUM(total) AS s FROM orders GROUP BY customer_id) WHERE s > 50",
+         [("sum(total)", "a step within one unit"), ("count(*)", "a private answer")]),
+        ("SELECT MAX(code) FROM regions", [("max(code)", "ordinary, over public rows")]),
+        ("SELECT status, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS all_of_them FROM orders GROUP BY status",
+         [("count(*)", "a private answer"), ("sum(count_star()) OVER ()", "ordinary, over answers")]),
+        ("SELECT COUNT(*) FROM (SELECT *, row_number() OVER (PARTITION BY customer_id ORDER BY order_id) AS place "
+         "FROM orders) WHERE place = 1",
+         [("row_number() OVER (PARTITION BY customer_id ORDER BY orde...", "a step within one unit"),
+          ("count(*)", "a private answer")]),
+        ("SELECT COUNT(*) - (SELECT COUNT(*) FROM regions) AS n FROM orders",
+         [("count(*)", "a private answer"), ("count(*)", "ordinary, over public rows")]),
+    ],
+)  # fmt: skip
+def test_a_preview_labels_each_aggregate(con, statement, labels):
+    shown = con.preview(statement, **({} if "regions" in statement and "orders" not in statement else {"epsilon": 1}))
+    assert [(text.replace('"', ""), what) for text, what in shown.statement] == labels
+    for text, what in shown.statement:
+        assert f"{text} is {what}".split()[0] in str(shown)
+        assert what.split(",")[0] in str(shown)

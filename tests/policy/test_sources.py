@@ -166,3 +166,14 @@ def test_tables_of_a_duckdb_file_are_tables_and_no_others_are(shop):
 def test_columns_of_a_source_that_look_alike_are_refused(shop):
     orders().with_columns(Total=pl.lit(1)).write_parquet(shop / "orders.parquet")
     assert "differ only by case" in refusal(shop, POLICY)
+
+
+@pytest.mark.parametrize(
+    ("inside", "name"), [("_delta_log/0.json", "Delta Lake"), ("metadata/v1.metadata.json", "Iceberg")]
+)
+def test_folders_whose_files_hold_deleted_rows_are_refused_by_name(shop, inside, name):
+    folder = shop / "orders_table"
+    (folder / inside).parent.mkdir(parents=True)
+    (folder / inside).write_text("{}")
+    orders().write_parquet(folder / "part-0.parquet")
+    assert f"is a table of {name}" in refusal(shop, with_source("orders_table"))

@@ -538,7 +538,7 @@ def test_an_unreliable_cap_leaves_no_interval_to_what_depends_on_it():
     con.execute("CREATE TABLE flights AS FROM given")
     dp.register(con, small_session())
     ((count, low, high),) = con.sql(
-        "FROM dp.dp_count('flights', max_rows_per_group := 'auto', confidence := 0.9)"
+        "FROM dp.count('flights', max_rows_per_group := 'auto', confidence := 0.9)"
     ).fetchall()
     assert count is not None
     assert (low, high) == (None, None)

@@ -142,7 +142,7 @@ def test_the_interval_of_a_lucky_group_covers_in_sql():
     con.register("rows_of_visits", frame.to_arrow())
     con.sql("CREATE TABLE visits AS FROM rows_of_visits")
     dp.register(con, session(unit="unit_id", max_groups=1))
-    rows = con.sql("FROM dp.dp_count_units('visits', by := 'k', rho := 0.1, confidence := 0.95)").fetchall()
+    rows = con.sql("FROM dp.count_units('visits', by := 'k', rho := 0.1, confidence := 0.95)").fetchall()
     missed = sum(not low <= 10 <= high for _, _, low, high in rows)
     assert len(rows) > 100
     assert missed <= stats.binom.isf(FALSE_ALARM, len(rows), 0.05)
@@ -160,7 +160,7 @@ def test_sql_has_the_same_intervals_as_frames_and_refuses_those_it_has_no_place_
     truth = {"mean": 0.41666, "var": 0.18061, "stddev": 0.42498, "covar": 0.04168, "corr": 0.24009}
     for name, exact in truth.items():
         second, bounds = (", 'y'", "0, 1, 0, 1") if name.startswith("co") else ("", "0, 1")
-        call = f"dp.dp_{name}('visits', 'x'{second}, {bounds}, epsilon := 1, confidence := 0.99999999)"
+        call = f"dp.{name}('visits', 'x'{second}, {bounds}, epsilon := 1, confidence := 0.99999999)"
         relation = con.sql(f"FROM {call}")
         assert relation.columns == [name, f"{name}_low", f"{name}_high"]
         ((answer, low, high),) = relation.fetchall()
@@ -168,9 +168,7 @@ def test_sql_has_the_same_intervals_as_frames_and_refuses_those_it_has_no_place_
         assert low < exact < high
     spent = len(paying.releases)
     with pytest.raises(duckdb.Error, match="has no interval here"):
-        con.sql(
-            "FROM dp.dp_linear_regression('visits', 'x', 'y', 0, 1, 0, 1, epsilon := 1, confidence := 0.9)"
-        ).fetchall()
+        con.sql("FROM dp.linear_regression('visits', 'x', 'y', 0, 1, 0, 1, epsilon := 1, confidence := 0.9)").fetchall()
     assert len(paying.releases) == spent
 
 

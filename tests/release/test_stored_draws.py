@@ -450,9 +450,9 @@ def test_a_function_of_a_plain_connection_adds_an_interval_for_free(session):
     raw = duckdb.connect()
     raw.execute('CREATE TABLE visits AS SELECT i // 3 AS "user" FROM range(600) t(i)')
     dp.register(raw, session)
-    ((plain,),) = raw.sql("SELECT * FROM dp.dp_count('visits', epsilon := 0.5)").fetchall()
+    ((plain,),) = raw.sql("SELECT * FROM dp.count('visits', epsilon := 0.5)").fetchall()
     ((low, high),) = raw.sql(
-        "SELECT count_low, count_high FROM dp.dp_count('visits', epsilon := 0.5, confidence := 0.9)"
+        "SELECT count_low, count_high FROM dp.count('visits', epsilon := 0.5, confidence := 0.9)"
     ).fetchall()
     assert low < plain < high
     assert charges(session) == 1

@@ -328,15 +328,18 @@ def test_eight_processes_of_four_analysts_killed_at_random_overspend_nothing(tmp
         child.start()
     for _ in children:
         assert ready.acquire(timeout=120)
-    for number in (0, 5):  # one process each of two teams
+    victims = [team + random.choice([0, 4]) for team in random.sample(range(4), 3)]  # one process each of three teams
+    for number in victims:
         while session.analyst(names[number % 4]).spent.share < 0.05:
             time.sleep(0.01)
         os.kill(children[number].pid, signal.SIGKILL)
-    killed = {names[0], names[1]}
+    killed = {names[number % 4] for number in victims}
     while any(child.is_alive() for child in children):
         for name in {closing.analyst for closing in session.closings if closing.reopened_at is None}:
             session.reopen(reason="A process was killed.", analyst=name)
         time.sleep(0.01)
+    for name in {closing.analyst for closing in session.closings if closing.reopened_at is None}:
+        session.reopen(reason="A process was killed.", analyst=name)  # its death was noticed only now
     ledger = session.export()
     assert accepts(session.terms, session._ledger.spent())
     assert session.spent.share > 0.98
@@ -344,6 +347,8 @@ def test_eight_processes_of_four_analysts_killed_at_random_overspend_nothing(tmp
         assert session.analyst(name).spent.share <= 0.3 + 1e-12
     assert {closing.analyst for closing in session.closings} <= killed
     assert all(closing.cause == "died" for closing in session.closings)
+    assert not session.closed
+    assert all(closing.reason == "A process was killed." for closing in session.closings)
     charged = session.audit_log().filter(pl.col("charge").is_not_null())
     assert sorted(charged["charge"].to_list()) == ledger["id"].to_list()
     assert charged["outcome"].to_list() == ledger.sort("id")["state"].to_list()

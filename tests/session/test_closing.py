@@ -60,7 +60,7 @@ def function(session):
     con = duckdb.connect()
     con.execute("CREATE TABLE visits AS SELECT i AS user, 1 AS n FROM range(60) t(i)")
     dp.register(con, session)
-    return con.sql("FROM dp.dp_count('visits', epsilon := 0.5)").fetchall()
+    return con.sql("FROM dp.count('visits', epsilon := 0.5)").fetchall()
 
 
 def responses(session):

@@ -9,5 +9,5 @@ def let_functions_charge(raw, session):
     functions = Functions(Database(raw), session)
     raw.remove_function("dp_ask")
     raw.create_function("dp_ask", functions.ask, ["VARCHAR"], "VARCHAR", side_effects=True)
-    raw.remove_function("dp_budget")
-    raw.create_function("dp_budget", functions.budget, [], BUDGET_TYPE, side_effects=True)
+    raw.remove_function("dp_left")
+    raw.create_function("dp_left", functions.budget, [], BUDGET_TYPE, side_effects=True)

@@ -242,9 +242,9 @@ def test_databases_in_memory_beside_a_file_are_different_sources(tmp_path, sessi
 def test_a_declaration_makes_earlier_answers_of_functions_old(raw, session):
     raw.execute("CREATE TABLE homes AS SELECT i AS user_id, i % 5 AS house FROM range(100) t(i)")
     guard = dp.register(raw, session)
-    raw.sql("FROM dp.dp_count_units('homes', epsilon := 0.1)").fetchall()
+    raw.sql("FROM dp.count_units('homes', epsilon := 0.1)").fetchall()
     guard.private("homes", unit={"user_id": "house"}, weaker_unit=True)
-    raw.sql("FROM dp.dp_count_units('homes', epsilon := 0.1)").fetchall()
+    raw.sql("FROM dp.count_units('homes', epsilon := 0.1)").fetchall()
     assert len(session.releases) == 2
 
 
@@ -254,7 +254,7 @@ def test_functions_refuse_keys_before_the_charge(raw, session, values, message):
     raw.execute("CREATE TABLE odd AS SELECT 1 AS user_id, 2 AS sum, 'x'::BLOB AS blob, 3 AS v")
     dp.register(raw, session)
     with pytest.raises(duckdb.Error, match=message):
-        raw.sql(f"FROM dp.dp_sum('odd', 'v', 0, 1, by := {values}, epsilon := 0.1)").fetchall()
+        raw.sql(f"FROM dp.sum('odd', 'v', 0, 1, by := {values}, epsilon := 0.1)").fetchall()
     assert not session.releases
 
 

@@ -78,14 +78,13 @@ def con(raw, session):
 @pytest.mark.parametrize(
     ("call", "truth", "kind"),
     [
-        ("dp_randomized_response(yes, 500)", "yes", "BOOLEAN"),
-        ("dp.dp_randomized_response(yes, 500)", "yes", "BOOLEAN"),
-        ("dp.dp_randomized_response(yes, 500, [false, true])", "yes", "BOOLEAN"),
-        ("dp.dp_randomized_response(word, 500, ['a', 'b', 'z', NULL])", "word", "VARCHAR"),
-        ("dp.dp_randomized_response(kind, 500, [0, 1, 2])", "kind", "INTEGER"),
-        ("dp.dp_randomized_response(kind::BIGINT, 500, [0, 1, 2]::BIGINT[])", "kind", "BIGINT"),
+        ("dp.randomized_response(yes, 500)", "yes", "BOOLEAN"),
+        ("dp.randomized_response(yes, 500, [false, true])", "yes", "BOOLEAN"),
+        ("dp.randomized_response(word, 500, ['a', 'b', 'z', NULL])", "word", "VARCHAR"),
+        ("dp.randomized_response(kind, 500, [0, 1, 2])", "kind", "INTEGER"),
+        ("dp.randomized_response(kind::BIGINT, 500, [0, 1, 2]::BIGINT[])", "kind", "BIGINT"),
         (
-            "dp.dp_randomized_response(DATE '2024-01-01', 500, [DATE '2024-01-01', '2024-01-02'])",
+            "dp.randomized_response(DATE '2024-01-01', 500, [DATE '2024-01-01', '2024-01-02'])",
             "'2024-01-01'",
             "DATE",
         ),
@@ -103,7 +102,7 @@ def test_what_is_not_listed_is_answered_by_any_category(own):
     for value in ("'elsewhere'", "NULL"):
         counts = dict(
             own.sql(
-                f"SELECT dp.dp_randomized_response({value}, 5.0, ['a', 'b']) AS r, count(*) FROM range(8000) GROUP BY 1"
+                f"SELECT dp.randomized_response({value}, 5.0, ['a', 'b']) AS r, count(*) FROM range(8000) GROUP BY 1"
             ).fetchall()
         )
         assert set(counts) == {"a", "b"}
@@ -115,26 +114,26 @@ def test_the_law_of_each_response(own):
     """At epsilon ln 2 half of the responses among three categories are true (false alarm 1e-7); others may be null."""
     counts = dict(
         own.sql(
-            "SELECT dp.dp_randomized_response('a', 0.6931471805599453, ['a', 'b', NULL]) AS r, count(*) "
+            "SELECT dp.randomized_response('a', 0.6931471805599453, ['a', 'b', NULL]) AS r, count(*) "
             "FROM range(8000) GROUP BY 1"
         ).fetchall()
     )
     assert binomial_fits(counts["a"], 8000, 0.5)
     assert binomial_fits(counts[None], 8000, 0.25)
-    truths = own.sql("SELECT dp_randomized_response(NULL, 0.6931471805599453) IS NULL FROM range(8000)").fetchall()
+    truths = own.sql("SELECT dp.randomized_response(NULL, 0.6931471805599453) IS NULL FROM range(8000)").fetchall()
     assert binomial_fits(sum(row[0] for row in truths), 8000, 0.5)
 
 
 def test_no_call_is_folded_or_shared(own):
     """Two equal calls with constants differ in 2 * 3/4 * 1/4 of 8000 rows at epsilon ln 3 (false alarm 1e-7)."""
-    call = "dp.dp_randomized_response('a', 1.0986122886681098, ['a', 'b'])"
+    call = "dp.randomized_response('a', 1.0986122886681098, ['a', 'b'])"
     rows = own.sql(f"SELECT {call} AS one, {call} AS two FROM range(8000)").fetchall()
     assert binomial_fits(sum(one != two for one, two in rows), 8000, 0.375)
 
 
 def test_epsilon_may_differ_by_row(own):
     rows = own.sql(
-        "SELECT count(*) FILTER (dp.dp_randomized_response(i % 3, if(i % 2 = 0, 500, 300), [0, 1, 2]) = i % 3) "
+        "SELECT count(*) FILTER (dp.randomized_response(i % 3, if(i % 2 = 0, 500, 300), [0, 1, 2]) = i % 3) "
         "FROM range(1000) t(i)"
     ).fetchall()
     assert rows == [(1000,)]
@@ -144,14 +143,14 @@ def test_epsilon_may_differ_by_row(own):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("dp.dp_randomized_response(word, 1.0, ['a'])", "at least two different"),
-        ("dp.dp_randomized_response(word, 1.0, ['a', 'a'])", "at least two different"),
-        ("dp.dp_randomized_response(word, 1.0, ['a', NULL, NULL])", "at least two different"),
-        ("dp.dp_randomized_response(word, NULL, ['a', 'b'])", "epsilon"),
-        ("dp.dp_randomized_response(word, -1, ['a', 'b'])", "epsilon"),
-        ("dp_randomized_response(yes, 0)", "epsilon"),
-        ("dp.dp_randomized_response(word, 1.0, [1, 2])", "Cannot deduce"),
-        ("dp.dp_randomized_response(word, 1.0)", "Candidate functions"),
+        ("dp.randomized_response(word, 1.0, ['a'])", "at least two different"),
+        ("dp.randomized_response(word, 1.0, ['a', 'a'])", "at least two different"),
+        ("dp.randomized_response(word, 1.0, ['a', NULL, NULL])", "at least two different"),
+        ("dp.randomized_response(word, NULL, ['a', 'b'])", "epsilon"),
+        ("dp.randomized_response(word, -1, ['a', 'b'])", "epsilon"),
+        ("dp.randomized_response(yes, 0)", "epsilon"),
+        ("dp.randomized_response(word, 1.0, [1, 2])", "Cannot deduce"),
+        ("dp.randomized_response(word, 1.0)", "Candidate functions"),
     ],
 )
 def test_bad_calls_fail_without_a_value(own, call, message):
@@ -161,8 +160,8 @@ def test_bad_calls_fail_without_a_value(own, call, message):
 
 
 def test_nothing_is_charged_on_a_connection_of_ones_own(own):
-    own.sql("SELECT dp_randomized_response(yes, 5.0) FROM votes").fetchall()
-    assert own.sql("SELECT dp_budget().used, dp_budget().releases").fetchall() == [(0.0, 0)]
+    own.sql("SELECT dp.randomized_response(yes, 5.0) FROM votes").fetchall()
+    assert own.sql("SELECT dp.budget().used, dp.budget().releases").fetchall() == [(0.0, 0)]
 
 
 @pytest.mark.slow
@@ -191,10 +190,10 @@ def test_both_doors_estimate_as_frames_do(own, column, words, frame_words, write
     frame = frame.with_columns(pl.col("pick").cast(pl.Enum(["x", "y", "w"])))
     expected = dp.estimate_frequencies(frame, column.lower(), **frame_words)
     own.execute("CREATE TEMP TABLE responses AS FROM votes")
-    call = f"dp_estimate_frequencies('{{}}', '{column}', {words})"
+    call = f"estimate_frequencies('{{}}', '{column}', {words})"
     found = pl.DataFrame(own.sql(f"SELECT * FROM dp.{call.format('responses')}").to_arrow_table())
     guarded = dp.connect(own, dp.Session(epsilon=1.0, unit="user_id")).public("votes")
-    again = pl.DataFrame(guarded.sql(f"FROM {call.format('votes')}").to_arrow_table())
+    again = pl.DataFrame(guarded.sql(f"FROM dp_{call.format('votes')}").to_arrow_table())
     for one in (found, again):
         first = expected.columns.index("category")
         assert one.columns[first:] == expected.columns[first:]
@@ -223,7 +222,7 @@ def test_both_doors_estimate_as_frames_do(own, column, words, frame_words, write
 )
 def test_estimates_that_make_no_sense_are_refused(own, arguments, message):
     with pytest.raises(duckdb.Error, match=message):
-        own.sql(f"FROM dp.dp_estimate_frequencies({arguments})").fetchall()
+        own.sql(f"FROM dp.estimate_frequencies({arguments})").fetchall()
 
 
 # ---------------------------------------------------------------- a guarded connection
