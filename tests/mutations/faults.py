@@ -19,6 +19,7 @@ from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, group_order, lowering, program, scan, units
 from dp_polars._engines.polars import unit_steps as unit_computation
 from dp_polars._engines.spark import engine as spark_engine
+from dp_polars._engines.spark.texts import salted
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
@@ -631,7 +632,7 @@ def spark_null_units_counted(patch: Patch) -> None:
 
 
 def spark_salt_reused(patch: Patch) -> None:
-    patch.setattr(spark_engine, "fresh_hash", lambda: spark_engine.salted([1, 2]))
+    patch.setattr(spark_engine, "fresh_hash", lambda: salted([1, 2]))
 
 
 FAULTS = {
