@@ -61,7 +61,7 @@ FUNCTIONS = frozenset(
     {
         *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date"),
         *("date_part", "day", "dayofyear", "dense_rank", "endswith", "first_value", "floor", "greatest"),
-        *("hour", "lag", "last_value", "lead", "least", "make_valid_utf8", "max", "md5"),
+        *("hour", "lag", "last_value", "lead", "least", "make_date", "make_valid_utf8", "max", "md5"),
         *("min", "minute", "month", "nanvl", "octet_length", "pmod", "quarter", "rank"),
         *("replace", "row_number", "shiftright", "sqrt", "startswith", "substring", "sum", "try_add"),
         *("try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64", "year"),

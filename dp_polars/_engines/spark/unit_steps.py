@@ -146,6 +146,13 @@ def _output(rows: _Rows, texts: Mapping[str, str], names: Sequence[str], rest: s
     return select(["here", *listed], f"({rows.text})", rest)
 
 
+def _here(rows: _Rows, names: Sequence[str]) -> str:
+    """Return a condition that is false in each row. See `types.false_in_each_row`."""
+    for name in names:
+        return false_in_each_row(rows.columns[name], stored_type(rows.schema[name]) or BIGINT)
+    return "FALSE"
+
+
 # ---------------------------------------------------------------------- functions
 
 
@@ -176,12 +183,8 @@ def _grouped(rows: _Rows, step: GroupRows) -> str:
     placed = select(["*", *_listed(parts.places)], f"({rows.text})")
     keys = rows.names(step.keys)
     text = select([*keys, *_listed(parts.functions)], f"({placed})", f" GROUP BY {parts.partition}" if keys else "")
-    names = [*step.keys, *(name for name, _ in step.columns)]
     columns = [f"{one} AS s{place}" for place, one in enumerate([*keys, *(texts[name] for name, _ in step.columns)])]
-    here = "FALSE"
-    if keys:
-        here = false_in_each_row(keys[0], stored_type(rows.schema[names[0]]) or BIGINT)
-    return select([f"{here} AS here", *columns], f"({text})")
+    return select([f"{_here(rows, step.keys)} AS here", *columns], f"({text})")
 
 
 def _with_windows(rows: _Rows, step: AddWindows, schema: pl.Schema) -> str:
@@ -231,7 +234,9 @@ def _of_group(parts: _Parts, value: UnitValue) -> str:
                 return parts.function(call("first_value", x), f"{window} {_rows_between(_SO_FAR)}")
             place = parts.place(f"{call('row_number')} OVER ({window})")
             only = f"CASE WHEN {place} = 1 THEN {x} END"
-            return _float_extreme("max", only, parts.function) if dtype.is_float() else parts.function(call("max", only))
+            return (
+                _float_extreme("max", only, parts.function) if dtype.is_float() else parts.function(call("max", only))
+            )
     return _summary(value, x, dtype, parts.function)
 
 
@@ -356,7 +361,10 @@ def _bound(place: int) -> str:
 def _first_rows(rows: _Rows, step: KeepFirst) -> str:
     names = list(rows.columns)
     if set(step.partition) == set(names) and step.rows == 1 and not step.offset:
-        return _output(_Rows(f"SELECT DISTINCT * FROM ({rows.text})", rows.columns, rows.schema), rows.columns, names)  # noqa: S608
+        columns = list(rows.columns.values())
+        distinct = f"SELECT DISTINCT {', '.join(columns)} FROM ({rows.text})"  # noqa: S608
+        listed = [f"{own} AS s{place}" for place, own in enumerate(columns)]
+        return select([f"{_here(rows, names)} AS here", *listed], f"({distinct})")
     order = rows.sorted_by(step.order, names, step.partition)
     place = f"{call('row_number')} OVER (PARTITION BY {rows.partition(step.partition)} ORDER BY {order}) AS place"
     placed = _Rows(select(["*", place], f"({rows.text})"), rows.columns, rows.schema)
