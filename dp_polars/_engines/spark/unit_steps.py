@@ -58,7 +58,7 @@ _JOINS = {"inner": "INNER JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", 
 
 
 @dataclass
-class _Rows:
+class _StepInput:
     """The rows before a step: a text, and the name and the type of each column there."""
 
     text: str
@@ -99,14 +99,14 @@ def _place(column: str, dtype: pl.DataType) -> str:
     return f"CASE {' '.join(pairs)} END" if len(dtype.categories) else "0L"
 
 
-def _read(found: RowsText, schema: pl.Schema, letter: str) -> _Rows:
+def _read(found: RowsText, schema: pl.Schema, letter: str) -> _StepInput:
     """Return the rows before a step. Equal floats get equal bytes."""
     for name, dtype in schema.items():
         if stored_type(dtype) is None:
             raise NotInSpark(name, f" for the type {dtype}")
     columns = {name: f"{letter}{place}" for place, name in enumerate(schema)}
     listed = [f"{one_form(found.columns[name], schema[name])} AS {own}" for name, own in columns.items()]
-    return _Rows(select(["here", *listed], f"({found.text})"), columns, schema)
+    return _StepInput(select(["here", *listed], f"({found.text})"), columns, schema)
 
 
 def after_step(source: UnitRows, inputs: Sequence[RowsText], choice: Hash | None = None) -> RowsText:
@@ -140,13 +140,13 @@ def after_step(source: UnitRows, inputs: Sequence[RowsText], choice: Hash | None
     return RowsText(text, columns, named, {own: len(own) for own in columns.values()})
 
 
-def _output(rows: _Rows, texts: Mapping[str, str], names: Sequence[str], rest: str = "") -> str:
+def _output(rows: _StepInput, texts: Mapping[str, str], names: Sequence[str], rest: str = "") -> str:
     """Return the SELECT that ends a step: its columns by their places."""
     listed = [f"{texts[name]} AS s{place}" for place, name in enumerate(names)]
     return select(["here", *listed], f"({rows.text})", rest)
 
 
-def _here(rows: _Rows, names: Sequence[str]) -> str:
+def _here(rows: _StepInput, names: Sequence[str]) -> str:
     """Return a condition that is false in each row. See `types.false_in_each_row`."""
     for name in names:
         return false_in_each_row(rows.columns[name], stored_type(rows.schema[name]) or BIGINT)
@@ -157,10 +157,10 @@ def _here(rows: _Rows, names: Sequence[str]) -> str:
 
 
 @dataclass
-class _Parts:
+class _StepColumns:
     """Columns of two SELECTs inside each other, each text once: places of rows, and functions of several rows."""
 
-    rows: _Rows
+    rows: _StepInput
     partition: str
     over: bool
     """Whether functions are windows. Otherwise they are aggregates of a GROUP BY."""
@@ -177,8 +177,8 @@ class _Parts:
         return self.functions.setdefault(text, f"f{len(self.functions)}")
 
 
-def _grouped(rows: _Rows, step: GroupRows) -> str:
-    parts = _Parts(rows, rows.partition(step.keys), over=False)
+def _grouped(rows: _StepInput, step: GroupRows) -> str:
+    parts = _StepColumns(rows, rows.partition(step.keys), over=False)
     texts = {name: _of_group(parts, value) for name, value in step.columns}
     placed = select(["*", *_listed(parts.places)], f"({rows.text})")
     keys = rows.names(step.keys)
@@ -187,28 +187,28 @@ def _grouped(rows: _Rows, step: GroupRows) -> str:
     return select([f"{_here(rows, step.keys)} AS here", *columns], f"({text})")
 
 
-def _with_windows(rows: _Rows, step: AddWindows, schema: pl.Schema) -> str:
-    parts = _Parts(rows, rows.partition(step.partition), over=True)
+def _with_windows(rows: _StepInput, step: AddWindows, schema: pl.Schema) -> str:
+    parts = _StepColumns(rows, rows.partition(step.partition), over=True)
     texts = dict(rows.columns)
     for name, value in step.columns:
         is_window = UNIT_FUNCTIONS[value.function].window
         texts[name] = _of_row(parts, value, step.partition) if is_window else _of_group(parts, value)
     placed = select(["*", *_listed(parts.places)], f"({rows.text})")
     made = select(["*", *_listed(parts.functions)], f"({placed})")
-    return _output(_Rows(made, rows.columns, rows.schema), texts, list(schema))
+    return _output(_StepInput(made, rows.columns, rows.schema), texts, list(schema))
 
 
 def _listed(columns: Mapping[str, str]) -> list[str]:
     return [f"{text} AS {name}" for text, name in columns.items()]
 
 
-def _argument(rows: _Rows, value: UnitValue) -> tuple[str, pl.DataType]:
+def _argument(rows: _StepInput, value: UnitValue) -> tuple[str, pl.DataType]:
     if value.column is None:
         return "0L", pl.Null()
     return rows.columns[value.column], rows.schema[value.column]
 
 
-def _of_group(parts: _Parts, value: UnitValue) -> str:
+def _of_group(parts: _StepColumns, value: UnitValue) -> str:
     """Return a function of all rows of a group, or refuse it."""
     x, dtype = _argument(parts.rows, value)
     match value.function:
@@ -282,7 +282,7 @@ def _total(value: UnitValue, x: str, dtype: pl.DataType) -> str:
         raise NotInSpark(
             value.function,
             " for floats within a unit, because a sum of floats depends on how Spark splits the rows; it has one for "
-            "integers and decimals, such as (pl.col('amount') * 100).cast(pl.Int64)",
+            "integers and decimals, such as (pl.col('amount') * 100 + 0.5).floor().cast(pl.Int64)",
         )
     if isinstance(dtype, pl.Decimal) and (dtype.precision or 38) > _MOST_DIGITS:
         raise NotInSpark(value.function, f" within a unit for decimals of more than {_MOST_DIGITS} digits")
@@ -303,7 +303,7 @@ def _whole(total: str, dtype: pl.DataType, given: pl.DataType) -> str:
 # ---------------------------------------------------------------------- windows
 
 
-def _of_row(parts: _Parts, value: UnitValue, partition: Sequence[str]) -> str:
+def _of_row(parts: _StepColumns, value: UnitValue, partition: Sequence[str]) -> str:
     """Return a function of a row and of others of its group, or refuse it."""
     rows = parts.rows
     x, dtype = _argument(rows, value)
@@ -336,7 +336,8 @@ def _of_row(parts: _Parts, value: UnitValue, partition: Sequence[str]) -> str:
         raise NotInSpark(value.function, " for a frame that ends before it starts")
     back = False
     if end is None and start is not None:  # Spark would add up all rows that follow, for each row anew
-        start, end, back = None, -start, True
+        end = -start
+        start, back = None, True
         order = rows.sorted_by(value.order, list(rows.columns), partition, back=True)
     framed = f"PARTITION BY {parts.partition} ORDER BY {order} {_rows_between((start, end))}"
     if value.function in ("frame_first", "frame_last"):
@@ -358,7 +359,7 @@ def _bound(place: int) -> str:
 # ---------------------------------------------------------------------- first rows
 
 
-def _first_rows(rows: _Rows, step: KeepFirst) -> str:
+def _first_rows(rows: _StepInput, step: KeepFirst) -> str:
     names = list(rows.columns)
     if set(step.partition) == set(names) and step.rows == 1 and not step.offset:
         columns = list(rows.columns.values())
@@ -367,7 +368,7 @@ def _first_rows(rows: _Rows, step: KeepFirst) -> str:
         return select([f"{_here(rows, names)} AS here", *listed], f"({distinct})")
     order = rows.sorted_by(step.order, names, step.partition)
     place = f"{call('row_number')} OVER (PARTITION BY {rows.partition(step.partition)} ORDER BY {order}) AS place"
-    placed = _Rows(select(["*", place], f"({rows.text})"), rows.columns, rows.schema)
+    placed = _StepInput(select(["*", place], f"({rows.text})"), rows.columns, rows.schema)
     most = min(step.offset + step.rows, _MOST_PLACE)
     after = f" AND place > {min(step.offset, _MOST_PLACE)}" if step.offset else ""
     return _output(placed, rows.columns, names, f" WHERE place <= {most}{after}")
@@ -376,7 +377,7 @@ def _first_rows(rows: _Rows, step: KeepFirst) -> str:
 # ---------------------------------------------------------------------- joins
 
 
-def _joined(first: _Rows, second: _Rows, step: JoinRows, named: Named, choice: Hash | None) -> str:
+def _joined(first: _StepInput, second: _StepInput, step: JoinRows, named: Named, choice: Hash | None) -> str:
     """Return the rows of a join. Without a `choice`, steps make sure that keys of the second table are unique."""
     mine, theirs = first.names([one for one, _ in step.on]), second.names([one for _, one in step.on])
     here, there = f"({first.text})", f"({second.text})"
@@ -408,7 +409,7 @@ def _heavy_units(here: str, there: str, mine: Sequence[str], theirs: Sequence[st
     return select([units], f"({per_unit})", f" WHERE pairs > {MOST_PAIRS} AND pairs > size")
 
 
-def _some_rows(rows: _Rows, table: str, heavy: str, own: Sequence[str], unit: Sequence[str], choice: Hash) -> str:
+def _some_rows(rows: _StepInput, table: str, heavy: str, own: Sequence[str], unit: Sequence[str], choice: Hash) -> str:
     """Return the rows of one side of a join, and only some of those of heavy units, chosen by salted hashes."""
     names = ["here", *rows.columns.values()]
     all_names, plain = [f"l.{one} AS {one}" for one in names], ", ".join(names)
@@ -422,7 +423,7 @@ def _some_rows(rows: _Rows, table: str, heavy: str, own: Sequence[str], unit: Se
     return f"{others} UNION ALL {kept}"
 
 
-def _labelled(first: _Rows, second: _Rows, step: LabelRows) -> str:
+def _labelled(first: _StepInput, second: _StepInput, step: LabelRows) -> str:
     """Return the rows of a table with the units of another one, the smallest one if a key has several there."""
     keys, units = second.names([theirs for _, theirs in step.on]), second.names([own for own, _ in step.unit])
     there = " AND ".join(f"{one} IS NOT NULL" for one in [*keys, *units])
