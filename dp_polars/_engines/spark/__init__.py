@@ -12,6 +12,6 @@ that Spark runs twice changes nothing. The package never imports pyspark: it cal
 - `aggregation`: a bounded request as one SQL text;
 - `engine`: the engine itself, and how its answers are put together.
 
-May import: `_engines.base`, `_engines.request`, `_engines.rows`, `_engines.unit_steps`, `_engines.polars` (it chooses the
-rows of a snapshot), `_expressions`, `_sampling`, `errors`.
+May import: `_engines.base`, `_engines.request`, `_engines.rows`, `_engines.unit_steps`, `_expressions`, `_sampling`,
+`errors`, and `_engines.polars`, which chooses the rows of a snapshot.
 """
