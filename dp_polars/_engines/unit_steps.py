@@ -124,6 +124,14 @@ class UnitRows:
     step: UnitStep
     schema: pl.Schema
 
+    def check(self, rows: PrivateRows) -> None:
+        """Refuse rows that the engine of one of the first sources cannot compute. See `Source`."""
+        for source in first_sources(rows):
+            check: Callable[[PrivateRows], None] | None = getattr(source, "check", None)
+            if check is not None:
+                check(rows)
+                return  # it looks at the other sources too
+
 
 def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
     """Return rows after a unit-wise step, or refuse columns that it cannot compare or sort.
@@ -187,7 +195,10 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
                         "cast their columns first."
                     )
             schema = dict(first)
-    return PrivateRows(UnitRows(inputs, step, pl.Schema(schema)))
+    source = UnitRows(inputs, step, pl.Schema(schema))
+    rows = PrivateRows(source)
+    source.check(rows)
+    return rows
 
 
 def _inner_type(listed: pl.List) -> pl.DataType:

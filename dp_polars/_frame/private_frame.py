@@ -30,6 +30,7 @@ from dp_polars._engines.unit_steps import (
     UnitStep,
     check_lookups,
     described_step,
+    first_sources,
     has_unit_steps,
     unique_columns,
     unit_rows,
@@ -683,12 +684,6 @@ class PrivateFrame(
         return self._after(self._unit_step(step, self._rows), kind, described_step(step))
 
     def _unit_step(self, step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
-        if any(_is_spark(frame) for frame in inputs):
-            raise InvalidParameterError(
-                "Steps within a unit (group_by with the unit, over, unique, joins of private frames) are computed by "
-                "Polars, and the rows of this frame are in Spark. Compute the step in Spark before dp.private: it is "
-                "safe as long as it only combines rows of the same unit."
-            )
         rows = unit_rows(step, *inputs)
         session = self._session or current_session()
         if session is not None:  # otherwise the question will find out
@@ -1050,7 +1045,7 @@ def _check_reserved(names: Iterable[str]) -> None:
 
 
 def _is_spark(rows: PrivateRows) -> bool:
-    return isinstance(rows.source, SparkSource)
+    return any(isinstance(source, SparkSource) for source in first_sources(rows))
 
 
 def _texts(trees: Mapping[str, Expression]) -> dict[str, str]:

@@ -15,8 +15,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars._engines.rows import OWN, PrivateRows
-from dp_polars._engines.spark.source import SparkSource
-from dp_polars._engines.unit_steps import LabelRows, UnitStep, first_sources, unit_rows, with_units
+from dp_polars._engines.unit_steps import LabelRows, UnitStep, unit_rows, with_units
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.types import kind_of
 from dp_polars._session.terms import TableUnit
@@ -24,7 +23,7 @@ from dp_polars._sql.catalog import Catalog, KnownTable, Through
 from dp_polars._sql.expressions import Clock, Reader
 from dp_polars._sql.scope import Meaning, Scope, ScopeTable, aliases_of, closest, name_of, unused_name, without_aliases
 from dp_polars._sql.syntax_tree import Node, Parser, fold, path_of
-from dp_polars.errors import Code, InvalidParameterError, StatementNotAllowed
+from dp_polars.errors import Code, ExpressionNotAllowed, InvalidParameterError, StatementNotAllowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +100,10 @@ def unit_step(
 ) -> PrivateRows:
     """Return the rows of a relation after a unit-wise step, or refuse the step with its place in the statement."""
     inputs = (relation.rows, *others)
-    if any(isinstance(source, SparkSource) for one in inputs for source in first_sources(one)):
-        raise context.refuse(
-            node,
-            "Steps within a unit are computed by Polars, and the rows of this table are in Spark. Compute the step in "
-            "Spark and declare the result with con.private: it is safe as long as it only combines rows of one unit.",
-        )
     try:
         rows = unit_rows(step, *inputs)
         with_units(rows, relation.unit)
-    except InvalidParameterError as error:
+    except (InvalidParameterError, ExpressionNotAllowed) as error:
         raise context.refuse(node, str(error), code=error.code) from None
     return rows
 

@@ -30,7 +30,7 @@ from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane, Va
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.engine import SparkEngine
 from dp_polars._engines.spark.source import SparkSource
-from dp_polars._engines.unit_steps import AddWindows, unit_rows
+from dp_polars._engines.unit_steps import AddWindows, JoinRows, unit_rows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
 from dp_polars._expressions.unit_functions import SortColumn, unit_value
 from dp_polars._plan import plan as plans
@@ -787,6 +787,25 @@ def spark_counts_no_rows_without_a_unit():
     units = [(0, "a", 1), (1, "b", 1), (2, "c", 1)]
     tables = [_on_spark(rows) for rows in (units, [*units, (None, "a", 1), (None, "d", 1)])]
     require(tables[0].equals(tables[1]), "rows without a unit are counted on Spark")
+
+
+def spark_combines_rows_of_one_unit():
+    frame = pl.DataFrame({"unit": [0, 0, 1, 1, 2], "key": ["a", "b", "a", "b", "a"], "x": [1, 2, 3, 4, 5]})
+    value = unit_value("row_number", None, frame.schema, order=(SortColumn("x"),))
+    tables = []
+    for rows in (frame, frame.filter(pl.col("unit") != 0)):
+        source = PrivateRows(SparkSource(shared_session().createDataFrame(rows.to_arrow())))
+        found = SparkEngine().read(unit_rows(AddWindows(("unit", "key"), (("place", value),)), source))
+        tables.append(found.filter(pl.col("unit") != 0).sort("unit", "key"))
+    require(tables[0].equals(tables[1]), "a unit on Spark changes rows of others")
+
+
+def spark_limits_the_pairs_of_a_join():
+    frame = pl.DataFrame({"unit": [0] * 1_500 + [1], "x": range(1_501)})
+    source = PrivateRows(SparkSource(shared_session().createDataFrame(frame.to_arrow())))
+    step = JoinRows((("unit", "unit"),), "inner", (("x", "y"),), ("unit",))
+    pairs = SparkEngine().read(unit_rows(step, source, source), columns=["unit"]).height
+    require(pairs == 1_000_001, f"a unit on Spark makes {pairs - 1:,} pairs instead of 1,000,000")
 
 
 def spark_draws_its_salts_anew():

@@ -19,6 +19,8 @@ from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, group_order, lowering, program, scan, units
 from dp_polars._engines.polars import unit_steps as unit_computation
 from dp_polars._engines.spark import engine as spark_engine
+from dp_polars._engines.spark import unit_steps as spark_unit_steps
+from dp_polars._engines.spark.texts import salted
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
@@ -631,7 +633,15 @@ def spark_null_units_counted(patch: Patch) -> None:
 
 
 def spark_salt_reused(patch: Patch) -> None:
-    patch.setattr(spark_engine, "fresh_hash", lambda: spark_engine.salted([1, 2]))
+    patch.setattr(spark_engine, "fresh_hash", lambda: salted([1, 2]))
+
+
+def spark_windows_over_all_units(patch: Patch) -> None:
+    patch.setattr(spark_unit_steps._StepInput, "partition", lambda rows, names: ", ".join(rows.names(names)[1:]))
+
+
+def spark_pairs_not_limited(patch: Patch) -> None:
+    patch.setattr(spark_unit_steps, "MOST_PAIRS", 10**12)
 
 
 FAULTS = {
@@ -834,6 +844,12 @@ FAULTS = {
     ),
     "Spark counts rows without a unit": Fault(
         spark_null_units_counted, checks.spark_counts_no_rows_without_a_unit, "without a unit are counted on Spark"
+    ),
+    "Spark combines rows of several units": Fault(
+        spark_windows_over_all_units, checks.spark_combines_rows_of_one_unit, "on Spark changes rows of others"
+    ),
+    "Spark joins all rows of a unit": Fault(
+        spark_pairs_not_limited, checks.spark_limits_the_pairs_of_a_join, "makes 2,250,000 pairs instead of 1,000,000"
     ),
     "Spark chooses groups with the same salt": Fault(
         spark_salt_reused, checks.spark_draws_its_salts_anew, "with the same salt"

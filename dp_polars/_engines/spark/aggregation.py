@@ -33,7 +33,7 @@ import polars as pl
 
 from dp_polars._engines.request import HASH_BITS, LIMIT, BoundedRequest, Cells, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.spark.lowering import call
-from dp_polars._engines.spark.steps import RowsText
+from dp_polars._engines.spark.texts import Hash, RowsText, one_form, with_tables
 from dp_polars._engines.spark.types import (
     BIGINT,
     BOOLEAN,
@@ -52,15 +52,6 @@ LIMB = 21
 _MOST_ROWS = 1 << 62  # no unit has so many rows
 _MOST_ROUNDED = 1 << 51  # three times this, plus or minus this, are the floats whose distance to the next one is 1
 _MOST_RANK = (1 << 31) - 1  # largest place that Spark's windows count to
-
-Hash = Callable[[Sequence[str]], str]
-"""Returns the text of a 64-bit hash of columns."""
-
-
-def salted(salt: Sequence[int]) -> Hash:
-    """Return Spark's 64-bit hash with a secret salt."""
-    words = [literal(word, BIGINT) for word in salt]
-    return lambda columns: call("xxhash64", *words, *columns)
 
 
 @dataclass(frozen=True)
@@ -148,7 +139,7 @@ class _Builder:
         alike = len(needed) == 1 and all(lane.columns and not lane.everyone for lane in request.lanes)
         self._needed = needed.pop() if alike else frozenset()
         """What must be there for all lanes alike. Other rows are dropped first, so no lane has to look at them."""
-        self._ctes: list[tuple[str, str]] = []
+        self._ctes: list[tuple[str, str]] = list(rows.named.tables.items())
         self._public = dict(rows.public)
 
     def build(self) -> Statement:
@@ -164,10 +155,8 @@ class _Builder:
                 names.append(profile.name)
         width = max(len(one.integers) for one in branches)
         parts = [self._part(number, one, width) for number, one in enumerate(branches)]
-        ctes = ", ".join(f"{name} AS ({text})" for name, text in self._ctes)
-        return Statement(
-            f"WITH {ctes} {' UNION ALL '.join(parts)}", self._public, tuple(sums), tuple(runs), tuple(names)
-        )
+        text = with_tables(dict(self._ctes), " UNION ALL ".join(parts))
+        return Statement(text, self._public, tuple(sums), tuple(runs), tuple(names))
 
     def _part(self, number: int, branch: _Branch, width: int) -> str:
         none = [f"CAST(NULL AS {stored_type(self._schema[f'key{i}'])})" for i in range(len(self._keys))]
@@ -184,7 +173,7 @@ class _Builder:
             *zip(self._unit_names, self._units, strict=True),
             *zip(self._key_names, self._keys, strict=True),
         ]:
-            columns.append(f"{_one_form(self._rows.columns[name], self._schema[name])} AS {own}")
+            columns.append(f"{one_form(self._rows.columns[name], self._schema[name])} AS {own}")
         stages: list[list[str]] = []
         for lane, names in zip(self._request.lanes, self._numbers, strict=True):
             for column, own in zip(lane.columns, names, strict=True):
@@ -231,7 +220,7 @@ class _Builder:
         if column.kind == "presence":
             code = "0L"
         elif column.kind == "hash":
-            code = f"{self._value([_one_form(own, dtype), self._per_row])} & {(1 << HASH_BITS) - 1}L"
+            code = f"{self._value([one_form(own, dtype), self._per_row])} & {(1 << HASH_BITS) - 1}L"
         elif column.kind == "bin":
             code = _bin(_number(own, dtype), _edges(column, dtype))
         elif dtype.is_float():
@@ -481,14 +470,6 @@ def _all_there(names: Sequence[str]) -> str:
 
 def _kept_column(column: Callable[[str], str], kept: str | None, text: str) -> str:
     return column(_total(text, kept))
-
-
-def _one_form(column: str, dtype: pl.DataType) -> str:
-    """Return a column in which equal floats have equal bytes. Its NaN are alike already: see `types.one_nan`.
-
-    The square of each zero is the positive one. A constant would say the same, but see `types.false_in_each_row`.
-    """
-    return f"CASE WHEN {column} = 0 THEN {column} * {column} ELSE {column} END" if dtype.is_float() else column
 
 
 def _one_zero(column: pl.Series) -> pl.Series:

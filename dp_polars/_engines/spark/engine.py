@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -12,10 +11,12 @@ from dp_polars._engines.polars.kept_rows import kept_rows
 from dp_polars._engines.polars.program import Program
 from dp_polars._engines.request import LIMIT, BoundedRequest, Exact
 from dp_polars._engines.rows import PrivateRows, Source
-from dp_polars._engines.spark.aggregation import Hash, Statement, SumParts, salted, statement
+from dp_polars._engines.spark.aggregation import Statement, SumParts, statement
 from dp_polars._engines.spark.source import SparkSource
 from dp_polars._engines.spark.steps import rows_text
+from dp_polars._engines.spark.texts import Hash, Named, fresh_hash, select, with_tables
 from dp_polars._engines.spark.types import read_values, stored_values
+from dp_polars._engines.unit_steps import UnitRows
 from dp_polars._expressions.tree import Expression
 from dp_polars._sampling import BitSource
 
@@ -24,7 +25,9 @@ class SparkEngine:
     """The engine that runs SQL on Spark. See `_engines.base.Engine` for what each method does."""
 
     def reads(self, source: Source) -> bool:
-        """Return whether a source is a Spark frame."""
+        """Return whether a source is a Spark frame, or a unit-wise step over such frames."""
+        if isinstance(source, UnitRows):
+            return all(self.reads(one.source) for one in source.inputs)
         return isinstance(source, SparkSource)
 
     def aggregate(self, rows: PrivateRows, request: BoundedRequest, *, parts: int = 1) -> Exact:
@@ -61,16 +64,12 @@ class SparkEngine:
         return None
 
 
-def fresh_hash() -> Hash:
-    """Return a hash with a new secret salt, drawn on the driver."""
-    return salted([secrets.randbits(63) for _ in range(2)])
-
-
 def read_rows(rows: PrivateRows, names: Sequence[str]) -> pl.DataFrame:
     """Return columns of all rows, in the types of the schema."""
     found = rows_text(rows)
     listed = [f"{found.columns[name]} AS r{place}" for place, name in enumerate(names)]
-    answer = _source(rows).run(f"SELECT {', '.join(listed or ['here'])} FROM ({found.text})", found.public)  # noqa: S608
+    text = with_tables(found.named.tables, select(listed or ["here"], f"({found.text})"))
+    answer = _run(text, found.public, found.named)
     if not names:
         return pl.DataFrame(height=answer.height)
     return pl.DataFrame(
@@ -78,16 +77,18 @@ def read_rows(rows: PrivateRows, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _source(rows: PrivateRows) -> SparkSource:
-    if not isinstance(rows.source, SparkSource):
-        raise TypeError("not the rows of a Spark frame")
-    return rows.source
+def _run(text: str, public: Mapping[str, pl.DataFrame], named: Named) -> pl.DataFrame:
+    sources = {name: one for name, one in named.sources.items() if isinstance(one, SparkSource)}
+    if not sources or len(sources) < len(named.sources):
+        raise TypeError("not the rows of Spark frames")
+    return next(iter(sources.values())).run(text, public, sources)
 
 
 def run_statement(rows: PrivateRows, request: BoundedRequest, order: Hash, tag: Hash, value: Hash) -> Exact:
     """Return the exact bounded aggregates of rows, with given hashes."""
-    made = statement(rows_text(rows), rows.schema, request, order, tag, value)
-    return _exact(_source(rows).run(made.text, made.public), made, rows.schema, request)
+    found = rows_text(rows)
+    made = statement(found, rows.schema, request, order, tag, value)
+    return _exact(_run(made.text, made.public, found.named), made, rows.schema, request)
 
 
 def _exact(answer: pl.DataFrame, made: Statement, schema: pl.Schema, request: BoundedRequest) -> Exact:

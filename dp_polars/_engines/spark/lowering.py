@@ -400,7 +400,9 @@ def _rescaled(x: str, source: pl.DataType, target: pl.DataType) -> str:
     before, after = _ticks_per_day(source), _ticks_per_day(target)
     inside = _in_calendar(x, source) if kind_of(source) != "duration" else x
     moved = _scaled(inside, before, after)
-    return _in_calendar(moved, target) if kind_of(target) != "duration" else moved
+    if kind_of(target) == "duration" or (after <= before and target == pl.Date()):  # the day of a time is in it too
+        return moved
+    return _in_calendar(moved, target)
 
 
 def _scaled(x: str, before: int, after: int) -> str:
@@ -438,6 +440,15 @@ def _to_calendar(x: str, source: pl.DataType, target: pl.DataType) -> str:
     return _in_calendar(x, target)
 
 
+def _to_category(x: str, source: pl.DataType, target: pl.DataType) -> str:
+    """Return a text that is null if it is none of the categories."""
+    categories = target.categories.to_list()  # type: ignore[attr-defined]
+    if len(categories) > _MOST_LISTED:
+        raise NotInSpark(f"cast to an Enum of more than {_MOST_LISTED:,} categories")
+    listed = ", ".join(literal(one, STRING) for one in categories)
+    return f"CASE WHEN {x} IN ({listed}) THEN {x} END" if listed else literal(None, STRING)
+
+
 _CASTS: dict[tuple[str, str], Callable[[str, pl.DataType, pl.DataType], str]] = {
     ("boolean", "integer"): _from_truth("1L", "0L"),
     ("boolean", "float"): _from_truth(literal(1.0, DOUBLE), _ZERO),
@@ -455,6 +466,8 @@ _CASTS: dict[tuple[str, str], Callable[[str, pl.DataType, pl.DataType], str]] = 
     ("enum", "text"): _same,
     ("categorical", "text"): _same,
     ("text", "text"): _same,
+    ("text", "enum"): _to_category,
+    ("enum", "enum"): _to_category,
     **{(one, two): _rescaled for one in ("date", "datetime") for two in ("date", "datetime")},
     ("duration", "duration"): _rescaled,
     **{(one, "integer"): _narrowed for one in ("date", "datetime", "duration", "time")},
@@ -578,6 +591,26 @@ def _month_start(node: Apply, given: Sequence[str]) -> str:
     (x,), dtype = given, node.arguments[0].dtype
     day = f"CAST({call('day', _date(x, dtype))} AS BIGINT)"
     return _in_calendar(f"({_in_calendar(x, dtype)} - ({day} - 1L) * {_ticks_per_day(dtype)}L)", node.dtype)
+
+
+@_lowering("truncate_time")
+def _truncate_time(node: Apply, given: Sequence[str]) -> str:
+    (x,), dtype, every = given, node.arguments[0].dtype, node.parameter("every")
+    day, days = _date(x, dtype), _days(x, dtype)
+    month = f"(({call('quarter', day)} - 1) * 3 + 1)"  # the first one of a quarter
+    first = {
+        "1d": days,
+        "1w": f"({days} - {floor_mod(f'{days} + 3L', 7)})",  # 1970 began on a Thursday
+        "1mo": f"({days} - (CAST({call('day', day)} AS BIGINT) - 1L))",
+        "1q": f"CAST({call('unix_date', call('make_date', call('year', day), month, '1'))} AS BIGINT)",
+        "1y": f"({days} - (CAST({call('dayofyear', day)} AS BIGINT) - 1L))",
+    }
+    if every not in first:
+        raise NotInSpark("dt.truncate", f" by {every}; it has one for {', '.join(first)}")
+    if node.dtype == pl.Date():
+        return first[every]
+    # A period may begin before the first time that 64 bits hold.
+    return _in_calendar(call("try_multiply", first[every], f"{_ticks_per_day(dtype)}L"), node.dtype)
 
 
 @_lowering("epoch")

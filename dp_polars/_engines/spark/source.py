@@ -30,6 +30,7 @@ from dp_polars._engines.spark.types import (
     stored_type,
     stored_values,
 )
+from dp_polars._engines.unit_steps import UnitRows, first_sources
 from dp_polars.errors import DPError, InvalidParameterError
 
 
@@ -53,28 +54,17 @@ class SparkFrame(Protocol):
 
 # pyspark logs errors there, and they quote values.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
-_ROWS = "rows"
-_MOST_STEPS = 40  # Apache Spark fails at 200, and Sail's process dies
+_PER_UNIT_STEP = 2  # steps that one within a unit counts as
+_MOST_STEPS = 60  # Apache Spark fails at 200, and the process of Sail dies; 105 worked on both
 
 FUNCTIONS = frozenset(
     {
         *("ceil", "char_length", "coalesce", "concat", "contains", "conv", "count", "date_from_unix_date"),
-        *("date_part", "day", "dayofyear", "dense_rank", "endswith", "floor", "greatest", "hour", "least"),
-        *(
-            "make_valid_utf8",
-            "md5",
-            "minute",
-            "month",
-            "nanvl",
-            "octet_length",
-            "pmod",
-            "quarter",
-            "replace",
-            "row_number",
-        ),
-        *("shiftright", "sqrt", "startswith", "substring", "sum", "try_add", "try_multiply", "try_subtract"),
-        *("unix_date", "unix_micros", "weekofyear", "xxhash64"),
-        "year",
+        *("date_part", "day", "dayofyear", "dense_rank", "endswith", "first_value", "floor", "greatest"),
+        *("hour", "lag", "last_value", "lead", "least", "make_date", "make_valid_utf8", "max", "md5"),
+        *("min", "minute", "month", "nanvl", "octet_length", "pmod", "quarter", "rank"),
+        *("replace", "row_number", "shiftright", "sqrt", "startswith", "substring", "sum", "try_add"),
+        *("try_multiply", "try_subtract", "unix_date", "unix_micros", "weekofyear", "xxhash64", "year"),
     }
 )
 """The functions of Spark that texts may call. `conv` and `md5` are there for tests."""
@@ -148,18 +138,24 @@ class SparkSource:
 
     def check(self, rows: PrivateRows) -> None:
         """Refuse rows with steps that Spark cannot compute exactly, or with so many that its planner gives up."""
-        if len(rows.steps) > _MOST_STEPS:
+        if _steps_of(rows) > _MOST_STEPS:
             raise InvalidParameterError(
                 f"Spark's planner can fail on plans of more than {_MOST_STEPS} steps, and these rows have more. "
                 "Compute several columns in one with_columns, or prepare the rows in Spark before dp.private."
+            )
+        session = self._frame.sparkSession
+        if not all(isinstance(one, SparkSource) and one._frame.sparkSession is session for one in first_sources(rows)):
+            raise InvalidParameterError(
+                "A step within a unit reads rows of this Spark session and rows from elsewhere, and neither side can "
+                "read the other's. Put both tables into one Spark session before dp.private."
             )
         rows_text(rows)
         self._check_functions()
 
     # ------------------------------------------------------------------ texts
 
-    def run(self, text: str, public: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-        """Return the answer to a SQL text, in which `{rows}` is this source and other names are public frames.
+    def run(self, text: str, public: Mapping[str, pl.DataFrame], sources: Mapping[str, SparkSource]) -> pl.DataFrame:
+        """Return the answer to a SQL text, in which `{rows}` and the like are sources and other names public frames.
 
         The text is read once, as a whole. It calls no function that is not deterministic, so a task that runs twice
         gives the same rows.
@@ -172,7 +168,7 @@ class SparkSource:
             text = text if frame.height else text.replace(f"{{{name}}}", _empty(frame))
         named = {name: session.createDataFrame(_arrow(frame)) for name, frame in public.items() if frame.height}
         with _silent():
-            named[_ROWS] = self._bound()
+            named |= {name: source._bound() for name, source in sources.items()}
             table = session.sql(text.replace(CALL, self._schema_of_functions), **named).toArrow()
         found = pl.from_arrow(table)
         return found if isinstance(found, pl.DataFrame) else found.to_frame()
@@ -214,6 +210,13 @@ class SparkSource:
         if session not in _SCHEMAS:
             _SCHEMAS[session] = _schema_of_functions(session)
         return _SCHEMAS[session]
+
+
+def _steps_of(rows: PrivateRows) -> int:
+    """Return how many steps a plan has, where one within a unit counts as several."""
+    if not isinstance(rows.source, UnitRows):
+        return len(rows.steps)
+    return len(rows.steps) + _PER_UNIT_STEP + sum(map(_steps_of, rows.source.inputs))
 
 
 _SCHEMAS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

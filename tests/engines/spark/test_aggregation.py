@@ -10,9 +10,9 @@ import pytest
 from dp_polars._engines.polars.engine import run_bounded
 from dp_polars._engines.request import BoundedRequest, Cells, GroupSum, Lane, Profile, ValueColumn
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.spark.aggregation import salted
 from dp_polars._engines.spark.engine import SparkEngine, run_statement
 from dp_polars._engines.spark.source import SparkSource
+from dp_polars._engines.spark.texts import salted
 from tests.engines.reference import capped, runs_of, shortened
 
 pytestmark = pytest.mark.slow

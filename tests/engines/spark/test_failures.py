@@ -136,7 +136,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 from dp_polars._engines.request import BoundedRequest, Cells, GroupSum, Lane, ValueColumn
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.spark.aggregation import salted
+from dp_polars._engines.spark.texts import salted
 from dp_polars._engines.spark.engine import run_statement
 from dp_polars._engines.spark.source import SparkSource
 

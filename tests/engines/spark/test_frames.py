@@ -406,7 +406,7 @@ def test_long_texts_and_long_plans_cannot_fail_after_the_charge(spark):
     found = dp.private(frame, session()).count("t", keys=["x", None], epsilon=10**5)
     assert dict(found.iter_rows()) == {"x": 2, None: 1}
     deep = dp.private(frame, session()).with_columns(v=pl.lit(1))
-    for _ in range(39):
+    for _ in range(59):
         deep = deep.with_columns(v=pl.col("v") + 1)
-    with pytest.raises(dp.InvalidParameterError, match="more than 40 steps"):
+    with pytest.raises(dp.InvalidParameterError, match="more than 60 steps"):
         deep.with_columns(v=pl.col("v") + 1)
