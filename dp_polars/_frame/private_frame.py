@@ -29,6 +29,7 @@ from dp_polars._engines.unit_steps import (
     StackRows,
     UnitStep,
     check_lookups,
+    constant_columns,
     described_step,
     has_unit_steps,
     unique_columns,
@@ -733,6 +734,7 @@ class PrivateFrame(
             spend,
             sources,
             if_rows,
+            unit_functions=tuple(sorted(constant_columns(rows, unit))),
             unique=unique_columns(rows),
             rules=self._all_rules(session),
         )

@@ -535,6 +535,32 @@ def test_boolean_keys_have_a_group_for_null_only_where_null_is_possible(session,
     assert grouped.preview.count(pl.col("n") > 2, epsilon=0.5).query.domain.height == (3 if nullable else 2)
 
 
+ARM = pl.col("user") % 2
+FIRSTS = pl.DataFrame({"user": [1, 2], "item": ["a", "b"], "paid": [1.0, 2.0], "arm": [1, 0]})
+
+
+def test_a_key_that_follows_from_the_unit_cuts_nothing_off(session):
+    """A unit is in the one group that its own name decides. Where its word is taken for that, a cap may still cut."""
+    private = dp.private(ORDERS, session)
+    for asked in (
+        private.preview.count_units(ARM.alias("arm"), keys=[0, 1], epsilon=0.1),
+        private.with_columns(arm=ARM).preview.count_units("arm", keys=[0, 1], epsilon=0.1),
+        private.with_columns(arm=ARM).group_by("user", "arm").agg(n=pl.len()).preview.count_units("arm", epsilon=0.1),
+        private.with_columns(arm=ARM).unique(["user", "arm"]).preview.count_units("arm", epsilon=0.1),
+    ):  # fmt: skip
+        assert asked.bounds.max_groups == 1
+        assert asked.bounds.enforce_groups
+        assert asked.cut_rows() == []
+    both = private.with_columns(arm=ARM).select("user", "item", "paid", "arm")
+    stacked = dp.concat([both, dp.private(FIRSTS, session)])
+    for other in (private.with_columns(arm=ARM + pl.col("item").str.len_bytes()), stacked):
+        plan = other.preview.count_units("arm", epsilon=0.1, max_groups=1)
+        assert "unknown for max_groups" in plan.cut_rows()[0][1]
+    said = dp.Session(epsilon=1, delta=1e-6, unit="user", per_unit=["item"], max_groups=1, max_rows_per_group=5)
+    plan = dp.private(ORDERS, said).preview.count_units("item", epsilon=0.1)
+    assert "unknown for max_groups" in plan.cut_rows()[0][1]
+
+
 def test_a_cap_that_steps_derive_cuts_nothing_off(session):
     """One row per unit is left, so no line speaks of rows beyond the cap, and `cut=True` pays for none."""
     customers = dp.private(ORDERS, session).group_by("user").agg(total=pl.col("paid").sum(), n=pl.len())
