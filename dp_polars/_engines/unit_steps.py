@@ -594,7 +594,11 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
     return [*before, own]
 
 
-def _described(value: UnitValue) -> list[Any]:
+def _described(value: UnitValue, names: Mapping[str, str] | None = None) -> list[Any]:
+    """Return a function in a form that names it. `names` replaces the names of columns, if it is given."""
+    if names is not None:
+        order = tuple(replace(one, name=names[one.name]) for one in value.order)
+        value = replace(value, column=None if value.column is None else names[value.column], order=order)
     own: list[Any] = [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
     own += [] if value.parameter is None else [value.parameter]
     return own if value.frame is None else [*own, list(value.frame)]
@@ -613,6 +617,22 @@ def described_rows(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> 
     return [["within units", described_step(rows.source.step), inputs], *steps]
 
 
-def input_forms(source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]) -> list[Any]:
-    """Return a description of a source: its step, and a form of each of its inputs."""
-    return [described_step(source.step), [dict(form(one)) for one in source.inputs]]
+def input_forms(
+    source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]
+) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Return a description of a source, its step and a form of each of its inputs, and one of each of its columns.
+
+    Groups and windows without an order look at the columns that they name, and nowhere else. So neither the names nor
+    the order of columns count there. Elsewhere both do: rows that tie are sorted by all columns, one after the other.
+    """
+    step, inputs = source.step, [dict(form(one)) for one in source.inputs]
+    names = {name: [name] for name in source.schema}
+    if isinstance(step, GroupRows) or (isinstance(step, AddWindows) and not any(one.order for _, one in step.columns)):
+        given = inputs[0].pop("columns")
+        by = step.keys if isinstance(step, GroupRows) else step.partition
+        kept = step.keys if isinstance(step, GroupRows) else tuple(name for name in source.schema if name in given)
+        columns = {name: ["kept", given[name]] for name in kept}
+        columns |= {name: ["made", *_described(one, given)] for name, one in step.columns}
+        kind = "group rows" if isinstance(step, GroupRows) else "windows"
+        return [kind, sorted(given[name] for name in by), inputs[0]], columns
+    return [described_step(step), inputs], names

@@ -290,6 +290,44 @@ def test_columns_that_nobody_reads_do_not_make_a_question_new(session):
     assert asked(joined) == len(OTHER_ROWS) + 1
 
 
+WRITTEN_DIFFERENTLY = {
+    "functions in another order": lambda f: f.group_by("user").agg(m=(pl.col("n") + 1).max(), t=pl.col("n").sum()),
+    "other names": lambda f: f.group_by("user").agg(b=pl.col("n").sum(), a=(pl.col("n") + 1).max()).rename(
+        {"a": "m", "b": "t"}
+    ),
+    "keys in another order": lambda f: f.with_columns(k=1).group_by("user").agg(
+        t=pl.col("n").sum(), m=(pl.col("n") + 1).max(), more=pl.col("paid").max()
+    ),
+    "windows": lambda f: f.with_columns(b=pl.col("n").max().over("user"), a=pl.col("n").min().over("user")),
+    "windows in another order": lambda f: f.with_columns(
+        a=pl.col("n").min().over("user"), b=pl.col("n").max().over("user")
+    ),
+}  # fmt: skip
+
+
+def test_the_order_of_functions_does_not_make_a_question_new(session):
+    """The columns of a group are told apart by what they are, so swapping two of them is another question."""
+    private = dp.private(ORDERS, session)
+    first = private.group_by("user").agg(t=pl.col("n").sum(), m=(pl.col("n") + 1).max())
+
+    def asked(frame, value):
+        frame.sum(value, bounds=(0, 9), epsilon=0.2)
+        return len(session.releases)
+
+    both = pl.col("t") - pl.col("m")
+    assert asked(first, both) == 1
+    for name in list(WRITTEN_DIFFERENTLY)[:3]:
+        assert asked(WRITTEN_DIFFERENTLY[name](private), both) == 1, name
+    swapped = private.group_by("user").agg(m=pl.col("n").sum(), t=(pl.col("n") + 1).max())
+    assert asked(swapped, both) == 2
+    assert asked(private.group_by("user").agg(t=pl.col("n").sum(), m=(pl.col("n") + 2).max()), both) == 3
+    assert asked(private.filter(pl.col("n") > 1).group_by("user").agg(t=pl.col("n").sum(), m=pl.len()), both) == 4
+    windows, others = (WRITTEN_DIFFERENTLY[name](private) for name in list(WRITTEN_DIFFERENTLY)[3:])
+    assert asked(windows, pl.col("b") - pl.col("a")) == 5
+    assert asked(others, pl.col("b") - pl.col("a")) == 5
+    assert asked(others, pl.col("a") - pl.col("b")) == 6
+
+
 @pytest.mark.parametrize("name", [*SAME_ROWS, *OTHER_ROWS])
 def test_rows_without_unread_columns_are_the_same_rows(session, name):
     frame = {**SAME_ROWS, **OTHER_ROWS}[name](dp.private(ORDERS, session), dp.private(CUSTOMERS, session))
