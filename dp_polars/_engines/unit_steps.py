@@ -601,7 +601,9 @@ def _described(value: UnitValue, names: Mapping[str, str] | None = None) -> list
         value = replace(value, column=None if value.column is None else names[value.column], order=order)
     own: list[Any] = [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
     own += [] if value.parameter is None else [value.parameter]
-    return own if value.frame is None else [*own, list(value.frame)]
+    if value.frame is None:
+        return own
+    return [*own, [value.frame.start, value.frame.end], *(["by value"] if value.frame.by_value else [])]
 
 
 def _order(order: Sequence[SortColumn]) -> list[Any]:

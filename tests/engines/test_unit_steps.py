@@ -29,7 +29,7 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.tree import Constant
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, unit_value
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, unit_value
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
 HOSTILE = {
@@ -76,7 +76,9 @@ def functions(schema: pl.Schema) -> dict:
                 continue
             for offset in (1, -2) if name == "shift" else (0,):
                 value = unit_value(name, column, schema, order=order if function.ordered else (), offset=offset)
-                frame = FRAMES[len(found) % len(FRAMES)] if name.startswith("frame_") else None  # every one somewhere
+                frame = (
+                    Frame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
+                )  # every one somewhere
                 found[f"{name} {column} {offset}"] = replace(value, parameter=PARAMETERS.get(name), frame=frame)
     return found
 
@@ -380,7 +382,7 @@ def check_windows(rows: list[dict], windows: dict) -> None:
 
 def _of_frame(value, column: list, place: int):
     """Return a function of the rows around a row, as slices of a list."""
-    start, end = value.frame or (None, None)
+    start, end, _ = value.frame
     first = 0 if start is None else max(place + start, 0)
     last = len(column) - 1 if end is None else place + end
     rows = column[first : max(last + 1, 0)]

@@ -98,6 +98,22 @@ WINDOWS = [
     "SELECT id, who, sum(qty) OVER w AS a, avg(paid) OVER w AS b, min(qty) OVER w AS c, max(kind) OVER w AS d, "
     "count(*) FILTER (WHERE good) OVER w AS e FROM orders "
     "WINDOW w AS (PARTITION BY who ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)",
+    *(
+        "SELECT id, who, sum(qty) OVER w AS a, count(*) OVER w AS b, avg(paid) OVER w AS c, min(day) OVER w AS d, "
+        f"max(kind) OVER w AS e, sum(price) OVER w AS f FROM orders WINDOW w AS (PARTITION BY who ORDER BY {ordered})"
+        for ordered in (
+            "day RANGE BETWEEN INTERVAL 3 DAYS PRECEDING AND CURRENT ROW",
+            "day DESC RANGE BETWEEN INTERVAL 30 HOURS PRECEDING AND INTERVAL 2 DAYS FOLLOWING",
+            "CASE WHEN good THEN day::TIMESTAMP + INTERVAL 5 HOURS ELSE day::TIMESTAMP END RANGE BETWEEN INTERVAL 30 "
+            "HOURS PRECEDING AND INTERVAL 5 HOURS FOLLOWING",
+            "qty RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING",
+            "qty DESC NULLS FIRST RANGE BETWEEN 3 FOLLOWING AND 5 FOLLOWING",
+            "qty NULLS FIRST RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
+            "qty RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
+            "qty RANGE BETWEEN CURRENT ROW AND CURRENT ROW",
+            "id ROWS BETWEEN 1500 PRECEDING AND 700 FOLLOWING",
+        )
+    ),
     "SELECT id, who, min(qty) OVER (PARTITION BY who ORDER BY day) AS a, max(paid) OVER (PARTITION BY who ORDER BY day "
     "DESC) AS b, sum(round(paid)) OVER (PARTITION BY who ORDER BY id ROWS 3 PRECEDING) AS c FROM orders",
     "SELECT id, who, ntile(4) OVER (PARTITION BY who ORDER BY day, id) AS a, percent_rank() OVER (PARTITION BY who "
@@ -248,14 +264,29 @@ REFUSED = [
     ("SELECT ntile(0) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "must be a constant whole number from 1"),
     ("SELECT nth_value(qty, 2) OVER (PARTITION BY who ORDER BY day) AS r FROM orders", "not known as a window"),
     (
-        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day RANGE BETWEEN INTERVAL 3 DAY PRECEDING AND CURRENT ROW) "
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND CURRENT ROW) "
         "AS r FROM orders",
-        "join the table with itself on the unit",
+        "A month has no fixed length",
     ),
     (
-        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day ROWS BETWEEN 900 PRECEDING AND 100 FOLLOWING) AS r "
-        "FROM orders",
-        "more than 1,000 rows",
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY day, id RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS r FROM "
+        "orders",
+        "ORDER BY with one column",
+    ),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY paid RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS r FROM "
+        "orders",
+        "dates, timestamps or whole numbers",
+    ),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY who ORDER BY id GROUPS BETWEEN 3 PRECEDING AND CURRENT ROW) AS r FROM "
+        "orders",
+        "Frames by GROUPS",
+    ),
+    (
+        "SELECT sum(qty) OVER (PARTITION BY kind ORDER BY day RANGE BETWEEN INTERVAL 3 DAY PRECEDING AND CURRENT ROW) "
+        "AS r FROM orders",
+        "PARTITION BY without who",
     ),
     (
         "SELECT sum(qty) OVER (PARTITION BY kind ORDER BY day ROWS 3 PRECEDING) AS r FROM orders",

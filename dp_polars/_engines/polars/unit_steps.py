@@ -503,11 +503,8 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     What one unit can change: its own rows, because a frame ends where its group does. Prefix sums run over all rows,
     but they are whole numbers, so what other groups add to them cancels out exactly.
     """
-    start, end = value.frame or (None, None)
-    place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
-    begin = np.arange(frame.height) - place
-    first = begin + (np.zeros_like(place) if start is None else np.clip(place + start, 0, size))
-    last = begin + (size - 1 if end is None else np.clip(place + end, -1, size - 1))
+    ends = value.frame or Frame(None, None)
+    first, last = (_ends_by_value if ends.by_value else _ends_by_row)(frame, ends, value.order)
     last = np.maximum(last, first - 1)  # a frame without rows ends before it starts
     column = frame[value.column or ""]
     match value.function:
@@ -515,7 +512,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
             counts = np.concatenate([[0], np.cumsum(column.is_not_null().to_numpy(), dtype=np.int64)])
             return pl.Series(counts[last + 1] - counts[first])
         case "frame_sum" if column.dtype.is_float():
-            return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), (start, end), first, last)
+            return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), ends, first, last)
         case "frame_sum":
             whole = frame.select(_whole(pl.col(column.name), column.dtype).fill_null(0).cum_sum()).to_series()
             sums = pl.concat([pl.Series([0], dtype=pl.Int128).alias(column.name), whole])
@@ -527,33 +524,117 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     return found.set(pl.Series(last < first), None)
 
 
+def _ends_by_row(
+    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last row of each frame, whose ends are counted in rows."""
+    place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
+    begin = np.arange(frame.height) - place
+    first = begin + (np.zeros_like(place) if ends.start is None else np.clip(place + ends.start, 0, size))
+    return first, begin + (size - 1 if ends.end is None else np.clip(place + ends.end, -1, size - 1))
+
+
+def _ends_by_value(
+    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last row of each frame, whose ends are distances from the row's own value.
+
+    What one unit can change: its own rows, because values are looked for among those of the row's group. Rows without a
+    value are a frame of their own, as in SQL.
+    """
+    (by,) = order
+    column, groups, size = frame[by.name], frame[_GROUP].to_numpy(), frame[_SIZE].to_numpy()
+    begin = np.arange(frame.height) - frame[_PLACE].to_numpy()
+    numbers = column.to_physical().cast(pl.Int64).fill_null(0).to_numpy()
+    numbers = ~numbers if by.descending else numbers  # the same distances, in the other direction
+    missing = column.is_null().to_numpy()
+    nulls = np.bincount(groups[missing], minlength=int(groups[-1]) + 1 if len(groups) else 0)[groups]
+    low = begin if by.nulls_last else begin + nulls
+    high = low + size - nulls
+    alone = begin + (size - nulls if by.nulls_last else 0)
+    first, last = begin, begin + size - 1
+    if ends.start is not None:
+        found = _lower_bounds(numbers, low, high, _moved(numbers, ends.start), among_equal=False)
+        first = np.where(missing, alone, found)
+    if ends.end is not None:
+        found = _lower_bounds(numbers, low, high, _moved(numbers, ends.end), among_equal=True) - 1
+        last = np.where(missing, alone + nulls - 1, found)
+    return first, last
+
+
+def _moved(numbers: NDArray[np.int64], distance: int) -> NDArray[np.int64]:
+    """Return numbers that are moved by a distance, or the ends of the type where they would be beyond."""
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    room = np.int64(most - distance if distance >= 0 else least - distance)
+    beyond = numbers > room if distance >= 0 else numbers < room
+    return np.where(beyond, np.int64(most if distance >= 0 else least), np.where(beyond, 0, numbers) + distance)
+
+
+def _lower_bounds(
+    numbers: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    *,
+    among_equal: bool,
+) -> NDArray[np.int64]:
+    """Return for each row the first place from `low` on, before `high`, with a number that is not below the wanted one.
+
+    With `among_equal`, it is the first place with a larger number. The numbers between the two are sorted.
+    """
+    low, high = low.copy(), high.copy()
+    rows = np.flatnonzero(low < high)
+    while len(rows):
+        middle = (low[rows] + high[rows]) >> 1
+        found, own = numbers[middle], wanted[rows]
+        above = found <= own if among_equal else found < own
+        low[rows[above]] = middle[above] + 1
+        high[rows[~above]] = middle[~above]
+        rows = rows[low[rows] < high[rows]]
+    return low
+
+
+def _combined(
+    numbers: NDArray[Any], first: NDArray[np.int64], last: NDArray[np.int64], pair: np.ufunc, nothing: Any
+) -> NDArray[Any]:
+    """Return a function of the numbers of each frame, in as many steps as the length of the longest one has bits.
+
+    A frame is split into pieces of 1, 2, 4 and so on, from its first row on. So which numbers are combined, and in
+    which order, depends on its own rows alone.
+    """
+    total = np.full(len(numbers), nothing, numbers.dtype)
+    sizes, place, width = last - first + 1, first.copy(), 1
+    while width <= sizes.max(initial=0):
+        own = np.flatnonzero(sizes & width)
+        total[own] = pair(total[own], numbers[place[own]])
+        place[own] += width
+        paired = numbers.copy()  # pieces beyond the last row are never read
+        paired[:-width] = pair(numbers[:-width], numbers[width:])
+        numbers, width = paired, 2 * width
+    return total
+
+
 def _float_sums(
     frame: pl.DataFrame, column: pl.Series, ends: Frame, first: NDArray[np.int64], last: NDArray[np.int64]
 ) -> pl.Series:
-    """Return sums of floats over frames. Each is added up from the frame's open end, or from its first row on."""
-    start, end = ends
+    """Return sums of floats over frames. Each is added up from the frame's open end, or in pieces."""
     total = np.zeros(frame.height)
     some = last >= first
     with np.errstate(invalid="ignore", over="ignore"):
-        if start is None:
+        if ends.start is None:
             total[some] = _running_sums(frame, column).to_numpy()[last[some]]
-        elif end is None:
+        elif ends.end is None:
             places = (pl.col(_SIZE) - 1 - pl.col(_PLACE)).alias(_PLACE)
             sums = _running_sums(frame.select(_SIZE, places).reverse(), column.reverse()).to_numpy()[::-1]
             total[some] = sums[first[some]]
         else:
-            numbers, rows = column.to_numpy(), np.flatnonzero(some)
-            for step in range(end - start + 1):
-                rows = rows[first[rows] + step <= last[rows]]
-                if not len(rows):
-                    break
-                total[rows] += numbers[first[rows] + step]
+            total = _combined(column.to_numpy(), first, last, np.add, 0.0)
     return pl.Series(total + 0.0)
 
 
 def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
     """Return the smallest or largest value of each frame. Values are compared by their places among all values."""
-    start, end = value.frame or (None, None)
+    start, end, _ = value.frame or Frame(None, None)
     name = value.column or ""
     column = frame.select(_without_nan(pl.col(name), frame.schema[name])).to_series()
     known = column.drop_nulls().unique().sort(descending=value.function == "frame_max")
@@ -572,11 +653,7 @@ def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], l
         least = np.minimum.accumulate(moved) if start is None else np.minimum.accumulate(moved[::-1])[::-1]
         found[some] = (least + groups * (none + 1))[(last if start is None else first)[some]]
     else:
-        for step in range(end - start + 1):
-            some = some[first[some] + step <= last[some]]
-            if not len(some):
-                break
-            found[some] = np.minimum(found[some], codes[first[some] + step])
+        found = _combined(codes, first, last, np.minimum, none)
     return known.extend_constant(None, 1).gather(found)
 
 
