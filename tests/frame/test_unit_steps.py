@@ -290,6 +290,48 @@ def test_columns_that_nobody_reads_do_not_make_a_question_new(session):
     assert asked(joined) == len(OTHER_ROWS) + 1
 
 
+def test_a_text_that_a_step_makes_may_be_a_key(session):
+    """Its column has a name that no user writes, and its values get codes like those of any other column."""
+    frame = pl.DataFrame({"user": [i % 500 for i in range(1500)], "item": ["a", "b", "c"] * 500, "n": range(1500)})
+    firsts = dp.private(frame, session).group_by("user").agg(item=pl.col("item").sort_by("n").first())
+    for found in (firsts.count("item", epsilon=1), firsts.count("item", keys=["a", "b", "c"], epsilon=1)):
+        assert found["item"].to_list() == ["a", "b", "c"]
+        assert found["count"].is_between(100, 240).all()  # 167 and 166, and noise of scale 1: a false alarm below 1e-28
+    listed = dp.private(frame.with_columns(item=pl.concat_list("item")), session).explode("item")
+    assert listed.count("item", epsilon=1, max_groups=1)["item"].to_list() == ["a", "b", "c"]
+
+
+LISTS = pl.DataFrame(
+    {"user": [1, 1, 2, 3, None], "tags": [["a", "b", "a"], [], ["b", None], None, ["c"]], "n": [1, 2, 3, 4, 5]}
+)
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_the_elements_of_a_list_become_rows_of_its_unit(session, most):
+    found = rows_of(dp.private(LISTS, session).explode("tags", max_rows=most))
+    wanted = LISTS.with_columns(pl.col("tags").list.head(most)).filter(pl.col("tags").list.len() > 0).explode("tags")
+    assert same(found, wanted)
+    for unit in (1, 2, 3):  # a unit that goes takes its own rows along, and no others
+        rest = rows_of(dp.private(LISTS.filter(pl.col("user") != unit), session).explode("tags", max_rows=most))
+        assert same(rest, wanted.filter(pl.col("user") != unit))
+
+
+def test_lists_are_exploded_with_a_public_limit(session):
+    private = dp.private(LISTS, session)
+    plan = private.explode("tags", max_rows=2).preview.count("tags", keys=["a", "b"], epsilon=0.1)
+    assert "after explode" in str(plan)
+    assert plan.query.max_rows == 5  # nothing is known about how often an element is in a list
+    for wrong, message in (
+        (lambda: private.explode("n"), "only a list has elements"),
+        (lambda: private.explode("tag"), "tag"),
+        (lambda: private.explode("tags", max_rows=0), "max_rows"),
+        (lambda: private.explode("tags", max_rows=10**6), "at most 10,000 rows"),
+        (lambda: dp.private(LISTS.with_columns(user=pl.col("tags")), session).explode("user"), "can't explode it"),
+    ):
+        with pytest.raises(dp.InvalidParameterError, match=message):
+            wrong()
+
+
 WRITTEN_DIFFERENTLY = {
     "functions in another order": lambda f: f.group_by("user").agg(m=(pl.col("n") + 1).max(), t=pl.col("n").sum()),
     "other names": lambda f: f.group_by("user").agg(b=pl.col("n").sum(), a=(pl.col("n") + 1).max()).rename(
